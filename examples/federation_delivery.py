@@ -1,7 +1,7 @@
 """Delivery to other servers with backoff and acknowledgements, and health checks that schedule themselves.
 
 A delivery that the other server cannot take now is tried five times, with pauses of 5, 10, 20 and 40 seconds; one that
-makes no sense fails at once. It is signed, and encrypted for the server that it goes to. What was delivered is kept for
+is not valid fails at once. It is signed, and encrypted for the server that it goes to. What was delivered is kept for
 a day, what failed for a week. A server that fails is looked at again after 5 minutes, then 15, 25 ...: at most five
 times, one chain for each server.
 
@@ -164,7 +164,7 @@ class App:
         self.rows("DELETE FROM delivery WHERE id = ?", delivery)
 
     def drop(self, delivery: str, reason: str) -> Unrecoverable:
-        """The delivery makes no sense: nothing of it is kept but the failed job."""
+        """The delivery is not valid: nothing of it is kept but the failed job."""
         self.forget(delivery)
         return Unrecoverable(reason)
 

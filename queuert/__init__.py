@@ -13,6 +13,8 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainCancelledError,
     ChainNotFoundError,
+    DatabaseMovedError,
+    EventsLostError,
     JobFailedError,
     JobIdConflictError,
     JobNotFoundError,
@@ -22,7 +24,7 @@ from queuert.errors import (
     Unrecoverable,
     WaitTimeoutError,
 )
-from queuert.event_log import DatabaseMovedError, EventKind, EventLevel, EventsLostError, JobEvent
+from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate

@@ -42,7 +42,9 @@ The docstring of each class says what happened and what to do about it.
     ├── StateError                      the store refused or failed to execute an operation
     │   ├── StateUnavailableError
     │   ├── SchemaMissingError
-    │   └── MigrationError
+    │   ├── MigrationError
+    │   └── DatabaseMovedError          transaction numbers of another cluster: run queuert migrate adopt
+    ├── EventsLostError                 retention or a failover removed events that were not read yet
     ├── UnsupportedConnectionError
     ├── CapabilityMissingError          the store does not support the operation
     ├── NotPicklableError
@@ -386,6 +388,28 @@ class SchemaMissingError(StateError):
 
 class MigrationError(StateError):
     """A migration failed or could not start; the message says which one and why."""
+
+
+class DatabaseMovedError(StateError):
+    """The database was restored or replicated into another cluster, whose transaction numbers start anew.
+
+    The numbers in the event log and of closed chains are not comparable there, so readers would miss events. Jobs are
+    not affected. Stop the workers and run ``queuert migrate adopt``.
+    """
+
+
+class EventsLostError(QueuertError):
+    """Events that a reader has not read yet are lost, or may be; the message says why.
+
+    Retention dropped them, or a failover (or a restore) lost transactions: the event that the reader read last is no
+    longer in the log, and new events may have lower numbers. Start again without a cursor to read all that the log has;
+    or continue from ``cursor`` and miss the events that the message names. Start a Spark stream with a new checkpoint,
+    or continue it with the option ``failOnDataLoss=false``; repeat a batch read, which then reads what is left.
+    """
+
+    cursor: str | None = None
+    """The cursor from which ``list_events`` can continue. After a failover it is the same number on the new timeline,
+    so new events with lower numbers are left out. None if a stream or a DataFrame was read."""
 
 
 class UnsupportedConnectionError(QueuertError, TypeError):

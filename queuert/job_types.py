@@ -6,6 +6,7 @@ importing the handlers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from types import EllipsisType
@@ -16,7 +17,6 @@ from queuert.codecs import PLAIN, Codec, PayloadFormat
 from queuert.codecs.payloads import payload_codec
 from queuert.errors import DefinitionError, DuplicateJobTypeError, PayloadDecodeError, PayloadError, UnknownJobTypeError
 from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
-from queuert.type_names import checked_type_name
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -37,6 +37,25 @@ class _Nothing(Enum):
 
 BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, ...]"
 """The job types of blockers, in order, as objects or names; ``...`` at the end repeats the last."""
+
+
+_TYPE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
+_MAX_TYPE_NAME = 128
+
+
+def checked_type_name(name: object) -> str:
+    """Return the name, if it is allowed for a job type.
+
+    Raises:
+        DefinitionError: it is not 1 to 128 characters of ``A-Z a-z 0-9 _ . : / -`` beginning with a letter or ``_``.
+    """
+    if isinstance(name, str) and len(name) <= _MAX_TYPE_NAME and _TYPE_NAME.fullmatch(name):
+        return name
+    shown = repr(name) if len(repr(name)) <= 2 * _MAX_TYPE_NAME else f"one of {len(repr(name))} characters"
+    raise DefinitionError(
+        f"a job type name must be 1 to {_MAX_TYPE_NAME} characters of A-Z a-z 0-9 _ . : / - and begin with a letter "
+        f"or _, got {shown}"
+    )
 
 
 class _Options(TypedDict, total=False):

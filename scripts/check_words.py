@@ -64,6 +64,11 @@ RETIRED_PROSE = {
     r"\bstands? in for\b": "is the duplicate of",
     r"\bin vain\b": "without result",
     r"\bpatience\b": "timeout",
+    r"\bmakes? no sense\b": "is not valid, or what it must be",
+    r"\bfor who\b": "for callers that",
+    r"\bwho is cancelled\b": "if the caller is cancelled",
+    r"\b(?:is|are) held no more\b": "was released",
+    r"\bhow-manieth\b": "number",
 }
 
 

@@ -123,7 +123,7 @@ def store(args: argparse.Namespace, *, application_name: str = "queuert") -> Sta
 
     Raises:
         UsageError: there is none.
-        ConfigurationError: the address makes no sense, or is of a store that has no schema where one was named.
+        ConfigurationError: the address is not valid, or is of a store that has no schema where one was named.
     """
     return state_from_url(_address(args), application_name=application_name, **_schema(args))
 
@@ -133,7 +133,7 @@ def postgres(args: argparse.Namespace) -> tuple[str, str]:
 
     Raises:
         UsageError: there is none.
-        ConfigurationError: the address makes no sense, or is of another store.
+        ConfigurationError: the address is not valid, or is of another store.
     """
     return postgres_from_url(_address(args), **_schema(args))
 

@@ -13,9 +13,8 @@ from queuert.errors import ClosedError, ConfigurationError, DefinitionError, Not
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
-from queuert.state.adapter import StateAdapter
+from queuert.state.adapter import StateAdapter, emit_store_warnings
 from queuert.state.async_store import AsyncStore
-from queuert.state.risks import emit_store_warnings
 
 
 class AsyncClientBase:

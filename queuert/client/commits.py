@@ -81,7 +81,7 @@ def _is_committed(given: Any, packages: set[str]) -> bool:
     return False
 
 
-# --- SQLAlchemy ------------------------------------------------------------------------------------------------------
+# --- SQLAlchemy -------------------------------------------------------------------------------------------------------
 
 
 def _after_session(given: Any, tell: Callable[[], None]) -> bool:

@@ -14,8 +14,7 @@ from queuert.errors import ClosedError, ConfigurationError, DefinitionError, Not
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
-from queuert.state.adapter import StateAdapter
-from queuert.state.risks import emit_store_warnings
+from queuert.state.adapter import StateAdapter, emit_store_warnings
 from queuert.state.sync_store import Store
 
 

@@ -171,7 +171,7 @@ class SparkUnreachable(_AttemptEvent):
     error: str
 
 
-# --- worker ----------------------------------------------------------------------------------------------------------
+# --- worker -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ class LoopRecovered(BaseEvent):
     failures: int
 
 
-# --- chains and jobs -------------------------------------------------------------------------------------------------
+# --- chains and jobs --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,7 +416,7 @@ class EventLogMaintenanceFailed(BaseEvent):
     error: str
 
 
-# --- leases, store, notify -------------------------------------------------------------------------------------------
+# --- leases, store, notify --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Spark beside the queue. Only this package and the demo import pyspark: install it with ``queuert[spark]``.
+"""Reads and writes jobs with Spark, and runs Spark in handlers. Only this package and the demo import pyspark: install
+it with ``queuert[spark]``.
 
 Importing the package is cheap and needs neither pyspark nor pyarrow: each name is loaded when it is first used.
 """

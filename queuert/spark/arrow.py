@@ -1,4 +1,4 @@
-"""What is asked of Arrow."""
+"""Functions on Arrow arrays."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow.compute
 
 pc: Any = pyarrow.compute
-"""Its functions: they are made when the module is loaded, so that no type checker knows them."""
+"""Its functions are created when the module is loaded, so type checkers do not know them."""
 
 
 def text_bytes(array: Any) -> bytes:
-    """All texts of a column of strings, end to end, for searches that nearly always find nothing."""
+    """Return all texts of a column of strings, concatenated, for searches that rarely find anything."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
         return b""
@@ -20,6 +20,6 @@ def text_bytes(array: Any) -> bytes:
 
 
 def holds_any(array: Any, letters: bytes) -> bool:
-    """Whether any text of a column of strings has one of these bytes."""
+    """Whether any text of a column of strings contains one of these bytes."""
     data = text_bytes(array)
     return len(data.translate(None, letters)) != len(data)

@@ -1,4 +1,4 @@
-"""The data source ``queuert``: what Spark finds by ``format("queuert")``."""
+"""The data source that Spark finds by ``format("queuert")``."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from queuert.spark.read.options import ReadOptions, StreamReadOptions
 
 
 class QueuertDataSource(DataSource):
-    """Jobs as DataFrames and DataFrames as jobs. Options are in :mod:`queuert.spark.options`."""
+    """Reads jobs as DataFrames and writes DataFrames as jobs. Options are in :mod:`queuert.spark.options`."""
 
     declared: ClassVar[JobType[Any, Any] | None] = None
-    """The job type that rows of writes are checked against; None: the one that the options name, if any."""
+    """The job type that written rows are checked against; None for the one that the options name, if any."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` calls it."""
+        """Return the name for ``format(...)``."""
         return "queuert"
 
     def schema(self) -> StructType:
-        """The columns of what is read."""
+        """Return the columns of a read."""
         from queuert.spark.read.schemas import schema_of
 
         spare_the_loaded()
-        # Others are those of a batch or of a stream; Spark does not say for which of them it asks.
+        # Other options belong to a batch or to a stream; Spark does not say for which of them it asks.
         chosen = {name: value for name, value in self.options.items() if name.lower() in ("table", "columns")}
         return schema_of(parse_options(ReadOptions, chosen).selected())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of one table."""
+        """Return a reader of one table."""
         from queuert.spark.read.batch import TableReader
 
         spare_the_loaded()
         return TableReader(parse_options(ReadOptions, self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A reader of the event log, as it grows."""
+        """Return a reader of the event log as a stream."""
         from queuert.spark.read.stream import EventStreamReader
 
         return EventStreamReader(parse_options(StreamReadOptions, self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of one DataFrame."""
+        """Return a writer of one DataFrame."""
         from queuert.spark.write.batch import JobBatchWriter
 
         spare_the_loaded()
@@ -67,7 +67,7 @@ class QueuertDataSource(DataSource):
         return JobBatchWriter(parse_options(WriteOptions, self.options), schema, self.declared)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """A writer of a stream's micro-batches."""
+        """Return a writer of a stream's micro-batches."""
         from queuert.spark.write.stream import JobStreamWriter
 
         if overwrite:
@@ -76,10 +76,10 @@ class QueuertDataSource(DataSource):
 
 
 def declaring(job_type: JobType[Any, Any]) -> type[QueuertDataSource]:
-    """The data source of writes whose rows are checked against a job type, under a name of its own.
+    """Return a data source, under a name of its own, that checks written rows against a job type.
 
-    Spark sends the class to its Python processes as it sends functions. An option could not carry the job type: whoever
-    may write SQL gives options, and what is pickled runs.
+    Spark sends the class to its Python processes as it sends functions. The job type is not passed as an option,
+    because anyone who may write SQL can set options, and unpickling runs code.
     """
     dumps: Any = cloudpickle.dumps
     digest = hashlib.sha256(dumps(job_type)).hexdigest()[:32]
@@ -95,10 +95,11 @@ def declaring(job_type: JobType[Any, Any]) -> type[QueuertDataSource]:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("queuert")`` known to a session, and the session to this thread. Call it in each that writes.
+    """Make ``format("queuert")`` known to a session, and the session to this thread. Call it in each thread that
+    writes.
 
-    A classic session finds Python data sources for ``df.write`` only in the thread that made it, which is not the one
-    that a handler runs in. Cheap, and does no harm when repeated.
+    A classic session finds Python data sources for ``df.write`` only in the thread that created it, but a handler runs
+    in another one. The call is cheap and can be repeated.
 
     Example::
 
@@ -110,7 +111,7 @@ def register(spark: SparkSession) -> None:
 
 
 def use_in_this_thread(spark: SparkSession) -> None:
-    """Let ``df.write`` find Python data sources in this thread. A session of Spark Connect does so anyway."""
+    """Let ``df.write`` find Python data sources in this thread. Spark Connect does so by itself."""
     java = java_of(spark)
     if java is not None:
         java.classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java.session)

@@ -1,4 +1,4 @@
-"""Errors of reading and writing jobs with Spark.
+"""Errors of reading and writing jobs with Spark, and of a history.
 
 Spark reports an error that the data source raises as text inside one of its own. :func:`found_in` restores it.
 """
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from inspect import isfunction
 
 from queuert import errors as core
+from queuert.errors import DatabaseMovedError as DatabaseMovedError
+from queuert.errors import EventsLostError as EventsLostError
 from queuert.errors import QueuertError
-from queuert.event_log import DatabaseMovedError as DatabaseMovedError
-from queuert.event_log import EventsLostError as EventsLostError
 from queuert.spark.python_worker_errors import reported_error
 
 
@@ -78,6 +78,26 @@ class SnapshotGoneError(QueuertError):
 
 class OffsetError(QueuertError, ValueError):
     """A checkpoint does not belong to this database's event log. Start with a new one."""
+
+
+class HistoryOutputError(QueuertError, ValueError):
+    """The output does not belong to this history: it is of another database, or damaged. Nothing was written.
+
+    Use a directory of its own for each database and schema. After a restore into another cluster begin a new one, since
+    another cluster assigns its transaction numbers anew.
+    """
+
+
+class HistoryBusyError(QueuertError):
+    """Another run is writing to the same output. Wait until it has ended, then run again."""
+
+
+class ArchiveCountError(QueuertError):
+    """The rows that were read back from the archive are not those that were written. Nothing was deleted from the
+    database.
+
+    Run again: the run first repeats its write. If it happens twice, check the storage.
+    """
 
 
 _OURS = (

@@ -1,4 +1,4 @@
-"""Spark's processes of Python, which it uses again and again: for tasks, and for what it asks a data source."""
+"""Tunes garbage collection in the Python processes that Spark uses again and again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 
 
 def spare_the_loaded() -> None:
-    """Leave what is loaded by now out of the search for garbage, in a process that Spark uses again; elsewhere nothing.
+    """Exclude the modules that are loaded by now from garbage collection, in a process that Spark reuses.
 
-    Spark has each of them search after each use. Modules, of which there is no garbage, would be searched every time,
-    and that takes longer than all else that a process does for a read of few rows.
+    Spark runs a collection in such a process after each use. Modules, which never become garbage, would be searched
+    every time, and that takes longer than everything else that the process does for a read of few rows.
     """
     if "SPARK_REUSE_WORKER" in os.environ and not gc.get_freeze_count():
         gc.freeze()

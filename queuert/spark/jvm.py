@@ -1,4 +1,4 @@
-"""The way from pyspark to Java, for which it has no public names. Sessions of Spark Connect have none."""
+"""Access from pyspark to Java objects, which pyspark does not make public. Spark Connect has none."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 
 class Java(NamedTuple):
-    """Objects of Java's, as py4j shows them.
+    """Java objects, as py4j represents them.
 
     Attributes:
         classes: the entry to all classes.
         session: the session.
-        context: the context of the session, in Java's own wrapping.
-        gateway: through which Java calls Python back.
+        context: the Java context of the session.
+        gateway: the gateway through which Java calls Python.
     """
 
     classes: Any
@@ -22,7 +22,7 @@ class Java(NamedTuple):
 
 
 def java_of(spark: Any) -> Java | None:
-    """Java's objects of a session; None in Spark Connect, or if this version of pyspark lacks one of them."""
+    """Return the Java objects of a session; None in Spark Connect, or if this version of pyspark lacks one of them."""
     classes = getattr(spark, "_jvm", None)
     if classes is None:
         return None

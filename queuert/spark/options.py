@@ -17,10 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from queuert.deduplication import DeduplicationScope
 from queuert.errors import ConfigurationError
+from queuert.job_types import checked_type_name
 from queuert.migrations import check_schema_name
 from queuert.payloads import check_text
 from queuert.spark.errors import SparkOptionError
-from queuert.type_names import checked_type_name
 from queuert.urls import postgres_from_url
 
 URL_VARIABLE = "QUEUERT_URL"
@@ -215,7 +215,7 @@ def option_texts(given: Iterable[tuple[str, object]]) -> dict[str, str]:
 
 def _refuse_another(value: str, other: str, name: str) -> None:
     if other != value:
-        raise SparkOptionError(f"option {name} is set twice, with two values: remove one of them")
+        raise SparkOptionError(f"option {name} must have one value, got two: remove one of them")
 
 
 def option_name(field: str) -> str:
@@ -225,12 +225,14 @@ def option_name(field: str) -> str:
 
 
 def _reported(error: ValidationError) -> str:
-    reported = []
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        name = option_name(str(one["loc"][0])) if one["loc"] else ""
-        reason = one["msg"].removeprefix("Value error, ")
-        if one["type"] == "missing":
-            reported.append(f"option {name} is missing")
+    problems = []
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        name = option_name(str(problem["loc"][0])) if problem["loc"] else ""
+        reason = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing":
+            problems.append(f"option {name} is missing")
+        elif name:
+            problems.append(f"{name} {reason}" if reason.startswith("must ") else f"{name}: {reason}")
         else:
-            reported.append(f"{name}: {reason}" if name else reason)
-    return "; ".join(reported)
+            problems.append(reason)
+    return "; ".join(problems)

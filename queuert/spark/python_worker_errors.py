@@ -1,8 +1,8 @@
-"""Errors that a Python worker of Spark raised, as they arrive: a traceback within the text of one of Spark's errors.
+"""Finds the error that a Python worker of Spark raised, in the traceback inside the text of Spark's error.
 
-Texts of rows, and of errors that functions of users raise, are in there too and may look like anything. So an error is
-taken from where only the worker itself writes: behind Spark's own words at the very beginning, and behind lines of a
-traceback that lead through this package.
+That text also contains texts of rows, and of errors of user functions, which can be anything. So an error is accepted
+only in positions where the worker itself writes: after Spark's own words at the beginning, and after lines of a
+traceback of this package.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_CAUSES = 20
 
 
 def reported_error(error: BaseException) -> tuple[str, str] | None:
-    """The class and the message, in one line, of the error of this package that Spark's error tells of."""
+    """Return the class and the message, in one line, of this package's error inside Spark's error."""
     for text in islice(_messages(error), _MOST_CAUSES):
         found = _in_text(text)
         if found is not None:
@@ -41,7 +41,7 @@ def reported_error(error: BaseException) -> tuple[str, str] | None:
 
 
 def _messages(error: Any) -> Iterator[str]:
-    """What an error of Spark says, and then what its causes say, each by itself."""
+    """Yield the message of an error of Spark, and then those of its causes."""
     while error is not None:
         java = getattr(error, "java_exception", None)
         if java is not None:
@@ -64,7 +64,7 @@ def _in_text(text: str) -> tuple[str, str] | None:
         return None
     start = words.end()
     if not text.startswith(_HEADER, start):
-        # With SPARK_HIDE_TRACEBACK there is the last line only.
+        # With SPARK_HIDE_TRACEBACK there is only the last line.
         return _ours_at(text, start)
     frames = _FRAMES.match(text, start + len(_HEADER))
     if frames is None or not _OUR_FRAME.search(frames.group()):
@@ -72,7 +72,7 @@ def _in_text(text: str) -> tuple[str, str] | None:
     found = _ours_at(text, frames.end())
     if found is not None or not text.startswith("psycopg.", frames.end()):
         return found
-    # An error of the driver is never let out as it is: the last one is the result of it.
+    # Spark wraps every error of the driver: the last one is the original.
     frames = _FRAMES.match(text, at + len(_CAUSED)) if (at := text.rfind(_CAUSED)) > 0 else None
     return None if frames is None else _ours_at(text, frames.end())
 

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 SETTINGS: Mapping[str, str] = {
     # `to_date` and partitions use days of UTC on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # How long the Python process of a cancelled task may take to end; by default two seconds.
+    # Seconds that the Python process of a cancelled task may take to end; by default two.
     "spark.python.task.killTimeout": "200ms",
-    # The jobs of one handler do not queue up behind those of another.
+    # So that the jobs of one handler do not wait for those of another.
     "spark.scheduler.mode": "FAIR",
-    # Spark keeps filters that were pushed into a Python source for other plans of the same table: wrong rows.
+    # Spark reuses filters that were pushed into a Python source for other plans of the same table, which gives wrong
+    # rows.
     "spark.sql.python.filterPushdown.enabled": "false",
 }
 """The settings that every session that works with the queue should have."""

@@ -1,4 +1,4 @@
-"""Helpers for asyncio that several stores need."""
+"""Helpers for asyncio, and the pauses between retries, that several stores need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _T = TypeVar("_T")
 
 
 async def finish_despite_cancel(call: asyncio.Future[_T]) -> _T:
-    """The result of what is under way; a cancellation waits for its end, and is raised then."""
+    """Await the call and return its result. If the caller is cancelled, the call still completes before that is
+    raised."""
     try:
         return await asyncio.shield(call)
     except asyncio.CancelledError:
@@ -24,14 +25,14 @@ _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 3.0)
 
 
 async def async_pauses() -> AsyncIterator[float]:
-    """Yield the pause that was just made, in seconds, for each try."""
+    """Yield once for each try, after its pause; the value is the pause in seconds."""
     for pause in _PAUSES:
         await asyncio.sleep(pause)
         yield pause
 
 
 def sync_pauses() -> Iterator[float]:
-    """Yield the pause that was just made, in seconds, for each try."""
+    """Yield once for each try, after its pause; the value is the pause in seconds."""
     for pause in _PAUSES:
         time.sleep(pause)
         yield pause

@@ -10,8 +10,13 @@ operation, so that a bad row fails one attempt and never stops a loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
+
+from queuert.observability.adapter import Observers
+from queuert.observability.events import StoreWarningRaised
+from queuert.state.types import StoreWarning
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
@@ -54,3 +59,9 @@ class StateAdapter(Protocol):
     def default_notify(self) -> NotifyAdapter:
         """Return the notify adapter that is used for this store by default."""
         ...
+
+
+def emit_store_warnings(state: StateAdapter, risks: Sequence[StoreWarning], observers: Observers) -> None:
+    """Emit an event for each risk that was found when a store of ``state`` was opened."""
+    for risk in risks:
+        observers.emit(StoreWarningRaised(adapter=type(state).__name__, risk=risk.name, advice=risk.advice))

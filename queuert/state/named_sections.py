@@ -1,4 +1,4 @@
-"""Statements and scripts by name: several in one file, each below a line ``-- name: claim``."""
+"""Reads SQL statements and Lua scripts from files of several sections, each below a line ``-- name: claim``."""
 
 from __future__ import annotations
 

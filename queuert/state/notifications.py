@@ -10,7 +10,7 @@ from queuert.notify.adapter import Topic
 from queuert.state.types import ChainUpdate, DeleteResult, StartedJob, TriggeredJob
 
 Notifications: TypeAlias = Mapping[Topic, Sequence[str]]
-"""Keys to notify of, by topic."""
+"""The keys to notify, by topic."""
 
 
 def start_notifications(jobs: Sequence[StartedJob]) -> Notifications:
@@ -24,7 +24,7 @@ def update_notifications(results: Sequence[ChainUpdate]) -> Notifications:
     return {
         Topic.JOBS: sorted({type for one in written for type in one.due_types}),
         Topic.CHAINS: [one.chain_id for one in written if one.status is not ChainStatus.OPEN],
-        Topic.LEASES: [one.job_id for one in written if one.met is JobStatus.RUNNING],
+        Topic.LEASES: [one.job_id for one in written if one.previous_status is JobStatus.RUNNING],
     }
 
 
@@ -34,5 +34,6 @@ def trigger_notifications(jobs: Sequence[TriggeredJob]) -> Notifications:
 
 
 def delete_notifications(result: DeleteResult) -> Notifications:
-    """Return the notifications of deleted chains, so that callers that wait for one read it and find it deleted."""
+    """Return the notifications of deleted chains, so that callers that wait for one read it and find that it was
+    deleted."""
     return {Topic.CHAINS: result.chain_ids, Topic.LEASES: result.running_job_ids}

@@ -1,4 +1,4 @@
-"""What is listed, page by page: values of the contract."""
+"""Filters, cursors and pages of the listings of a store."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from queuert.jobs import ChainStatus, JobStatus
 T = TypeVar("T", covariant=True)
 
 MAX_PAGE = 1000
-"""Entries of a page at most."""
+"""The largest number of entries of a page."""
 
 CLOSED_PORTION = 8 * 1024 * 1024
-"""Bytes of payloads that one answer of ``closed_chains`` holds, more or less: a driver has them in memory twice."""
+"""The approximate number of payload bytes in one answer of ``closed_chains``. The driver has them in memory twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainFilter:
-    """Which chains: all that fit every field that is set. Times are UTC."""
+    """Selects the chains that match every field that is set. Times are UTC."""
 
     types: tuple[str, ...] | None = None
     statuses: tuple[ChainStatus, ...] | None = None
     since: datetime | None = None
-    """Started then or later."""
+    """Started at this time or later."""
     before: datetime | None = None
-    """Started earlier."""
+    """Started before this time."""
     attributes: tuple[tuple[str, str], ...] = ()
-    """Names and values of attributes: chains that have all of them."""
+    """Names and values of attributes. A chain matches if it has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs: all that fit every field that is set. Times are UTC."""
+    """Selects the jobs that match every field that is set. Times are UTC."""
 
     types: tuple[str, ...] | None = None
     statuses: tuple[JobStatus, ...] | None = None
@@ -49,10 +49,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a listing: that of the entry of this time, or chain index, and id. A page begins behind it."""
+    """The position of an entry in a listing: its time or chain index, and its id. The next page begins after it."""
 
     key: str
-    """ISO time in UTC, or the chain index, or nothing where the id alone says the place."""
+    """The time in ISO format and UTC, or the chain index, or empty in a listing by id alone."""
     id: str
 
     @classmethod
@@ -156,7 +156,7 @@ class Page(Generic[T]):
 
 
 def page_of(found: Iterable[tuple[T, Position]], limit: int) -> Page[T]:
-    """Return the page of up to ``limit + 1`` entries, the last of which only shows that there is another page."""
+    """Return a page from up to ``limit + 1`` entries. The last one only shows that there is another page."""
     entries = list(found)
     items = tuple(item for item, _ in entries[:limit])
     return Page(items, entries[limit - 1][1].encode() if len(entries) > limit else None)

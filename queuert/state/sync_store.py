@@ -234,7 +234,8 @@ class RetentionStore(Protocol):
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire ``seconds`` from now, results in the order of the ids.
 
-        An open chain keeps the TTL of its start, and so does a closed one for when it is retried.
+        The TTL that a chain was started with does not change: it applies when an open chain closes, and again when a
+        closed chain is retried and closes anew.
 
         Raises:
             ConfigurationError: ``seconds`` is not above 0, or more than a hundred years.
@@ -313,11 +314,11 @@ class StoreTransaction(Protocol):
         ...
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """Whether the transaction locks the job, so that its lease needs no renewal meanwhile."""
         ...
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the transaction's connection, from any thread: calls that wait on it fail, and nothing is written."""
         ...
 
@@ -360,7 +361,7 @@ class Store(
         ...
 
     def open(self) -> None:
-        """Connect. Idempotent; raises SchemaMissingError if the schema does not exist."""
+        """Connect. Idempotent; raises SchemaMissingError if the schema does not exist or is out of date."""
         ...
 
     def close(self) -> None:
@@ -382,13 +383,13 @@ class Store(
 
         Raises:
             JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``,
-                or as a chain that has expired and is a blocker of a job that has not ended.
+                or as a chain that has expired and is a blocker of an unfinished job.
             JobTypeMismatchError: with ``attach``: the chain that exists is of another type.
             ChainNotFoundError: a blocker does not exist; one of the same batch does not exist yet.
         """
         ...
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains, part by part: all or none, results in the order of the jobs.
 
         A store may write one part while the iterator makes the next one. Errors of the iterator are raised, and then
@@ -399,18 +400,19 @@ class Store(
     def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs: READY ones and SCHEDULED ones whose time has come, best first.
 
-        Best is the highest priority, less one for each attempt that failed by the job's own doing (a worker's stop or
-        death is not): the rank. Of one rank, the types take turns, in the order of ``request.leases``: each with its
-        longest due, then each with its next. With ``request.after_rank``, jobs of worse rank than that go before all
-        others, in the same order. Of scheduled jobs whose time has come, the longest due are looked at, and there they
-        count as of the first of these ranks at best. The answer has the best first, of one rank the longest due.
+        The rank of a job is its priority, less one for each attempt that failed by the job's own doing (a worker's stop
+        or death does not count). The best rank is claimed first. Within a rank, the types take turns in the order of
+        ``request.leases``: each with its longest due job, then each with its next. With ``request.after_rank``, jobs of
+        a worse rank than that go before all others, in the same order. Of scheduled jobs whose time has come, only the
+        longest due are considered, and they count as of the first of these ranks at best. The result has the best job
+        first, and within a rank the longest due first.
 
         Claimed jobs are RUNNING, and their attempt is counted. Jobs that another claim has locked are skipped. Fewer
         jobs than the limit means that no more could be claimed. The cost depends on the limit and the number of types,
         not on the backlog.
 
-        Nothing is claimed of paused types, and no more than ``request.limits`` allow of the types that they name, by
-        all holders together; a job that its key holds back does not hold back those of other keys.
+        No job of a paused type is claimed, and no more jobs of the types in ``request.limits`` than these allow,
+        counted over all workers. A job that the limit of its key holds back does not hold back jobs of other keys.
         """
         ...
 
@@ -428,11 +430,11 @@ class Store(
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
         in the same step; RETRY and INTERRUPT make the job due again; WAIT starts chains and blocks the job until they,
         and the others that it names, have closed. A finish whose lease is lost writes nothing and does not affect the
-        others. A finish that the store refuses (the id of a continuation exists or occurs twice in the batch, or its
-        blocker does not exist) raises for the whole batch, of which nothing is written: write them one by one.
+        others. If the store refuses one finish (the id of a continuation exists or occurs twice in the batch, or its
+        blocker does not exist), the call raises and none of the batch is written: write them one by one.
 
         The operation waits for rows that another transaction has locked; with ``wait`` false, such finishes are
-        ``pending``, and the others are written.
+        ``locked``, and the others are written.
 
         Raises:
             JobIdConflictError: the chosen id of a continuation exists.
@@ -443,13 +445,14 @@ class Store(
     def release(self, leases: Sequence[Lease]) -> int:
         """Release claimed jobs that were not started: due at once, the attempt not counted. Returns how many.
 
-        Jobs that another transaction has locked are passed over: where fewer were released than given, ask
-        ``lost_reasons`` which leases are still held, and release those again.
+        Jobs that another transaction has locked are skipped: if fewer were released than requested, ``lost_reasons``
+        says which leases are still held; release those again.
         """
         ...
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
-        """Release all jobs of a claim whose answer was lost, as ``release`` does. Ask again while some are locked."""
+        """Release all jobs of a claim whose answer was lost, as ``release`` does. Repeat the call while some are
+        locked."""
         ...
 
     def reap(self, request: ReapRequest) -> ReapResult:
@@ -477,20 +480,22 @@ class Store(
     ) -> list[ChainRecord | ChainStatus | None]:
         """Read closed chains, for callers that wait for them, in the order of the ids.
 
-        For an open chain only its status is returned, and no payload is read. The same holds for a closed one once the
-        chains before it fill ``portion``, in bytes of stored inputs, outputs and errors: read it again. At least one is
-        read if any has closed. None is returned for those that do not exist.
+        For an open chain only its status is returned, and no payload is read. The same holds for a closed chain once
+        the payloads of the chains before it reach ``portion``, in bytes as stored: read it again. If any chain has
+        closed, at least one is read in full. None is returned for those that do not exist.
         """
         ...
 
     def transaction(self, job: ClaimedJob) -> AbstractContextManager[StoreTransaction]:
-        """Open a transaction for the finish of a job and writes of its handler. It commits when the block ends well.
+        """Open a transaction for the finish of a job and the writes of its handler. It commits when the block ends
+        without an error.
 
-        If the transaction ``holds``, the job is locked, and cannot be claimed, reaped or cancelled meanwhile; otherwise
-        the commit is refused if it was. If the answer to the commit is lost, the result is found by reading.
+        If the transaction locks the job (``locks_job``), it cannot be claimed, reaped or cancelled meanwhile. Otherwise
+        the commit is refused if that happened. If the answer to the commit is lost, the store reads the job to find out
+        whether the commit took effect.
 
         Raises:
-            LeaseLostError: the lease is lost; nothing was begun.
+            LeaseLostError: the lease is lost; the transaction was not begun.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A synchronous store behind the asynchronous contract: each call on a thread."""
+"""Makes an async store of a sync one: each call runs in a thread."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, PoolUs
 
 _T = TypeVar("_T")
 
-_TIMEOUT = 0.05
-"""Seconds in which the event loop is to come for a transaction that has begun, the first time."""
+_HANDOFF_TIMEOUT = 0.05
+"""Seconds in which the event loop must take over a transaction that a thread has begun; doubled after each failure."""
 
 
-def threaded(store: Store, *, threads: int) -> AsyncStore:
-    """An :class:`~queuert.state.AsyncStore` made of a :class:`~queuert.state.Store`.
+def as_async(store: Store, *, threads: int) -> AsyncStore:
+    """Return an :class:`~queuert.state.AsyncStore` that calls a :class:`~queuert.state.Store` in threads.
 
-    Each call takes a thread while it lasts; one that waits for a lock must not keep its holder waiting for a thread:
-    ``threads`` is to be above the number of calls in flight. Who is cancelled leaves the call to its end.
+    Each call occupies a thread until it returns, also while it waits for a lock. So ``threads`` must be greater than
+    the number of calls in flight, or the holder of the lock may wait for a thread. If the caller is cancelled, the call
+    still runs to completion.
     """
     return cast("AsyncStore", _ThreadedStore(store, _Threads(threads)))
 
 
 class _Threads:
-    """Threads from the first call on; they end with the store, and come again when that is opened again."""
+    """The threads of one store. They start with its first call, end when it is closed, and start anew when it is
+    reopened."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
-        self.answered = True
-        """Whether the event loop came for the last transaction that was begun for it."""
+        self.loop_responsive = True
+        """Whether the event loop took over the last transaction that a thread had begun for it."""
 
     def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
         if self._pool is None:
@@ -51,7 +53,7 @@ class _Threads:
 
 
 class _ThreadedStore:
-    """Every operation of the store, as a coroutine function of the same name and arguments."""
+    """Offers every operation of the store as a coroutine function of the same name and arguments."""
 
     def __init__(self, store: Store, threads: _Threads) -> None:
         self._store = store
@@ -64,7 +66,7 @@ class _ThreadedStore:
 
     @property
     def risks(self) -> Sequence[StoreWarning]:
-        """What may become of jobs in the store."""
+        """The warnings of the store; see AsyncStore."""
         return self._store.risks
 
     def __getattr__(self, name: str) -> Any:
@@ -74,13 +76,14 @@ class _ThreadedStore:
             under_way = self._threads.submit(lambda: operation(*values, **named))
             if named.get("connection") is None:
                 return await under_way
-            # It writes in the caller's transaction, who rolls back when this was cancelled.
+            # It writes in the caller's transaction. A cancelled caller rolls that back, but only after this call has
+            # ended.
             return await finish_despite_cancel(under_way)
 
         return call
 
-    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
-        # Made here: what makes them is the caller's.
+    async def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        # The iterator is the caller's code, so it runs in the caller's thread.
         jobs = [job for part in parts for job in part]
         return await self._threads.submit(lambda: self._store.start_jobs(jobs))
 
@@ -88,7 +91,7 @@ class _ThreadedStore:
         try:
             await finish_despite_cancel(self._threads.submit(self._store.open))
         except BaseException:
-            # Who does not get an open store does not close one.
+            # The caller gets no open store if it is cancelled, so it will not close one.
             await self.aclose()
             raise
 
@@ -103,7 +106,7 @@ class _ThreadedStore:
 
 
 class _Handoff:
-    """A transaction that a thread has begun, for an event loop that may not come for it."""
+    """Hands a transaction from the thread that began it to an event loop that may be blocked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -111,11 +114,11 @@ class _Handoff:
         self._taken = False
 
     def take(self) -> bool:
-        """Take it, in the event loop; False if it was withdrawn."""
+        """Take the transaction, in the event loop. Returns False if the thread has withdrawn it."""
         return self._settle(taken=True)
 
     def withdraw(self) -> bool:
-        """Let nobody take it any more; False if it was taken."""
+        """Withdraw the transaction. Returns False if the event loop has taken it."""
         return self._settle(taken=False)
 
     def _settle(self, *, taken: bool) -> bool:
@@ -127,17 +130,17 @@ class _Handoff:
             return True
 
     def is_taken_within(self, seconds: float) -> bool:
-        """Wait in the thread; what nobody takes in that time is withdrawn."""
+        """Wait in the thread until the transaction is taken; withdraw it after ``seconds``."""
         self._settled.wait(seconds)
         return not self.withdraw()
 
 
 class _ThreadedTransaction(AsyncStoreTransaction):
-    """An asynchronous transaction made of a synchronous one.
+    """An async transaction that runs a sync one in threads.
 
-    While a handler blocks the event loop, nobody comes for a transaction that has begun, and it may hold what everybody
-    needs. So one that is not come for is rolled back, as nothing was written in it, and begun again when the event loop
-    goes on. For the same reason the last finish is committed by the thread that writes it.
+    While a handler blocks the event loop, a transaction that has begun stays idle and may hold locks that others need.
+    So a transaction that the event loop does not take in time is rolled back (nothing was written in it) and begun
+    again when the event loop responds. For the same reason the thread that writes the last finish also commits it.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[StoreTransaction]], threads: _Threads) -> None:
@@ -150,7 +153,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     @property
     def _transaction(self) -> StoreTransaction:
         if self._entered is None:
-            raise RuntimeError("the transaction has not begun")
+            raise RuntimeError("the transaction must have begun: use it inside its `async with` block")
         return self._entered
 
     @property
@@ -158,13 +161,13 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         return self._transaction.connection
 
     @property
-    def holds(self) -> bool:
-        """Whether nobody else can take the job meanwhile."""
-        return self._transaction.holds
+    def locks_job(self) -> bool:
+        """Whether the transaction locks the job."""
+        return self._transaction.locks_job
 
-    def cut(self) -> None:
-        """End the transaction's connection."""
-        self._transaction.cut()
+    def abort(self) -> None:
+        """Close the transaction's connection, from any thread."""
+        self._transaction.abort()
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         transaction = self._transaction
@@ -180,21 +183,21 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        timeout = _TIMEOUT
+        timeout = _HANDOFF_TIMEOUT
         while not await self._begun(timeout):
-            self._threads.answered = True
+            self._threads.loop_responsive = True
             # An event loop that is always this slow must get its transaction as well.
             timeout *= 2
         return self
 
     async def _begun(self, timeout: float) -> bool:
-        """Begin; False if nobody could come for it in time."""
+        """Begin the transaction. Returns False if the event loop did not take it in time."""
         loop = asyncio.get_running_loop()
         offer = _Handoff()
         taken: asyncio.Future[bool] = loop.create_future()
 
         def take(begun: StoreTransaction) -> None:
-            self._threads.answered = True
+            self._threads.loop_responsive = True
             if offer.take():
                 self._entered = begun
                 _settle(taken, True)
@@ -215,20 +218,21 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         take: Callable[[StoreTransaction], None],
         timeout: float,
     ) -> bool:
-        """Begin in a thread, and hand it to the event loop; False if that did not come, and nothing is open."""
+        """Begin in a thread and hand the transaction to the event loop. Returns False if it was not taken and is rolled
+        back."""
         self._block = self._make()
         transaction = self._block.__enter__()
-        with suppress(RuntimeError):  # The event loop is closed: nobody will come.
+        with suppress(RuntimeError):  # The event loop is closed, so nobody will take it.
             loop.call_soon_threadsafe(take, transaction)
-        if offer.is_taken_within(timeout if self._threads.answered else 0.0):
+        if offer.is_taken_within(timeout if self._threads.loop_responsive else 0.0):
             return True
-        self._threads.answered = False
+        self._threads.loop_responsive = False
         self._leave(_HandoffTimeout())
         self._left = False
         return False
 
     def _undo(self, error: BaseException) -> None:
-        """Who came for it does not want it any more: it must not hold its job, or the store, for ever."""
+        """Roll the transaction back if its caller was cancelled: otherwise it would hold locks for ever."""
         finish = self._threads.submit(lambda: self._leave(error))
         finish.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
@@ -249,7 +253,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
 
 
 class _HandoffTimeout(Exception):
-    """What rolls a transaction back that nobody came for."""
+    """Rolls back a transaction that the event loop did not take in time."""
 
 
 def _settle(future: asyncio.Future[bool], value: bool) -> None:
@@ -258,7 +262,7 @@ def _settle(future: asyncio.Future[bool], value: bool) -> None:
 
 
 def _pass_on(ended: asyncio.Future[bool], to: asyncio.Future[bool]) -> None:
-    """Tell who waits for a transaction that it could not begin, or was not come for."""
+    """Pass the result of a failed or withdrawn begin to the future of the caller."""
     error = None if ended.cancelled() else ended.exception()
     if error is not None and not to.done():
         to.set_exception(error)

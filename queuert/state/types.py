@@ -1,4 +1,4 @@
-"""The values of the contract between the engine and the stores: what operations take and return."""
+"""The arguments and results of a store's operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class StoreWarning:
-    """A way in which a store may lose acknowledged jobs, or reveal their payloads."""
+    """A risk of a store's configuration: it may lose acknowledged jobs, or reveal their payloads."""
 
     name: str
     advice: str
@@ -51,7 +51,7 @@ class NewJob:
     """Higher priorities are claimed sooner; each failed attempt lowers it by one, except those that a crash ended."""
     run_at: RunAt | None = None
     blockers: tuple[str, ...] = ()
-    """Chain ids, without repetitions."""
+    """Ids of chains, without duplicates."""
     id_chosen: bool = False
     """Whether the caller chose the id, so that it may exist already."""
     trace_context: str | None = None
@@ -61,7 +61,8 @@ class NewJob:
     """Whether an existing chain of the chosen id is returned instead of raising."""
     limit_key: str | None = None
     result_ttl: float | None = None
-    """For the first job of a chain: seconds that the chain is kept after it closed; None if it has no TTL."""
+    """For the first job of a chain: seconds that the chain is kept after it closed; None if it is kept without a
+    limit."""
     attributes: Attributes | None = field(default=None, hash=False)
     """For the first job of a chain: its attributes. An existing chain keeps its own."""
 
@@ -81,19 +82,19 @@ class StartedJob:
 
 
 CLAIM_BYTES = 16 * 1024 * 1024
-"""What the inputs that one claim takes may measure together, if a worker does not ask for less."""
+"""The limit of the total size of the inputs of one claim, unless a worker sets a lower one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Ask for up to ``limit`` due jobs of the given types, with inputs of up to ``max_bytes`` together.
+    """Requests up to ``limit`` due jobs of the given types, whose inputs have up to ``max_bytes`` together.
 
-    The first job is taken whatever its size. What is not taken for its size, and all that is behind it, stays as it
-    was. A store may measure what it keeps rather than what it hands out, if it learns how the one relates to the other.
+    The first job is claimed whatever its size. A job that exceeds ``max_bytes``, and all jobs after it, are not
+    changed. A store may measure the inputs as stored (perhaps compressed) and estimate the length of their text.
 
     ``leases`` maps each type to the seconds of its lease, in the order in which the types take turns. ``token`` names
-    this one claim: a fresh random UUID, known before the query is sent, so that a claim whose answer was lost can still
-    be found.
+    this one claim. It is a fresh random UUID that is known before the statement is sent, so that a claim whose answer
+    was lost can still be found.
     """
 
     leases: Mapping[str, float]
@@ -101,11 +102,11 @@ class ClaimRequest:
     holder: str
     token: str
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    """Of the types that have any."""
+    """The limits of those types that have any."""
     max_bytes: int = CLAIM_BYTES
-    """Of the inputs as JSON text."""
+    """The limit of the total size of the inputs, in bytes of JSON text."""
     after_rank: int | None = None
-    """Jobs of worse rank than this go before all others: those that better ones would keep waiting."""
+    """Jobs of a worse rank than this are claimed before all others, so that better jobs cannot starve them."""
 
 
 class Lease(NamedTuple):  # Several for each job: a dataclass takes three times as long to make, and twice to look up.
@@ -117,7 +118,7 @@ class Lease(NamedTuple):  # Several for each job: a dataclass takes three times 
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class ClaimedJob:
-    """A job under a fresh lease."""
+    """A claimed job, with its lease."""
 
     id: str
     type: str
@@ -131,7 +132,7 @@ class ClaimedJob:
     lease_expirations: int
     blocker_count: int
     has_dependents: bool
-    """Some job waits for this chain, as far as was known at the claim."""
+    """Whether some job waited for this chain at the time of the claim."""
     input: str = field(repr=False)
     """JSON text."""
     created_at: datetime
@@ -143,23 +144,23 @@ class ClaimedJob:
     token: str
     trace_context: str | None = None
     result_ttl: float | None = None
-    """What the chain was started with."""
+    """The ``result_ttl`` of the start of its chain."""
     fault: str | None = None
-    """Why the job cannot be run: its row could not be read. Then this is one failed attempt."""
+    """Why the job cannot be run: its row has values that cannot be read. The attempt then fails."""
 
     @property
     def lease(self) -> Lease:
-        """What later writes of this attempt are fenced by."""
+        """The lease that fences the later writes of this attempt."""
         return Lease(self.id, self.token)
 
     @property
     def own_failures(self) -> int:
-        """Attempts that failed by the job's own doing, this one counted: each makes it give way to others by one."""
+        """The attempts that failed by the job's own doing, including this one. Each lowers its rank by one."""
         return self.attempt - self.uncounted - self.lease_expirations
 
     @property
     def rank(self) -> int:
-        """Where the job stood when it was claimed, less being better: attempts that had failed, less its priority."""
+        """The rank of the job when it was claimed (lower is claimed sooner): its failed attempts less its priority."""
         return self.own_failures - 1 - self.priority
 
     @property
@@ -179,7 +180,7 @@ class Renewal:
 
 
 class FinishKind(StrEnum):
-    """The kinds of finishes of an attempt."""
+    """What the finish of an attempt does to its job."""
 
     COMPLETE = "complete"
     CONTINUE = "continue"
@@ -187,13 +188,13 @@ class FinishKind(StrEnum):
     FAIL = "fail"
     CANCEL = "cancel"
     INTERRUPT = "interrupt"
-    """Released (the worker stops, or the lease was over too early): due at once, and the attempt does not count."""
+    """Released, since the worker stops or the lease ended too early: due at once, and the attempt does not count."""
     WAIT = "wait"
-    """Run again when other chains have closed, some of them started by this finish; the attempt does not count."""
+    """Blocked until other chains have closed, some of them started by this finish. The attempt does not count."""
 
     @property
     def closes_chain(self) -> bool:
-        """Whether the chain ends with the job."""
+        """Whether this finish closes the chain."""
         return self in _CLOSING
 
 
@@ -207,20 +208,21 @@ class Finish:
     job: ClaimedJob
     kind: FinishKind
     output: str | None = field(default=None, repr=False)
-    """JSON text, for COMPLETE, and for CONTINUE if there is any."""
+    """JSON text. For COMPLETE, and optional for CONTINUE."""
     error: JobError | None = None
     delay: float = 0.0
     """Seconds until the job is due again, for RETRY."""
     crashed: bool = False
-    """The process that ran the handler died: counted with the expired leases. For RETRY and FAIL."""
+    """The process that ran the handler died: counted like an expired lease. For RETRY and FAIL."""
     continuation: NewJob | None = None
     """For CONTINUE."""
     starts: tuple[NewJob, ...] = ()
-    """New chains, for WAIT: they are among ``blockers``, by their ids. Without blockers of their own."""
+    """New chains, for WAIT. Their ids are among ``blockers``; they have no blockers of their own."""
     blockers: tuple[str, ...] = ()
-    """Chain ids, for WAIT: they come after those that the job has. One that it has already is not added again."""
+    """Chain ids, for WAIT. They are added after the blockers that the job has; existing ones are not added again."""
     result_ttl: float | None = None
-    """For what closes the chain: seconds that it is kept this time, instead of what its start said."""
+    """For a finish that closes the chain: seconds that the chain is kept, instead of the ``result_ttl`` of its
+    start."""
 
 
 def check_finishes(finishes: Sequence[Finish]) -> None:
@@ -235,7 +237,7 @@ def check_finishes(finishes: Sequence[Finish]) -> None:
 
 
 def payload_characters(finish: Finish) -> int:
-    """How long the texts are that a finish brings: how much of a statement it takes."""
+    """Return the number of characters of the payloads in a finish: most of its part of a statement."""
     length = len(finish.output) if finish.output is not None else 0
     if finish.error is not None:
         length += len(finish.error.message) + len(finish.error.traceback or "")
@@ -248,15 +250,15 @@ def payload_characters(finish: Finish) -> int:
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class FinishResult:
-    """The result of a finish. Repeating a finish that this lease has written already succeeds."""
+    """The result of a finish. Writing a finish again that this lease has already written succeeds."""
 
     job_id: str
     lost: AbortReason | None = None
-    """None: written. Otherwise nothing was written, and this is why."""
+    """Why the finish was rejected and nothing was written; None if it was written."""
     due_types: tuple[str, ...] = ()
-    """Types of the jobs that became due by it: a continuation, dependents, the job itself."""
-    pending: bool = False
-    """Whether another transaction has locked its rows, and the caller does not wait: write it again."""
+    """Types of the jobs that became due: a continuation, dependents, or the job itself."""
+    locked: bool = False
+    """Another transaction has locked its rows, and the caller does not wait for locks: write the finish again."""
     chain_seconds: float | None = field(default=None, compare=False)
     """By the store's clock, the seconds from the start of the chain to its end: of a finish that closed a chain, of a
     job that is not its first. The age of a first job is known from its claim. None if it was written before already."""
@@ -264,7 +266,7 @@ class FinishResult:
     @property
     def written(self) -> bool:
         """Whether the finish was written."""
-        return self.lost is None and not self.pending
+        return self.lost is None and not self.locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,16 +285,16 @@ class ReapedJob:
     type: str
     chain_id: str
     status: JobStatus
-    """SCHEDULED or READY for another attempt, FAILED at the cap."""
+    """SCHEDULED or READY for another attempt; FAILED if it was the last one."""
     attempt: int
     holder: str | None
-    """Who had held it."""
+    """The worker that held the lease."""
     due_types: tuple[str, ...] = ()
-    """Types of the jobs that became due by it."""
+    """Types of the jobs that became due because the chain failed."""
 
 
 class ReleasedClaim(NamedTuple):
-    """How many jobs of a claim were released, and how many were not, because another transaction has locked them."""
+    """The number of jobs of a claim that were released, and the number that were not because they were locked."""
 
     released: int
     locked: int = 0
@@ -304,7 +306,7 @@ class ReapResult:
 
     reaped: Sequence[ReapedJob]
     next_expiry: float | None
-    """Seconds until the earliest lease of these types expires, unless renewed; None without running jobs."""
+    """Seconds until the earliest lease of these types expires unless renewed; None if no job of them is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +317,9 @@ class TypeCount:
     status: JobStatus
     count: int
     oldest_seconds: float | None
-    """Seconds since the oldest of them became due (finished ones: since it finished); None where that is costly."""
+    """Seconds since the oldest of them became due, or finished; None where that would be costly to read."""
     estimated: bool = False
-    """Whether the count is the planner's estimate, as there are too many to count."""
+    """Whether the count is the estimate of Postgres's planner, because there are too many jobs to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +328,7 @@ class BlockerRecord:
 
     chain_id: str
     type: str
-    """Of the chain's first job."""
+    """The type of the chain's first job."""
     status: ChainStatus
     tail_type: str
     output: str | None
@@ -335,11 +337,11 @@ class BlockerRecord:
 
 @dataclass(frozen=True, slots=True)
 class WorkerlessCompletion:
-    """End the last job of a chain from a client: with an output, or by a continuation. Exactly one of them is set."""
+    """Closes or continues the last job of a chain from a client. Exactly one of output and continuation is set."""
 
     chain_id: str
     tail_id: str
-    """The last job that the caller saw: if the chain has gone on meanwhile, nothing is written."""
+    """The last job that the caller read. If the chain has another last job by then, nothing is written."""
     output: str | None = field(default=None, repr=False)
     """JSON text."""
     continuation: NewJob | None = None
@@ -363,30 +365,31 @@ def check_completions(completions: Sequence[WorkerlessCompletion]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ChainUpdate:
-    """The result of one chain. Written, unless ``met`` is final, or, for a completion, ``job_id`` is another tail."""
+    """The result of a management operation for one chain."""
 
     chain_id: str
     chain_type: str
-    """Type of its first job."""
+    """The type of the chain's first job."""
     status: ChainStatus
-    """Of the chain now."""
+    """The status of the chain after the operation."""
     job_id: str
-    """Its last job, as it was met."""
+    """The last job of the chain, as read under its lock."""
     job_type: str
-    met: JobStatus
-    """How that job stood before. RUNNING: its holder must be told."""
+    previous_status: JobStatus
+    """The status of that job before the operation. If it was RUNNING, notify its worker."""
     written: bool
     due_types: tuple[str, ...] = ()
-    """Types of the jobs that became due by it, or by another of the same call."""
+    """Types of the jobs that became due by this or another update of the same call."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The chains that were deleted, in the order asked and then those of the cascade; unknown ones are left out."""
+    """The deleted chains: first those of the request in its order, then those of the cascade. Unknown ids are left
+    out."""
 
     chain_ids: Sequence[str]
     running_job_ids: Sequence[str]
-    """Jobs that were running: their holders must be told."""
+    """Jobs that were running: notify their workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,16 +402,16 @@ class TriggeredJob:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Jobs that waited for nothing any more and were released, and where the next sweep begins."""
+    """The stranded jobs that were released, and the cursor of the next page."""
 
     released: Sequence[TriggeredJob]
     cursor: str | None
-    """Give it to the next call; None when the end was reached."""
+    """Pass it to the next call; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRecord:
-    """A recurring schedule. Times are UTC."""
+    """A recurring schedule, as stored. Times are UTC."""
 
     name: str
     type: str
@@ -416,20 +419,20 @@ class ScheduleRecord:
     """JSON text."""
     cron: str | None
     every: float | None
-    """Seconds."""
+    """The interval in seconds, for a schedule without a cron expression."""
     time_zone: str
     missed: MissedRuns
     priority: int = 0
     limit_key: str | None = None
     paused: bool = False
     next_at: datetime | None = None
-    """The next tick; None if none will come."""
+    """The next tick; None if there is none."""
     last_at: datetime | None = None
-    """The latest tick that got a chain."""
+    """The latest tick that started a chain."""
 
     @property
     def spec(self) -> TickSpec:
-        """When it ticks."""
+        """The times of its ticks."""
         return TickSpec(cron=self.cron, every=self.every, time_zone=self.time_zone)
 
 
@@ -450,7 +453,7 @@ class DueSchedules:
     now: datetime
     due: Sequence[ScheduleRecord]
     next_in: float | None
-    """Seconds until the next one of the others is due; None without any."""
+    """Seconds until the next of the other schedules is due; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,30 +466,31 @@ class PausedType:
 
 
 STAGING_KEPT = 86_400.0
-"""Seconds after which rows that were staged for a bulk write, and not touched since, are a dead driver's."""
+"""Seconds after which staged rows that nothing has touched count as left by a driver that died."""
 
 WRITES_KEPT = 30 * 86_400.0
-"""Seconds for which a bulk write is remembered at least, so that it can be repeated; and while any of its chains is."""
+"""Seconds for which a bulk write is remembered at least, so that it can be repeated. It is kept longer while any of its
+chains exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagingCleanup:
-    """What of bulk writes was removed."""
+    """What a cleanup of staging removed."""
 
     dropped: tuple[str, ...] = ()
-    """Names of staging tables."""
+    """Names of the staging tables that were dropped."""
     forgotten: int = 0
-    """Bulk writes that were committed long ago, and none of whose chains is left."""
+    """Number of records of bulk writes that were deleted: committed long ago, and without any chain left."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneRequest:
-    """Delete chains that have expired, and those that the policies of their types do not keep."""
+    """Requests to delete chains that have expired, and those that the policies of their types do not keep."""
 
     policies: Mapping[str, Retention] = field(default_factory=dict)
-    """By chain type. They concern chains without an end of their own."""
+    """Retention by chain type. It applies to chains without a ``result_ttl`` of their own."""
     limit: int = 1_000
-    """How many chains are read, at most."""
+    """The largest number of chains to read."""
     cursor: str | None = None
     """The cursor of the previous result; None starts from the beginning."""
 
@@ -497,4 +501,4 @@ class PruneResult:
 
     chain_ids: Sequence[str]
     cursor: str | None
-    """Give it to the next call; None when the end was reached."""
+    """Pass it to the next call; None at the end."""

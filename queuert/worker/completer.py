@@ -263,7 +263,7 @@ class Completer:
         runners: list[AttemptRunner] = []
         characters = 0
         for one, result in zip(batch, results, strict=True):
-            if result.pending:
+            if result.locked:
                 self._retry_locked(one)
                 continue
             characters += one.size

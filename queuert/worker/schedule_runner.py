@@ -84,7 +84,7 @@ class ScheduleRunner:
             except StateUnavailableError:
                 raise
             except Exception as error:
-                # One that makes no sense here, such as a time zone that is not known, must not hold up the others.
+                # One that is not valid here, such as a time zone that is not known, must not hold up the others.
                 errors.append(error)
         if errors:
             raise errors[0]

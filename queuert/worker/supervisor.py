@@ -37,7 +37,10 @@ class SupervisedLoop:
         self._observers = observers
         self._backoff = backoff or Backoff()
         self._failures = 0
-        self._stopping = asyncio.Event()
+        self.stopping = False
+        """Whether it was told to stop; a long step looks at it."""
+        self._woken = asyncio.Event()
+        """Ends a pause: it was told to stop."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
         self.error: Exception | None = None
@@ -46,11 +49,6 @@ class SupervisedLoop:
     def start(self) -> None:
         """Begin to run. Call it once, inside the event loop."""
         self._task = asyncio.create_task(self._run(), name=f"queuert-{self.name}")
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop; a long step looks at it."""
-        return self._stopping.is_set()
 
     @property
     def failing(self) -> bool:
@@ -65,7 +63,8 @@ class SupervisedLoop:
 
     def tell_to_stop(self) -> None:
         """Begin no other step."""
-        self._stopping.set()
+        self.stopping = True
+        self._woken.set()
 
     async def stop(self, *, cancel: bool = True) -> None:
         """End the loop and wait for it; without ``cancel`` the step under way goes to its end. Idempotent."""
@@ -92,7 +91,11 @@ class SupervisedLoop:
                     failed = None
                     continue
                 rest = await self._step()
-                self._succeed()
+                self._failing_since = None
+                if self._failures:
+                    failures, self._failures = self._failures, 0
+                    self.error = None
+                    self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=failures))
                 if rest is not None:
                     await self.pause(rest)
             except asyncio.CancelledError:
@@ -116,13 +119,6 @@ class SupervisedLoop:
         task.uncancel()
         return RuntimeError("the loop was cancelled by somebody else")
 
-    def _succeed(self) -> None:
-        self._failing_since = None
-        if self._failures:
-            self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=self._failures))
-            self._failures = 0
-            self.error = None
-
     async def _fail(self, error: Exception) -> None:
         self._failures += 1
         self.error = error
@@ -143,6 +139,6 @@ class SupervisedLoop:
         """Sleep, but not beyond a stop."""
         try:
             async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+                await self._woken.wait()
         except TimeoutError:
             return

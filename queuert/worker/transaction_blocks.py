@@ -214,7 +214,7 @@ class GuardedBlock(Generic[T]):
         """Why the block may not commit although it ended well."""
         return None
 
-    # --- sync and async ----------------------------------------------------------------------------------------------
+    # --- sync and async -----------------------------------------------------------------------------------------------
 
     def _use(self) -> None:
         if self._used:
@@ -223,8 +223,8 @@ class GuardedBlock(Generic[T]):
         self._used = True
 
     def _begun(self, held: Any) -> T:
-        if held.holds:
-            self._host.hold(held.cut)
+        if held.locks_job:
+            self._host.hold(held.abort)
         self._held = held
         return self._opened(held)
 

@@ -18,8 +18,8 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import RetentionMissing
 from queuert.observability.snapshots import WorkerSnapshot
 from queuert.schedules import RecurringSchedule, notification_key
+from queuert.state.adapter import emit_store_warnings
 from queuert.state.async_store import AsyncStore
-from queuert.state.risks import emit_store_warnings
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import STALE_AFTER, Health, HealthReport, report_health
 from queuert.worker.middleware import Middleware

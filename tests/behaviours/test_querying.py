@@ -10,7 +10,8 @@ import pytest
 
 from queuert import Attempt, ChainStatus, JobStatus, NewChain, after
 from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError
-from tests.behaviours.support import World, echo, first, last, middle, number, text, total
+from tests.behaviours.support import CallerHarness
+from tests.support.job_types import echo, first, last, middle, number, text, total
 
 
 def ids(page: Any) -> list[str]:
@@ -30,87 +31,90 @@ async def pages(read: Callable[..., Awaitable[Any]], *which: Any, **requested: A
         assert len(found) < 100, "the pages never end"
 
 
-async def started(world: World, *names: str) -> None:
+async def started(caller_harness: CallerHarness, *names: str) -> None:
     """One chain after the other, so that their order is that of time."""
     for name in names:
-        await world.caller.start_chain(number, 1, id=name)
+        await caller_harness.caller.start_chain(number, 1, id=name)
 
 
-async def went_through(world: World) -> None:
+async def went_through(caller_harness: CallerHarness) -> None:
     """A chain ``c`` of three jobs, and ``x`` of another type."""
-    await world.caller.start_chain(first, 1, id="c")
-    await world.caller.continue_chain("c", middle, 2, id="c2")
-    await world.caller.continue_chain("c", last, 3, id="c3")
-    await world.caller.start_chain(number, 1, id="x")
+    await caller_harness.caller.start_chain(first, 1, id="c")
+    await caller_harness.caller.continue_chain("c", middle, 2, id="c2")
+    await caller_harness.caller.continue_chain("c", last, 3, id="c3")
+    await caller_harness.caller.start_chain(number, 1, id="x")
 
 
 # --- one chain, one job -----------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_there(world: World) -> None:
+async def test_nothing_is_there(caller_harness: CallerHarness) -> None:
     """A store without jobs: what is asked for by id is a typed error, and every list is empty."""
     with pytest.raises(ChainNotFoundError):
-        await world.caller.get_chain("nowhere")
+        await caller_harness.caller.get_chain("nowhere")
     with pytest.raises(JobNotFoundError):
-        await world.caller.get_job("nowhere")
-    assert await world.caller.get_chains([]) == []
-    assert await world.caller.get_blockers("nowhere") == []
+        await caller_harness.caller.get_job("nowhere")
+    assert await caller_harness.caller.get_chains([]) == []
+    assert await caller_harness.caller.get_blockers("nowhere") == []
     for page in (
-        await world.caller.list_chains(),
-        await world.caller.list_jobs(),
-        await world.caller.list_chain_jobs("nowhere"),
-        await world.caller.list_dependents("nowhere"),
+        await caller_harness.caller.list_chains(),
+        await caller_harness.caller.list_jobs(),
+        await caller_harness.caller.list_chain_jobs("nowhere"),
+        await caller_harness.caller.list_dependents("nowhere"),
     ):
         assert (list(page), page.next_cursor) == ([], None)
 
 
-async def test_a_chain_by_its_id(world: World) -> None:
+async def test_a_chain_by_its_id(caller_harness: CallerHarness) -> None:
     """With and without its type, from the first job's data to the last job's result."""
-    chain = await world.caller.start_chain(first, 1)
-    for found in (await world.caller.get_chain(chain.id), await world.caller.get_chain(chain.id, first)):
+    chain = await caller_harness.caller.start_chain(first, 1)
+    for found in (
+        await caller_harness.caller.get_chain(chain.id),
+        await caller_harness.caller.get_chain(chain.id, first),
+    ):
         assert (found.id, found.type, found.status, found.input) == (chain.id, "first", ChainStatus.OPEN, 1)
         assert (found.error, found.closed_at) == (None, None)
-    await world.caller.continue_chain(chain, last, 9)
-    await world.caller.complete_chain(chain, "over")
-    closed = await world.caller.get_chain(chain.id, first)
+    await caller_harness.caller.continue_chain(chain, last, 9)
+    await caller_harness.caller.complete_chain(chain, "over")
+    closed = await caller_harness.caller.get_chain(chain.id, first)
     assert (closed.type, closed.input, closed.status) == ("first", 1, ChainStatus.COMPLETED)
     assert closed.closed_at >= closed.created_at
-    assert await world.caller.result(closed) == "over"
+    assert await caller_harness.caller.result(closed) == "over"
     with pytest.raises(JobTypeMismatchError):
-        await world.caller.get_chain(chain.id, last)
+        await caller_harness.caller.get_chain(chain.id, last)
 
 
-async def test_a_job_by_its_id(world: World) -> None:
-    await went_through(world)
-    job = await world.caller.get_job("c2")
+async def test_a_job_by_its_id(caller_harness: CallerHarness) -> None:
+    await went_through(caller_harness)
+    job = await caller_harness.caller.get_job("c2")
     assert (job.id, job.chain_id, job.chain_index, job.type, job.input) == ("c2", "c", 1, "middle", 2)
     assert (job.status, job.continued_by) == (JobStatus.CONTINUED, "c3")
     with pytest.raises(ChainNotFoundError):
-        await world.caller.get_chain("c2")
+        await caller_harness.caller.get_chain("c2")
 
 
-async def test_several_chains_in_the_order_requested(world: World) -> None:
-    await started(world, "a", "b", "c")
-    assert ids(await world.caller.get_chains(["c", "a"])) == ["c", "a"]
+async def test_several_chains_in_the_order_requested(caller_harness: CallerHarness) -> None:
+    await started(caller_harness, "a", "b", "c")
+    assert ids(await caller_harness.caller.get_chains(["c", "a"])) == ["c", "a"]
     with pytest.raises(ChainNotFoundError):
-        await world.caller.get_chains(["c", "nowhere"])
+        await caller_harness.caller.get_chains(["c", "nowhere"])
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-async def test_chains_in_pages_of_either_order(world: World) -> None:
-    await started(world, "a", "b", "c", "d", "e")
-    assert await pages(world.caller.list_chains) == [["e", "d"], ["c", "b"], ["a"]]
-    assert await pages(world.caller.list_chains, oldest_first=True) == [["a", "b"], ["c", "d"], ["e"]]
+async def test_chains_in_pages_of_either_order(caller_harness: CallerHarness) -> None:
+    await started(caller_harness, "a", "b", "c", "d", "e")
+    assert await pages(caller_harness.caller.list_chains) == [["e", "d"], ["c", "b"], ["a"]]
+    assert await pages(caller_harness.caller.list_chains, oldest_first=True) == [["a", "b"], ["c", "d"], ["e"]]
 
 
-async def test_chains_by_type_and_status(world: World) -> None:
-    await went_through(world)
-    await world.caller.start_chain(text, "a", id="t")
-    await world.caller.complete_chain("x", 1)
-    await world.caller.cancel_chain("t")
-    listed: Callable[..., Awaitable[Any]] = world.caller.list_chains
+async def test_chains_by_type_and_status(caller_harness: CallerHarness) -> None:
+    await went_through(caller_harness)
+    await caller_harness.caller.start_chain(text, "a", id="t")
+    await caller_harness.caller.complete_chain("x", 1)
+    await caller_harness.caller.cancel_chain("t")
+    listed: Callable[..., Awaitable[Any]] = caller_harness.caller.list_chains
     assert ids(await listed(job_types=[number])) == ["x"]
     assert ids(await listed(job_types=["first", text])) == ["t", "c"]
     assert ids(await listed(job_types=[last])) == [], "a chain is of its first job's type"
@@ -119,17 +123,17 @@ async def test_chains_by_type_and_status(world: World) -> None:
     assert ids(await listed(statuses=["failed"])) == []
 
 
-async def test_jobs_in_pages_of_either_order(world: World) -> None:
-    await went_through(world)
-    assert await pages(world.caller.list_jobs) == [["x", "c3"], ["c2", "c"]]
-    assert await pages(world.caller.list_jobs, oldest_first=True) == [["c", "c2"], ["c3", "x"]]
+async def test_jobs_in_pages_of_either_order(caller_harness: CallerHarness) -> None:
+    await went_through(caller_harness)
+    assert await pages(caller_harness.caller.list_jobs) == [["x", "c3"], ["c2", "c"]]
+    assert await pages(caller_harness.caller.list_jobs, oldest_first=True) == [["c", "c2"], ["c3", "x"]]
 
 
-async def test_jobs_by_type_and_status(world: World) -> None:
-    await went_through(world)
-    await world.caller.start_chain(number, 1, id="later", run_at=after(hours=1))
-    await world.caller.start_chain(total, "x", id="blocked", blockers=["x"])
-    listed: Callable[..., Awaitable[Any]] = world.caller.list_jobs
+async def test_jobs_by_type_and_status(caller_harness: CallerHarness) -> None:
+    await went_through(caller_harness)
+    await caller_harness.caller.start_chain(number, 1, id="later", run_at=after(hours=1))
+    await caller_harness.caller.start_chain(total, "x", id="blocked", blockers=["x"])
+    listed: Callable[..., Awaitable[Any]] = caller_harness.caller.list_jobs
     assert ids(await listed(job_types=[middle, "last"])) == ["c3", "c2"]
     assert ids(await listed(statuses=["continued"])) == ["c2", "c"]
     assert ids(await listed(statuses=[JobStatus.BLOCKED, JobStatus.SCHEDULED])) == ["blocked", "later"]
@@ -137,23 +141,23 @@ async def test_jobs_by_type_and_status(world: World) -> None:
 
 
 @pytest.mark.parametrize("what", ["list_chains", "list_jobs"])
-async def test_a_span_of_time(world: World, what: str) -> None:
-    await started(world, "a", "b", "c")
+async def test_a_span_of_time(caller_harness: CallerHarness, what: str) -> None:
+    await started(caller_harness, "a", "b", "c")
     hour = timedelta(hours=1)
     for name, hours in (("a", 3), ("b", 2), ("c", 1)):
-        world.rows(
+        caller_harness.rows(
             "update queuert.job set created_at = now() - %s * interval '1 hour' where id = %s",
             *(hours, name),
         )
-    listed, now = getattr(world.caller, what), datetime.now(UTC)
+    listed, now = getattr(caller_harness.caller, what), datetime.now(UTC)
     assert ids(await listed(since=now - 2.5 * hour)) == ["c", "b"]
     assert ids(await listed(before=now - 1.5 * hour)) == ["b", "a"]
     assert ids(await listed(since=now - 2.5 * hour, before=now - 1.5 * hour)) == ["b"]
 
 
-async def test_fifty_to_a_page_unless_more_are_requested_for(world: World) -> None:
-    await world.caller.start_chains([NewChain(number, one) for one in range(51)])
-    for listed in (world.caller.list_chains, world.caller.list_jobs):
+async def test_fifty_to_a_page_unless_more_are_requested_for(caller_harness: CallerHarness) -> None:
+    await caller_harness.caller.start_chains([NewChain(number, one) for one in range(51)])
+    for listed in (caller_harness.caller.list_chains, caller_harness.caller.list_jobs):
         page = await listed()
         assert (len(page), page.next_cursor is not None) == (50, True)
         rest = await listed(cursor=page.next_cursor)
@@ -161,65 +165,68 @@ async def test_fifty_to_a_page_unless_more_are_requested_for(world: World) -> No
         assert len(await listed(limit=51)) == 51
 
 
-async def test_the_jobs_of_a_chain(world: World) -> None:
+async def test_the_jobs_of_a_chain(caller_harness: CallerHarness) -> None:
     """By their index, first to last or back, in pages; those of no other chain."""
-    await went_through(world)
-    assert await pages(world.caller.list_chain_jobs, "c") == [["c", "c2"], ["c3"]]
-    assert await pages(world.caller.list_chain_jobs, "c", oldest_first=False) == [["c3", "c2"], ["c"]]
-    chain = await world.caller.get_chain("c")
-    assert [job.chain_index for job in await world.caller.list_chain_jobs(chain)] == [0, 1, 2]
+    await went_through(caller_harness)
+    assert await pages(caller_harness.caller.list_chain_jobs, "c") == [["c", "c2"], ["c3"]]
+    assert await pages(caller_harness.caller.list_chain_jobs, "c", oldest_first=False) == [["c3", "c2"], ["c"]]
+    chain = await caller_harness.caller.get_chain("c")
+    assert [job.chain_index for job in await caller_harness.caller.list_chain_jobs(chain)] == [0, 1, 2]
 
 
-async def test_what_waits_for_a_chain(world: World) -> None:
+async def test_what_waits_for_a_chain(caller_harness: CallerHarness) -> None:
     """In pages of either order; jobs that have gone on are listed too."""
-    await started(world, "blocker", "other")
+    await started(caller_harness, "blocker", "other")
     for name in ("w1", "w2", "w3"):
-        await world.caller.start_chain(total, "x", id=name, blockers=["blocker"])
-    await world.caller.start_chain(total, "x", id="w4", blockers=["other"])
-    assert await pages(world.caller.list_dependents, "blocker") == [["w1", "w2"], ["w3"]]
-    assert await pages(world.caller.list_dependents, "blocker", oldest_first=False) == [["w3", "w2"], ["w1"]]
-    await world.caller.complete_chain("blocker", 1)
-    assert [job.status for job in await world.caller.list_dependents("blocker")] == [JobStatus.READY] * 3
-    assert ids(await world.caller.list_dependents("other")) == ["w4"]
-    assert ids(await world.caller.list_dependents("w1")) == []
+        await caller_harness.caller.start_chain(total, "x", id=name, blockers=["blocker"])
+    await caller_harness.caller.start_chain(total, "x", id="w4", blockers=["other"])
+    assert await pages(caller_harness.caller.list_dependents, "blocker") == [["w1", "w2"], ["w3"]]
+    assert await pages(caller_harness.caller.list_dependents, "blocker", oldest_first=False) == [["w3", "w2"], ["w1"]]
+    await caller_harness.caller.complete_chain("blocker", 1)
+    assert [job.status for job in await caller_harness.caller.list_dependents("blocker")] == [JobStatus.READY] * 3
+    assert ids(await caller_harness.caller.list_dependents("other")) == ["w4"]
+    assert ids(await caller_harness.caller.list_dependents("w1")) == []
 
 
-async def test_what_a_job_waits_for(world: World) -> None:
+async def test_what_a_job_waits_for(caller_harness: CallerHarness) -> None:
     """In the order given, with the outputs of those that have closed, typed."""
-    await started(world, "b", "a")
-    chain = await world.caller.start_chain(total, "x", blockers=["b", "a"])
-    assert [(one.chain_id, one.status) for one in await world.caller.get_blockers(chain.id)] == [
+    await started(caller_harness, "b", "a")
+    chain = await caller_harness.caller.start_chain(total, "x", blockers=["b", "a"])
+    assert [(one.chain_id, one.status) for one in await caller_harness.caller.get_blockers(chain.id)] == [
         ("b", ChainStatus.OPEN),
         ("a", ChainStatus.OPEN),
     ]
-    await world.caller.complete_chain("a", 7)
-    await world.caller.cancel_chain("b", reason="no use")
-    [b, a] = await world.caller.get_blockers(chain.id)
+    await caller_harness.caller.complete_chain("a", 7)
+    await caller_harness.caller.cancel_chain("b", reason="no use")
+    [b, a] = await caller_harness.caller.get_blockers(chain.id)
     assert (a.type, a.status, a.output, a.error) == ("number", ChainStatus.COMPLETED, 7, None)
     assert (b.status, b.output) == (ChainStatus.CANCELLED, None)
     assert "no use" in b.error.message
-    assert await world.caller.get_blockers("a") == []
+    assert await caller_harness.caller.get_blockers("a") == []
 
 
 # --- all of it together -----------------------------------------------------------------------------------------------
 
 
-async def test_all_reads_agree_after_workers_ran(world: World) -> None:
+async def test_all_reads_agree_after_workers_ran(caller_harness: CallerHarness) -> None:
     async def goes_on(attempt: Attempt[int, str]) -> Any:
         return attempt.continue_with(last, attempt.input + 1, output=attempt.input)
 
-    world.handles(middle, by=goes_on)
-    world.handles(last, by=lambda attempt: f"ends with {attempt.input}")
-    chain = await world.caller.start_chain(middle, 1)
-    async with world.worker():
-        assert await world.caller.result(chain) == "ends with 2"
-    read = await world.caller.get_chain(chain.id)
-    [listed] = await world.caller.list_chains()
-    [one, two] = await world.caller.list_chain_jobs(chain)
+    caller_harness.handles(middle, goes_on)
+    caller_harness.handles(last, lambda attempt: f"ends with {attempt.input}")
+    chain = await caller_harness.caller.start_chain(middle, 1)
+    async with caller_harness.worker():
+        assert await caller_harness.caller.result(chain) == "ends with 2"
+    read = await caller_harness.caller.get_chain(chain.id)
+    [listed] = await caller_harness.caller.list_chains()
+    [one, two] = await caller_harness.caller.list_chain_jobs(chain)
     assert (listed.id, listed.status, listed.closed_at) == (read.id, ChainStatus.COMPLETED, read.closed_at)
-    assert await world.caller.result(listed) == "ends with 2"
-    assert [one, two] == [await world.caller.get_job(chain.id), await world.caller.get_job(one.continued_by)]
-    assert [two, one] == list(await world.caller.list_jobs())
+    assert await caller_harness.caller.result(listed) == "ends with 2"
+    assert [one, two] == [
+        await caller_harness.caller.get_job(chain.id),
+        await caller_harness.caller.get_job(one.continued_by),
+    ]
+    assert [two, one] == list(await caller_harness.caller.list_jobs())
     assert (one.status, one.output, one.attempt) == (JobStatus.CONTINUED, 1, 1)
     assert (two.status, two.output, two.last_error, two.lease_expires_at) == (
         JobStatus.COMPLETED,
@@ -228,20 +235,20 @@ async def test_all_reads_agree_after_workers_ran(world: World) -> None:
         None,
     )
     assert read.closed_at >= two.finished_at >= two.started_at >= one.finished_at
-    counted = {(count.type, count.status): count.count for count in await world.caller.count_jobs()}
+    counted = {(count.type, count.status): count.count for count in await caller_harness.caller.count_jobs()}
     assert counted == {("middle", JobStatus.CONTINUED): 1, ("last", JobStatus.COMPLETED): 1}
 
 
-async def test_all_reads_agree_on_blockers(world: World) -> None:
-    world.handles(number, by=echo)
-    world.handles(total, by=lambda attempt: sum(attempt.outputs_of(number)))
-    await started(world, "a", "b")
-    chain = await world.caller.start_chain(total, "x", id="w", blockers=["a", "b"])
-    assert (await world.caller.get_job("w")).open_blockers == 2
-    async with world.worker():
-        assert await world.caller.result(chain) == 2
-    assert [one.output for one in await world.caller.get_blockers("w")] == [1, 1]
+async def test_all_reads_agree_on_blockers(caller_harness: CallerHarness) -> None:
+    caller_harness.handles(number, echo)
+    caller_harness.handles(total, lambda attempt: sum(attempt.outputs_of(number)))
+    await started(caller_harness, "a", "b")
+    chain = await caller_harness.caller.start_chain(total, "x", id="w", blockers=["a", "b"])
+    assert (await caller_harness.caller.get_job("w")).open_blockers == 2
+    async with caller_harness.worker():
+        assert await caller_harness.caller.result(chain) == 2
+    assert [one.output for one in await caller_harness.caller.get_blockers("w")] == [1, 1]
     for blocker in ("a", "b"):
-        [waited] = await world.caller.list_dependents(blocker)
+        [waited] = await caller_harness.caller.list_dependents(blocker)
         assert (waited.id, waited.status, waited.open_blockers) == ("w", JobStatus.COMPLETED, 0)
-    assert ids(await world.caller.list_chains(statuses=["completed"], oldest_first=True)) == ["a", "b", "w"]
+    assert ids(await caller_harness.caller.list_chains(statuses=["completed"], oldest_first=True)) == ["a", "b", "w"]

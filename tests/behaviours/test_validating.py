@@ -21,8 +21,8 @@ from queuert import (
 )
 from queuert.errors import JobFailedError, PayloadError, UndeclaredContinuationError, UnknownJobTypeError
 from queuert.notify.in_process import InProcessNotify
-from tests.behaviours.support import Caller, World
-from tests.worker.support import WAIT
+from tests.behaviours.support import Caller, CallerHarness
+from tests.support.waiting import WAIT
 
 
 class Address(BaseModel):
@@ -51,10 +51,13 @@ BAD = Letter.model_construct(to=Address.model_construct(street="x", zip="not a z
 class Office:
     """A caller for letters, and one attempt of what a handler makes of them."""
 
-    def __init__(self, world: World, mode: Any) -> None:
-        self._world = world
+    def __init__(self, caller_harness: CallerHarness, mode: Any) -> None:
+        self._world = caller_harness
         self._notifications = InProcessNotify()
-        self.caller = Caller(mode(world.state, LETTERS, notify=self._notifications, observability=world.log), world.dsn)
+        self.caller = Caller(
+            mode(caller_harness.state, LETTERS, notify=self._notifications, observability=caller_harness.log),
+            caller_harness.dsn,
+        )
 
     async def after_one_attempt(self, handler: Callable[[Attempt[Any, Any]], Any], start: NewChain[Any]) -> Any:
         """The chain, when its first job has failed or all is done."""
@@ -68,8 +71,8 @@ class Office:
 
 
 @pytest.fixture
-async def office(world: World, mode: Any) -> Any:
-    office = Office(world, mode)
+async def office(caller_harness: CallerHarness, mode: Any) -> Any:
+    office = Office(caller_harness, mode)
     yield office
     await office.caller.close()
 

@@ -20,7 +20,7 @@ from unittest import mock
 from queuert import PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.notify.adapter import Topic
-from queuert.notify.postgres import Session
+from queuert.notify.postgres import PostgresSession
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
@@ -30,6 +30,7 @@ from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
 from queuert.worker.leases import LeaseRenewer
 from queuert.worker.runtime import WorkerRuntime
+from tests.support.statements import replace_statements
 
 
 class MutantIsGoneError(Exception):
@@ -79,7 +80,7 @@ class Mutant:
         for edit in self.edits:
             for name in variants(edit.statement):
                 text: bytes = getattr(state._statements, name)
-                setattr(state._statements, name, edit.apply(text.decode()).encode())
+                replace_statements(state, {name: edit.apply(text.decode()).encode()})
         return state
 
     @contextmanager
@@ -118,16 +119,16 @@ def _never_poll() -> AbstractContextManager[Any]:
 
 def _listen_once() -> AbstractContextManager[Any]:
     """The sessions after the first one of an adapter believe that they listen."""
-    listen = Session._listen
-    first: dict[int, Session] = {}
+    listen = PostgresSession._listen
+    first: dict[int, PostgresSession] = {}
 
-    def once(self: Session, topics: frozenset[Topic]) -> None:
+    def once(self: PostgresSession, topics: frozenset[Topic]) -> None:
         if first.setdefault(id(self._subscribers), self) is self:
             listen(self, topics)
         else:
             self._listening |= topics
 
-    return mock.patch.object(Session, "_listen", once)
+    return mock.patch.object(PostgresSession, "_listen", once)
 
 
 def _give_up_renewing() -> AbstractContextManager[Any]:
@@ -276,7 +277,7 @@ MUTANTS = (
         "scenario blockers_that_close_in_overlap",
         (
             Edit("lock_in_order", r"unnest\(%\(closing\)s::text\[\]\)", "unnest((%(closing)s::text[])[1:0])"),
-            Edit("unblock", r"\A.*\Z", _RECHECK),
+            Edit("release_dependents", r"\A.*\Z", _RECHECK),
         ),
     ),
     Mutant(

@@ -15,7 +15,7 @@ from unittest import mock
 
 from queuert.state.redis.async_store import AsyncRedisStore
 from queuert.state.sqlite import claiming, connection, finishing
-from queuert.state.sqlite.statements import statements
+from queuert.state.sqlite.connection import statements
 from queuert.state.types import ClaimedJob, ClaimRequest
 from tests.chaos.mutants import Edit, Mutant, broken_script
 
@@ -43,13 +43,13 @@ def _sqlite_by_worker() -> AbstractContextManager[Any]:
 
 
 def _sqlite_without_fence() -> AbstractContextManager[Any]:
-    look = connection.first
+    look = connection.fetch_one
 
     def blindly(connection: Any, name: str, /, **values: Any) -> Any:
         found = look(connection, name, **values)
         return (*found[:2], mock.ANY, True) if found and name == "lease_state" else found
 
-    return mock.patch.object(finishing, "first", blindly)
+    return mock.patch.object(finishing, "fetch_one", blindly)
 
 
 def _script(name: str, pattern: str, replacement: str) -> Callable[[], AbstractContextManager[Any]]:

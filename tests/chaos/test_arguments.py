@@ -251,8 +251,10 @@ def test_an_interrupted_run_says_so_at_once() -> None:
             break
     said = process.stderr.read().splitlines()
     process.stderr.close()
-    assert process.wait() == Exit.INTERRUPTED
-    assert said[-2:] == ["interrupted: finish everything", "queuert: interrupted"]
+    assert (process.wait(), said[-2:]) == (
+        Exit.INTERRUPTED,
+        ["interrupted: finish everything", "queuert: interrupted"],
+    ), said
 
 
 # --- what is asked, and what is told ----------------------------------------------------------------------------------

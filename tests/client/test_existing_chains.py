@@ -13,7 +13,7 @@ from queuert.errors import ChainCancelledError
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
-from tests.worker.support import WAIT
+from tests.support.waiting import WAIT
 
 number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)

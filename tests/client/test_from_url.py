@@ -1,4 +1,4 @@
-"""Clients by address: each kind of store, its options, and what is said of addresses that make no sense."""
+"""Clients by address: each kind of store, its options, and what is said of addresses that are not valid."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_directory_that_is_in_use(private_postgres: Any) -> None:
         state_from_url(f"embedded:///{server.data_dir}")
 
 
-# --- what makes no sense ----------------------------------------------------------------------------------------------
+# --- what is not valid ----------------------------------------------------------------------------------------------
 
 
 def refusal(make: Callable[[], object]) -> str:

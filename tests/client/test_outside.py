@@ -47,7 +47,8 @@ from queuert.observability.events import (
 )
 from queuert.state.types import ChainUpdate
 from queuert.testing.events import EventLog
-from tests.worker.support import WAIT, in_time, number, until
+from tests.support.job_types import number
+from tests.support.waiting import WAIT, in_time, until
 
 publish = JobType("publish", input=str, output=int)
 approve: JobType[str, int] = JobType("approve", input=str, output=int, continues_with=publish)

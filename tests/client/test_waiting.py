@@ -16,7 +16,7 @@ from queuert.jobs import ChainRecord, ChainStatus
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
-from tests.worker.support import WAIT
+from tests.support.waiting import WAIT
 
 SIZE = 20_000
 JOBS = 160

@@ -11,7 +11,7 @@ import psycopg
 from queuert.embedded.binaries import find_postgres
 from queuert.state import Store
 from queuert.state.types import Finish, FinishKind, NewJob
-from tests.events.support import Scene, opened
+from tests.support.store_harness import StoreHarness, opened
 
 AHEAD = 500_000_000
 """How many transactions more the old cluster has had."""
@@ -32,12 +32,12 @@ class Moved:
         self.sql.close()
 
 
-def work(scene: Scene, *names: str) -> None:
+def work(harness: StoreHarness, *names: str) -> None:
     """Start chains of one job and complete them, each in transactions of its own."""
     for name in names:
-        scene.store.start_jobs([NewJob(name, "work", "1", id_chosen=True)])
-        (job,) = scene.claim()
-        scene.store.finish([Finish(job, FinishKind.COMPLETE, output="1")])
+        harness.store.start_jobs([NewJob(name, "work", "1", id_chosen=True)])
+        (job,) = harness.claim()
+        harness.store.finish([Finish(job, FinishKind.COMPLETE, output="1")])
 
 
 def advance(sql: psycopg.Connection[Any]) -> None:
@@ -62,7 +62,7 @@ def dump_and_restore(source: str, target: str) -> None:
     assert restore.returncode == 0, restore.stderr
 
 
-def moved(scene: Scene, target: str) -> Moved:
-    """Move the database of a scene."""
-    dump_and_restore(scene.dsn, target)
+def moved(harness: StoreHarness, target: str) -> Moved:
+    """Move the database of a harness."""
+    dump_and_restore(harness.dsn, target)
     return Moved(target, opened(target), psycopg.connect(target, autocommit=True))

@@ -11,44 +11,44 @@ from psycopg.conninfo import make_conninfo
 
 from queuert import Client, JobType, JobTypes, migrations
 from queuert.cli import main
-from queuert.errors import MigrationError
-from queuert.event_log import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
+from queuert.errors import DatabaseMovedError, EventsLostError, MigrationError
+from queuert.event_log import EventFilter, JobEvent
 from queuert.observability.events import StoreWarningRaised
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.state.types import NewJob
 from queuert.testing.events import EventLog
-from tests.addresses import password_of
 from tests.conftest import StartPostgres
 from tests.events.moved import Moved, advance, moved, work
-from tests.events.support import Scene
+from tests.support.addresses import password_of
+from tests.support.store_harness import StoreHarness
 
 JOBS = 50
 JOB_TYPES = JobTypes(JobType("work", input=int, output=int))
 
 
-def settled(store_of: Moved | Scene, cursor: str | None = None) -> list[JobEvent]:
+def settled(store_of: Moved | StoreHarness, cursor: str | None = None) -> list[JobEvent]:
     """All that a reader hears who follows the log."""
     request = PageRequest(limit=1000, oldest_first=True, cursor=cursor)
     return list(store_of.store.list_events(EventFilter(), request))
 
 
 @pytest.fixture
-def there(scene: Scene, private_postgres: StartPostgres) -> Iterator[Moved]:
+def there(harness: StoreHarness, private_postgres: StartPostgres) -> Iterator[Moved]:
     """A database with closed chains, moved from a cluster that has had many transactions."""
-    work(scene, *(f"old-{number}" for number in range(JOBS)))
-    scene.start("open", type="other")
-    advance(scene.sql)
-    old_cursor = scene.store.list_events(EventFilter(), PageRequest(limit=1)).items[0].cursor
-    there = moved(scene, private_postgres(durable=False).dsn())
+    work(harness, *(f"old-{number}" for number in range(JOBS)))
+    harness.start("open", type="other")
+    advance(harness.sql)
+    old_cursor = harness.store.list_events(EventFilter(), PageRequest(limit=1)).items[0].cursor
+    there = moved(harness, private_postgres(durable=False).dsn())
     there.old_cursor = old_cursor
     yield there
     there.close()
 
 
-def in_new(there: Moved) -> Scene:
-    return Scene(there.dsn, there.store, there.sql)
+def in_new(there: Moved) -> StoreHarness:
+    return StoreHarness(there.dsn, there.store, there.sql)
 
 
 def test_a_moved_database_is_reported_of_and_its_log_is_not_read(
@@ -127,7 +127,7 @@ def test_an_adoption_waits_for_no_worker_but_refuses(there: Moved) -> None:
         "insert into queuert.worker (id, name, host, pid, version, job_types, concurrency, running, state, started_at,"
         " seen_at, expires_at) values ('w', 'w', 'h', 1, '1', '{}', 1, 0, 'running', now(), now(), now() + '1 hour')"
     )
-    with pytest.raises(MigrationError, match=r"1 worker\(s\) live"):
+    with pytest.raises(MigrationError, match="workers must be stopped, 1 are alive"):
         adopt(there.dsn)
     adopt(there.dsn, force=True)
     assert len(settled(there)) == 3 * JOBS + 1
@@ -152,14 +152,14 @@ def test_numbers_go_on_above_those_that_replication_has_brought(there: Moved) ->
     )
 
 
-def test_a_database_whose_numbers_go_on_is_adopted_as_it_is(scene: Scene) -> None:
+def test_a_database_whose_numbers_go_on_is_adopted_as_it_is(harness: StoreHarness) -> None:
     """As after pg_upgrade, which makes another cluster and keeps the numbers."""
-    work(scene, "a", "b")
-    scene.sql.execute("update queuert.event_log set system = '1'")
+    work(harness, "a", "b")
+    harness.sql.execute("update queuert.event_log set system = '1'")
     with pytest.raises(DatabaseMovedError):
-        settled(scene)
-    assert adopt(scene.dsn).events == 0
-    assert [event.kind for event in settled(scene)] == 2 * ["created", "started", "completed"]
+        settled(harness)
+    assert adopt(harness.dsn).events == 0
+    assert [event.kind for event in settled(harness)] == 2 * ["created", "started", "completed"]
 
 
 @pytest.mark.parametrize("ahead", [True, False])
@@ -179,18 +179,18 @@ def test_a_database_that_was_moved_before_the_revision_is_found_by_its_numbers(b
     assert how_moved(bare_dsn) is None
 
 
-def test_only_the_owner_adopts(scene: Scene) -> None:
-    scene.sql.execute("update queuert.event_log set system = '1'")
-    scene.sql.execute(sql.SQL("create role adopts_not login password {}").format(password_of(scene.dsn)))
+def test_only_the_owner_adopts(harness: StoreHarness) -> None:
+    harness.sql.execute("update queuert.event_log set system = '1'")
+    harness.sql.execute(sql.SQL("create role adopts_not login password {}").format(password_of(harness.dsn)))
     try:
-        scene.sql.execute("grant usage on schema queuert to adopts_not")
-        scene.sql.execute("grant select on all tables in schema queuert to adopts_not")
-        dsn = make_conninfo(scene.dsn, user="adopts_not")
+        harness.sql.execute("grant usage on schema queuert to adopts_not")
+        harness.sql.execute("grant select on all tables in schema queuert to adopts_not")
+        dsn = make_conninfo(harness.dsn, user="adopts_not")
         with pytest.raises(MigrationError, match="owner"):
             adopt(dsn)
     finally:
-        scene.sql.execute("drop owned by adopts_not")
-        scene.sql.execute("drop role adopts_not")
+        harness.sql.execute("drop owned by adopts_not")
+        harness.sql.execute("drop role adopts_not")
 
 
 def test_streams_and_archives_go_on_after_an_adoption(there: Moved) -> None:

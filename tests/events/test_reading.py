@@ -19,7 +19,7 @@ from queuert.state.postgres import PostgresState, event_log
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import Finish, FinishKind, NewJob
-from tests.events.support import Scene
+from tests.support.store_harness import StoreHarness
 
 EVERYTHING = EventFilter()
 number = JobType("number", input=int, output=int)
@@ -27,23 +27,23 @@ other = JobType("other", input=int, output=int)
 JOB_TYPES = JobTypes(number, other)
 
 
-def ids(scene: Scene, filter: EventFilter = EVERYTHING, **page: object) -> list[str]:
+def ids(harness: StoreHarness, filter: EventFilter = EVERYTHING, **page: object) -> list[str]:
     """Of all pages."""
     found: list[str] = []
     cursor = None
     while True:
-        one = scene.store.list_events(filter, PageRequest(cursor=cursor, **page))  # type: ignore[arg-type]
+        one = harness.store.list_events(filter, PageRequest(cursor=cursor, **page))  # type: ignore[arg-type]
         found += [event.job_id for event in one]
         cursor = one.next_cursor
         if cursor is None:
             return found
 
 
-def test_an_event_as_a_value(scene: Scene) -> None:
-    scene.start("a")
+def test_an_event_as_a_value(harness: StoreHarness) -> None:
+    harness.start("a")
     error = JobError("handler", "no", "ValueError", "File x")
-    scene.store.finish([Finish(scene.claim()[0], FinishKind.FAIL, error=error)])
-    failed, started, created = scene.store.list_events(EVERYTHING, PageRequest())
+    harness.store.finish([Finish(harness.claim()[0], FinishKind.FAIL, error=error)])
+    failed, started, created = harness.store.list_events(EVERYTHING, PageRequest())
     assert (failed.kind, failed.status, failed.error) == (EventKind.FAILED, JobStatus.FAILED, error)
     assert (failed.job_id, failed.chain_id, failed.chain_index, failed.type, failed.chain_type) == (
         "a", "a", 0, "work", "work",
@@ -57,63 +57,65 @@ def test_an_event_as_a_value(scene: Scene) -> None:
 
 @pytest.mark.parametrize("oldest_first", [False, True])
 @pytest.mark.parametrize("limit", [1, 3, 7, 1000])
-def test_pages(scene: Scene, oldest_first: bool, limit: int) -> None:
+def test_pages(harness: StoreHarness, oldest_first: bool, limit: int) -> None:
     """A statement's events have one transaction: they are told apart by their numbers."""
-    scene.start("a", "b", "c", "d", "e")
-    scene.start("f")
-    scene.start("g")
+    harness.start("a", "b", "c", "d", "e")
+    harness.start("f")
+    harness.start("g")
     names = list("abcdefg") if oldest_first else list("gfedcba")
-    assert ids(scene, limit=limit, oldest_first=oldest_first) == names
+    assert ids(harness, limit=limit, oldest_first=oldest_first) == names
 
 
-def test_filters(scene: Scene) -> None:
-    scene.start("a")
-    scene.start("b", type="other")
-    scene.claim()
-    assert ids(scene, EventFilter(types=("other",))) == ["b"]
-    assert ids(scene, EventFilter(kinds=("started",))) == ["a"]
-    assert ids(scene, EventFilter(chain_id="a")) == ["a", "a"]
-    assert ids(scene, EventFilter(types=("other",), kinds=("started",))) == []
-    assert ids(scene, EventFilter(types=())) == []
+def test_filters(harness: StoreHarness) -> None:
+    harness.start("a")
+    harness.start("b", type="other")
+    harness.claim()
+    assert ids(harness, EventFilter(types=("other",))) == ["b"]
+    assert ids(harness, EventFilter(kinds=("started",))) == ["a"]
+    assert ids(harness, EventFilter(chain_id="a")) == ["a", "a"]
+    assert ids(harness, EventFilter(types=("other",), kinds=("started",))) == []
+    assert ids(harness, EventFilter(types=())) == []
 
 
 @pytest.mark.parametrize("oldest_first", [False, True])
-def test_a_page_looks_at_so_many_and_no_more(scene: Scene, monkeypatch: pytest.MonkeyPatch, oldest_first: bool) -> None:
+def test_a_page_looks_at_so_many_and_no_more(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch, oldest_first: bool
+) -> None:
     """It may be empty and still say where to go on."""
     monkeypatch.setattr(event_log, "LOOKED_AT", 4)
-    scene.start(*"abcdefghij")
+    harness.start(*"abcdefghij")
     filter = EventFilter(chain_id="j" if oldest_first else "a")
-    page = scene.store.list_events(filter, PageRequest(oldest_first=oldest_first))
+    page = harness.store.list_events(filter, PageRequest(oldest_first=oldest_first))
     assert page.items == ()
     assert page.next_cursor is not None
-    assert ids(scene, filter, oldest_first=oldest_first) == [filter.chain_id]
+    assert ids(harness, filter, oldest_first=oldest_first) == [filter.chain_id]
 
 
-def test_who_follows_waits_for_older_transactions(scene: Scene) -> None:
+def test_who_follows_waits_for_older_transactions(harness: StoreHarness) -> None:
     """What commits late was not skipped; and who goes on from the last event that he has sees no event twice."""
-    with psycopg.connect(scene.dsn) as late:
-        scene.store.start_jobs([NewJob("late", "work", "1")], connection=late)
-        scene.start("early")
-        assert ids(scene) == ["early"]
-        assert ids(scene, oldest_first=True) == []
+    with psycopg.connect(harness.dsn) as late:
+        harness.store.start_jobs([NewJob("late", "work", "1")], connection=late)
+        harness.start("early")
+        assert ids(harness) == ["early"]
+        assert ids(harness, oldest_first=True) == []
         late.commit()
-    page = scene.store.list_events(EVERYTHING, PageRequest(oldest_first=True))
+    page = harness.store.list_events(EVERYTHING, PageRequest(oldest_first=True))
     assert [event.job_id for event in page] == ["late", "early"]
-    scene.start("next")
-    page = scene.store.list_events(EVERYTHING, PageRequest(oldest_first=True, cursor=page.items[-1].cursor))
+    harness.start("next")
+    page = harness.store.list_events(EVERYTHING, PageRequest(oldest_first=True, cursor=page.items[-1].cursor))
     assert [event.job_id for event in page] == ["next"]
 
 
-def test_nothing_is_skipped_or_seen_twice(scene: Scene) -> None:
+def test_nothing_is_skipped_or_seen_twice(harness: StoreHarness) -> None:
     """Four writers, some of whose transactions take their time or come to nothing, and one who follows."""
     done = threading.Event()
     expected: set[str] = set()
 
     def write(writer: int) -> None:
-        with psycopg.connect(scene.dsn) as connection:
+        with psycopg.connect(harness.dsn) as connection:
             for turn in range(40):
                 names = [f"{writer}-{turn}-{place}" for place in range(1 + turn % 3)]
-                scene.store.start_jobs([NewJob(name, "work", "1") for name in names], connection=connection)
+                harness.store.start_jobs([NewJob(name, "work", "1") for name in names], connection=connection)
                 if turn % 5 == 0:
                     connection.rollback()
                     continue
@@ -136,12 +138,12 @@ def test_nothing_is_skipped_or_seen_twice(scene: Scene) -> None:
     cursor = None
     while True:
         last = done.is_set()
-        page = scene.store.list_events(EVERYTHING, PageRequest(limit=10, oldest_first=True, cursor=cursor))
+        page = harness.store.list_events(EVERYTHING, PageRequest(limit=10, oldest_first=True, cursor=cursor))
         seen += [event.job_id for event in page]
         cursor = page.items[-1].cursor if page.items else cursor
         if last and not page.items:
             break
-    stored = {row[0] for row in scene.sql.execute("SELECT id FROM queuert.job")}
+    stored = {row[0] for row in harness.sql.execute("SELECT id FROM queuert.job")}
     assert len(seen) == len(set(seen))
     assert set(seen) == stored
     assert stored <= expected
@@ -151,9 +153,9 @@ def test_nothing_is_skipped_or_seen_twice(scene: Scene) -> None:
     "cursor",
     ["", "x", "WyIxIiwgIngiXQ==", "WyJ4IiwgIjEiXQ==", "WyItMSIsICIxIl0=", "WyIxODQ0Njc0NDA3MzcwOTU1MTYxNiIsICIxIl0="],
 )
-def test_cursors_of_something_else(scene: Scene, cursor: str) -> None:
+def test_cursors_of_something_else(harness: StoreHarness, cursor: str) -> None:
     with pytest.raises(InvalidCursorError):
-        scene.store.list_events(EVERYTHING, PageRequest(cursor=cursor))
+        harness.store.list_events(EVERYTHING, PageRequest(cursor=cursor))
 
 
 # --- by clients -------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import invariant
 
 from queuert.state import Store
-from tests.events.support import Scene, opened
 from tests.model.test_state_machine import PostgresPlace, StoreMachine
+from tests.support.store_harness import StoreHarness, opened
 
 OPEN: set[str | None] = {"ready", "scheduled", "blocked", "running"}
 FROM: dict[str, set[str | None]] = {
@@ -99,18 +99,18 @@ def test_any_sequence_is_reported_by_the_log(dsn: str) -> None:
             store.close()
 
 
-def test_a_transaction_that_is_older_than_what_it_follows(scene: Scene) -> None:
+def test_a_transaction_that_is_older_than_what_it_follows(harness: StoreHarness) -> None:
     """Its number is the lower one, so only by `seq` does a job's story end as it did."""
-    scene.start("a")
-    with psycopg.connect(scene.dsn) as callers:
+    harness.start("a")
+    with psycopg.connect(harness.dsn) as callers:
         callers.execute("CREATE TEMPORARY TABLE takes_a_number (n int) ON COMMIT DROP")
         callers.execute("SELECT pg_current_xact_id()")
-        [lease] = scene.claim()
+        [lease] = harness.claim()
         assert lease.id == "a"
-        scene.store.cancel_chains(["a"], reason="no", connection=callers)
+        harness.store.cancel_chains(["a"], reason="no", connection=callers)
         callers.commit()
-    stored = {row[0]: row[1:] for row in scene.sql.execute(_JOBS.encode())}
+    stored = {row[0]: row[1:] for row in harness.sql.execute(_JOBS.encode())}
     assert stored == {"a": ("cancelled", 1)}
-    assert replayed(scene.sql, "seq") == stored
-    by_transaction = scene.sql.execute("SELECT kind FROM queuert.event ORDER BY tx, seq").fetchall()
+    assert replayed(harness.sql, "seq") == stored
+    by_transaction = harness.sql.execute("SELECT kind FROM queuert.event ORDER BY tx, seq").fetchall()
     assert [row[0] for row in by_transaction] == ["created", "cancelled", "started"]

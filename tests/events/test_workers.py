@@ -19,10 +19,11 @@ from queuert.observability.events import (
 )
 from queuert.state.postgres.async_event_log import AsyncPostgresEventLog
 from queuert.worker import maintenance
-from tests.worker.conftest import complaints, stage
-from tests.worker.support import JOB_TYPES, Stage, echo, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, echo, number
+from tests.worker.conftest import complaints, harness
 
-__all__ = ["complaints", "stage"]
+__all__ = ["complaints", "harness"]
 
 SOME_DAY = date(2026, 1, 1)
 
@@ -43,26 +44,26 @@ def processors() -> Processors:
     return processors
 
 
-def days(stage: Stage) -> list[str]:
-    found = stage.rows(
+def days(harness: PostgresHarness) -> list[str]:
+    found = harness.rows(
         "select inhrelid::regclass::text from pg_inherits where inhparent = 'queuert.job_event'::regclass "
         "and inhrelid <> 'queuert.job_event_default'::regclass"
     )
     return [row[0] for row in found]
 
 
-async def test_workers_make_the_days_to_come(stage: Stage, dsn: str, processors: Processors) -> None:
+async def test_workers_make_the_days_to_come(harness: PostgresHarness, dsn: str, processors: Processors) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        for day in days(stage):
+        for day in days(harness):
             connection.execute(f"DROP TABLE {day}".encode())
-    async with stage.worker(processors) as worker:
-        reported = await stage.log.wait_for(EventLogMaintained)
+    async with harness.worker(processors) as worker:
+        reported = await harness.log.wait_for(EventLogMaintained)
     assert (reported.worker, len(reported.made), reported.dropped, reported.deleted) == (worker.name, 3, (), 0)
-    assert [day[-8:] for day in sorted(days(stage))] == [day.replace("-", "") for day in reported.made]
+    assert [day[-8:] for day in sorted(days(harness))] == [day.replace("-", "") for day in reported.made]
 
 
 async def test_what_cannot_be_done_is_reported_once(
-    stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, processors: Processors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop has not failed: it does all else. It is told again when something else is the matter."""
     answers: list[StateError | EventLogMaintenance] = [
@@ -81,17 +82,17 @@ async def test_what_cannot_be_done_is_reported_once(
         return answer
 
     monkeypatch.setattr(AsyncPostgresEventLog, "maintain_event_log", tend)
-    async with stage.worker(processors):
-        await stage.log.wait_for(EventLogMaintained)
-    assert [one.error for one in stage.log.of(EventLogMaintenanceFailed)] == [
+    async with harness.worker(processors):
+        await harness.log.wait_for(EventLogMaintained)
+    assert [one.error for one in harness.log.of(EventLogMaintenanceFailed)] == [
         "must be owner", "something else", "something else",
     ]  # fmt: skip
-    assert [one.days for one in stage.log.of(EventLogMaintenancePostponed)] == [(str(SOME_DAY),)]
-    assert stage.log.of(LoopFailed) == []
+    assert [one.days for one in harness.log.of(EventLogMaintenancePostponed)] == [(str(SOME_DAY),)]
+    assert harness.log.of(LoopFailed) == []
 
 
 async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
-    stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, processors: Processors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the next sweep, and without another one."""
     left = [
@@ -105,6 +106,6 @@ async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
 
     monkeypatch.setattr(AsyncPostgresEventLog, "maintain_event_log", tend)
     monkeypatch.setattr(maintenance, "SWEEP_EVERY", 3600.0)
-    async with stage.worker(processors):
-        await stage.log.wait_for(EventLogMaintained, times=3)
-    assert [one.deleted for one in stage.log.of(EventLogMaintained)] == [5, 5, 1]
+    async with harness.worker(processors):
+        await harness.log.wait_for(EventLogMaintained, times=3)
+    assert [one.deleted for one in harness.log.of(EventLogMaintained)] == [5, 5, 1]

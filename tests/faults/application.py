@@ -21,9 +21,7 @@ from pydantic import BaseModel
 
 from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, Processors, RetryPolicy
 from queuert.errors import LeaseLostError, StateError
-
-RECORDS = "QUEUERT_TEST_RECORDS"
-"""The environment variable with the address for records."""
+from tests.support.worker_process import RECORDS
 
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
 """For workers that are to lose it: a machine that stands still for a second makes them lose it as well."""

@@ -12,7 +12,8 @@ import threading
 from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
 from queuert.observability.events import Event
 from queuert.worker import leases, prefetch
-from tests.faults.application import JOB_TYPES, RECORDS, processors_for
+from tests.faults.application import JOB_TYPES, processors_for
+from tests.support.worker_process import RECORDS
 
 
 class EventPipe:

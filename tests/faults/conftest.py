@@ -1,23 +1,23 @@
-"""The ground of a test, and what the witness says of it afterwards."""
+"""The harness of a test, and what the witness says of it afterwards."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from queuert.testing.fault_proxy import FaultProxy
-from tests.faults.ground import Ground
+from tests.faults.harness import FaultHarness
 from tests.faults.roles import Role, role_in
 
 
 @pytest.fixture
-async def ground(dsn: str) -> AsyncIterator[Ground]:
+async def harness(dsn: str) -> AsyncIterator[FaultHarness]:
     """A database with a witness, and workers on it. Afterwards nothing has happened that must never happen."""
-    ground = Ground(dsn)
+    harness = FaultHarness(dsn)
     try:
-        yield ground
-        ground.witness.check()
+        yield harness
+        harness.witness.check()
     finally:
-        await ground.close()
+        await harness.close()
 
 
 @pytest.fixture

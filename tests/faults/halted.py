@@ -201,7 +201,7 @@ CASES = {
         statement=6,
     ),
     "start in parts": Case(
-        lambda store, _: store.start_parts(_parts()),
+        lambda store, _: store.start_pipelined(_parts()),
         lambda store: store.start_jobs([job("p0")]),
     ),
 }

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.addresses import as_user, password_of
+from tests.support.addresses import as_user, password_of
 
 
 class Role:

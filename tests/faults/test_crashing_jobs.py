@@ -14,7 +14,9 @@ from queuert import NewChain
 from queuert.errors import JobFailedError
 from queuert.observability.events import WorkerStarted
 from tests.faults.application import Plan, patient, poison, quick
-from tests.faults.ground import START, WAIT, Ground, WorkerProcess, until
+from tests.faults.harness import FaultHarness
+from tests.support.waiting import START, WAIT, until
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -28,14 +30,14 @@ def _no_core_files() -> None:
 
 
 @asynccontextmanager
-async def restarted(ground: Ground, processes: int, concurrency: int) -> AsyncIterator[list[WorkerProcess]]:
+async def restarted(harness: FaultHarness, processes: int, concurrency: int) -> AsyncIterator[list[WorkerProcess]]:
     """Workers, each replaced when it ends, as an orchestrator does; the list has those that run now."""
-    running = [ground.spawn(concurrency=concurrency) for _ in range(processes)]
+    running = [harness.spawn(concurrency=concurrency) for _ in range(processes)]
 
     async def replace() -> None:
         while True:
             await until(lambda: any(one.has_ended for one in running), "one has died", timeout=3600)
-            running[:] = [ground.spawn(concurrency=concurrency) if one.has_ended else one for one in running]
+            running[:] = [harness.spawn(concurrency=concurrency) if one.has_ended else one for one in running]
 
     replacing = asyncio.create_task(replace())
     try:
@@ -47,32 +49,32 @@ async def restarted(ground: Ground, processes: int, concurrency: int) -> AsyncIt
 
 
 @pytest.mark.parametrize("death", ["exit", "segfault", "kill"])
-async def test_poisonous_jobs_end_at_the_cap(ground: Ground, death: str) -> None:
+async def test_poisonous_jobs_end_at_the_cap(harness: FaultHarness, death: str) -> None:
     """They count, with every death, and the good ones that died with them are run again."""
-    [bad] = await ground.client.start_chains([NewChain(poison, death)])
-    good = await ground.client.start_chains([NewChain(quick, number) for number in range(50)])
-    async with restarted(ground, processes=1, concurrency=4):
+    [bad] = await harness.client.start_chains([NewChain(poison, death)])
+    good = await harness.client.start_chains([NewChain(quick, number) for number in range(50)])
+    async with restarted(harness, processes=1, concurrency=4):
         with pytest.raises(JobFailedError):
             await bad.result(2 * WAIT)
-        await until(lambda: ground.witness.one(TO_DO) == 0, "all have ended")
-    assert ground.witness.job(bad.id) == ("failed", 2, 2, 0)
-    job = await ground.client.get_job(bad.id)
+        await until(lambda: harness.witness.one(TO_DO) == 0, "all have ended")
+    assert harness.witness.job(bad.id) == ("failed", 2, 2, 0)
+    job = await harness.client.get_job(bad.id)
     assert job.last_error is not None
     assert job.last_error.kind == "lease_expired"
     assert [await chain.result(WAIT) for chain in good] == list(range(50))
 
 
-async def kill_the_holder(ground: Ground, running: list[WorkerProcess], job_id: str) -> None:
+async def kill_the_holder(harness: FaultHarness, running: list[WorkerProcess], job_id: str) -> None:
     """Kill the worker in which the first attempt of a job hangs, unless it died with another's, begun or not."""
 
     def is_over() -> bool:
-        _, attempt, expired, uncounted = ground.witness.job(job_id)
+        _, attempt, expired, uncounted = harness.witness.job(job_id)
         return attempt > 1 or expired > 0 or uncounted > 0
 
     def is_killed() -> bool:
         if is_over():
             return True
-        holder = ground.witness.one("select holder from queuert.job where id = %s", job_id)
+        holder = harness.witness.one("select holder from queuert.job where id = %s", job_id)
         # Its name may come to us a moment after its first job has begun.
         for process in running:
             if holder is not None and process.log.of(WorkerStarted, worker=holder):
@@ -80,22 +82,22 @@ async def kill_the_holder(ground: Ground, running: list[WorkerProcess], job_id: 
                 return True
         return False
 
-    await until(lambda: ground.witness.has_step(job_id, "began", 1) or is_over(), f"{job_id} hangs", START)
+    await until(lambda: harness.witness.has_step(job_id, "began", 1) or is_over(), f"{job_id} hangs", START)
     await until(is_killed, f"who has {job_id} is killed")
 
 
-async def test_two_workers_never_run_one_job_at_once(ground: Ground) -> None:
+async def test_two_workers_never_run_one_job_at_once(harness: FaultHarness) -> None:
     """Workers die in the midst of others' work. What a completing attempt did lies within its own lease."""
     plans = [Plan(completes=True, before=[1] if number % 8 == 4 else []) for number in range(64)]
-    chains = await ground.client.start_chains([NewChain(patient, plan) for plan in plans])
-    async with restarted(ground, processes=2, concurrency=3) as running:
+    chains = await harness.client.start_chains([NewChain(patient, plan) for plan in plans])
+    async with restarted(harness, processes=2, concurrency=3) as running:
         for chain, plan in zip(chains, plans, strict=True):
             if plan.before:
-                await kill_the_holder(ground, running, chain.id)
-        await until(lambda: ground.witness.one(TO_DO) == 0, "all are done")
+                await kill_the_holder(harness, running, chain.id)
+        await until(lambda: harness.witness.one(TO_DO) == 0, "all are done")
     attempts = [await chain.result(WAIT) for chain in chains]
     assert all(attempt >= 2 for attempt, plan in zip(attempts, plans, strict=True) if plan.before)
-    overlapping = ground.witness.rows(
+    overlapping = harness.witness.rows(
         # From the handler's first record to its effect, nobody else claimed the job.
         "select effect.job_id from effect"
         " join step on (step.job_id, step.attempt, step.name) = (effect.job_id, effect.attempt, 'began')"

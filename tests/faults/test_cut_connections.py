@@ -15,7 +15,9 @@ from queuert.observability.events import (
 )
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import AT_ONCE
-from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, loop, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import SHORT, echo, loop, number, text
+from tests.support.waiting import WAIT, Gate, in_time
 
 pytestmark = pytest.mark.fault
 
@@ -25,39 +27,39 @@ FINISH = b"Finishes attempts of all kinds"
 RELEASE = b"Releases all jobs of one claim"
 
 
-def make_effects(stage: Stage) -> None:
+def make_effects(harness: PostgresHarness) -> None:
     """The table that handlers write to in their transactions."""
-    stage.rows("create table effect (job text, attempt int)")
+    harness.rows("create table effect (job text, attempt int)")
 
 
-def effects(stage: Stage) -> list[tuple[str, int]]:
+def effects(harness: PostgresHarness) -> list[tuple[str, int]]:
     """What handlers committed: job and attempt."""
-    return [(row[0], row[1]) for row in stage.rows("select job, attempt from effect order by job, attempt")]
+    return [(row[0], row[1]) for row in harness.rows("select job, attempt from effect order by job, attempt")]
 
 
 @pytest.fixture
-async def near(dsn: str) -> AsyncIterator[Stage]:
-    """A stage that is connected to the database itself."""
-    stage = Stage(dsn)
-    make_effects(stage)
-    yield stage
-    await stage.close()
+async def near(dsn: str) -> AsyncIterator[PostgresHarness]:
+    """A harness that is connected to the database itself."""
+    harness = PostgresHarness(dsn)
+    make_effects(harness)
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture
-async def proxy(near: Stage) -> AsyncIterator[FaultProxy]:
-    """The proxy between the far stage and the database."""
+async def proxy(near: PostgresHarness) -> AsyncIterator[FaultProxy]:
+    """The proxy between the far harness and the database."""
     with FaultProxy.before(near.dsn) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def far(near: Stage, proxy: FaultProxy) -> AsyncIterator[Stage]:
-    """A stage whose client and workers are connected through the proxy."""
-    stage = Stage(near.dsn, through=proxy.address_in(near.dsn), answer_timeout=5.0)
-    yield stage
+async def far(near: PostgresHarness, proxy: FaultProxy) -> AsyncIterator[PostgresHarness]:
+    """A harness whose client and workers are connected through the proxy."""
+    harness = PostgresHarness(near.dsn, through=proxy.address_in(near.dsn), answer_timeout=5.0)
+    yield harness
     proxy.heal()
-    await stage.close()
+    await harness.close()
 
 
 async def writes(attempt: Attempt[Any, Any]) -> Any:
@@ -74,7 +76,7 @@ def writes_in_thread(attempt: Attempt[Any, Any]) -> Any:
 
 @pytest.mark.parametrize("lost", ["answer", "request"])
 async def test_a_continuation_is_created_once_whatever_is_lost(
-    near: Stage, far: Stage, proxy: FaultProxy, lost: str
+    near: PostgresHarness, far: PostgresHarness, proxy: FaultProxy, lost: str
 ) -> None:
     gate = Gate()
 
@@ -98,7 +100,9 @@ async def test_a_continuation_is_created_once_whatever_is_lost(
     assert near.rows("select chain_index, attempt from queuert.job order by 1") == [(0, 1), (1, 1)]
 
 
-async def test_a_lost_claim_is_given_back_when_the_worker_stops(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+async def test_a_lost_claim_is_given_back_when_the_worker_stops(
+    near: PostgresHarness, far: PostgresHarness, proxy: FaultProxy
+) -> None:
     far.handles(number, echo)
     chains = await near.client.start_chains([NewChain(number, one) for one in range(3)])
     proxy.lose_answer(CLAIM)
@@ -110,7 +114,9 @@ async def test_a_lost_claim_is_given_back_when_the_worker_stops(near: Stage, far
     assert near.one("select count(*) from queuert.job where lease_expires_at is not null") == 0
 
 
-async def test_all_connections_are_cut_again_and_again(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+async def test_all_connections_are_cut_again_and_again(
+    near: PostgresHarness, far: PostgresHarness, proxy: FaultProxy
+) -> None:
     far.handles(number, writes, retry=AT_ONCE, lease=SHORT)
     far.handles(text, writes_in_thread, retry=AT_ONCE, lease=SHORT)
     near.handles(number, writes, retry=AT_ONCE, lease=SHORT)
@@ -127,7 +133,7 @@ async def test_all_connections_are_cut_again_and_again(near: Stage, far: Stage, 
     assert near.one("select count(*) from queuert.job where status <> 'completed'") == 0
 
 
-async def test_a_database_that_comes_late(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+async def test_a_database_that_comes_late(near: PostgresHarness, far: PostgresHarness, proxy: FaultProxy) -> None:
     """Refused for a while: every loop goes on afterwards. A short lease lets the reaper look often."""
     far.handles(number, echo, lease=SHORT)
     await far.worker().start()

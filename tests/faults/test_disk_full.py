@@ -11,28 +11,25 @@ import pytest
 
 from queuert import (
     AsyncChain,
-    AsyncClient,
     Attempt,
-    InProcessWorker,
     JobType,
     JobTypes,
     LeasePolicy,
     NewChain,
     Outcome,
     PostgresState,
-    Processors,
     RetryPolicy,
     migrations,
 )
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import StateError
 from queuert.observability.events import AttemptRetried, LoopFailed, LoopRecovered, StoreCallFailed
-from queuert.testing.events import EventLog
 from tests.conftest import server_is_missing
 from tests.faults.application import EFFECT
 from tests.faults.disks import SmallDisk, limited_files, small_file_system
-from tests.faults.ground import WAIT, until
 from tests.faults.witness import Witness
+from tests.support.harness import Harness
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -71,17 +68,14 @@ def disk(request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
         yield disk
 
 
-class Scene:
-    """A client, and a worker that is not started."""
+class DiskHarness(Harness):
+    """A client, and a worker of handlers that write much."""
 
     def __init__(self, dsn: str) -> None:
-        self.log = EventLog()
-        types = JobTypes(completing, returning)
-        processors = Processors(types, retry=SOON, lease=LeasePolicy(seconds=10.0))
-        processors.handles(completing)(completes)
-        processors.handles(returning)(returns)
-        self.client = AsyncClient(PostgresState(dsn), types, observability=self.log)
-        self.worker = InProcessWorker(self.client, processors, concurrency=4, poll_interval=0.1)
+        super().__init__(PostgresState(dsn), job_types=JobTypes(completing, returning), poll_interval=0.1)
+        self.processors = self.new_processors(retry=SOON, lease=LeasePolicy(seconds=10.0))
+        self.handles(completing, completes)
+        self.handles(returning, returns)
 
     async def refused(self) -> list[AsyncChain[str]]:
         """Start chains until that is refused; those that were acknowledged."""
@@ -99,11 +93,10 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(disk: SmallDisk) -> AsyncIterator[Scene]:
-    scene = Scene(disk.server.dsn())
-    yield scene
-    await scene.worker.stop(shutdown_timeout=0)
-    await scene.client.aclose()
+async def harness(disk: SmallDisk) -> AsyncIterator[DiskHarness]:
+    harness = DiskHarness(disk.server.dsn())
+    yield harness
+    await harness.close()
 
 
 async def comes_back(disk: SmallDisk, witness: Witness) -> None:
@@ -120,19 +113,19 @@ async def comes_back(disk: SmallDisk, witness: Witness) -> None:
                 return
 
 
-async def test_it_is_full_for_a_while(disk: SmallDisk, scene: Scene) -> None:
+async def test_it_is_full_for_a_while(disk: SmallDisk, harness: DiskHarness) -> None:
     witness = Witness(disk.server.dsn())
-    chains = await scene.client.start_chains([NewChain(completing, great()), NewChain(returning, great())])
+    chains = await harness.client.start_chains([NewChain(completing, great()), NewChain(returning, great())])
     await asyncio.to_thread(disk.fill)
-    chains += await scene.refused()
-    await scene.worker.start()
-    await until(scene.is_in_trouble, "the worker has met the full disk")
+    chains += await harness.refused()
+    await harness.worker(concurrency=4).start()
+    await until(harness.is_in_trouble, "the worker has met the full disk")
     disk.free()
     await comes_back(disk, witness)
     for chain in chains:
         assert len(await chain.result(2 * WAIT)) == GREAT
-    for failed in {event.loop for event in scene.log.of(LoopFailed)}:
-        await scene.log.wait_for(LoopRecovered, loop=failed)
+    for failed in {event.loop for event in harness.log.of(LoopFailed)}:
+        await harness.log.wait_for(LoopRecovered, loop=failed)
     stored = {row[0] for row in witness.rows("select id from queuert.job")}
     assert stored == {chain.id for chain in chains}
     witness.check()

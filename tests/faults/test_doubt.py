@@ -10,7 +10,8 @@ from queuert import InProcessWorker, JobType, PostgresState
 from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, JobsReleased, LoopFailed
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import Plan, patient
-from tests.faults.ground import MODES, WAIT, Ground, until
+from tests.faults.harness import MODES, FaultHarness
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -20,32 +21,32 @@ CLAIM = b"shares AS"
 """In the text of one statement only."""
 
 
-def through(proxy: FaultProxy, ground: Ground) -> PostgresState:
+def through(proxy: FaultProxy, harness: FaultHarness) -> PostgresState:
     """The state behind the proxy. All statements go with their text, so that they can be told apart."""
-    return PostgresState(proxy.address_in(ground.dsn), listen_dsn=ground.dsn, prepare_threshold=None)
+    return PostgresState(proxy.address_in(harness.dsn), listen_dsn=harness.dsn, prepare_threshold=None)
 
 
 @pytest.fixture
-async def worker(ground: Ground, proxy: FaultProxy) -> AsyncIterator[InProcessWorker]:
+async def worker(harness: FaultHarness, proxy: FaultProxy) -> AsyncIterator[InProcessWorker]:
     """A worker whose statements go through the proxy."""
-    async with ground.worker(state=through(proxy, ground)) as worker:
+    async with harness.worker(state=through(proxy, harness)) as worker:
         yield worker
 
 
-async def begun(ground: Ground, job_type: JobType[Plan, int], step: str, plan: Plan) -> str:
+async def begun(harness: FaultHarness, job_type: JobType[Plan, int], step: str, plan: Plan) -> str:
     """A chain whose job has come so far; its id."""
-    chain = await ground.client.start_chain(job_type, plan)
-    await ground.step(chain.id, step)
+    chain = await harness.client.start_chain(job_type, plan)
+    await harness.step(chain.id, step)
     return chain.id
 
 
-async def completed_by(ground: Ground, chain_id: str, attempt: int) -> None:
+async def completed_by(harness: FaultHarness, chain_id: str, attempt: int) -> None:
     """The job is completed, and the worker knows it; no attempt but the last one completed it."""
-    chain = await ground.client.get_chain(chain_id)
+    chain = await harness.client.get_chain(chain_id)
     assert await chain.result(WAIT) == attempt
-    await ground.log.wait_for(AttemptCompleted, job_id=chain_id)
-    assert [event.attempt for event in ground.log.of(AttemptCompleted)] == [attempt]
-    job = await ground.client.get_job(chain_id)
+    await harness.log.wait_for(AttemptCompleted, job_id=chain_id)
+    assert [event.attempt for event in harness.log.of(AttemptCompleted)] == [attempt]
+    job = await harness.client.get_job(chain_id)
     assert job.attempt == attempt
     assert job.last_error is None
 
@@ -53,78 +54,78 @@ async def completed_by(ground: Ground, chain_id: str, attempt: int) -> None:
 @MODES
 @pytest.mark.usefixtures("worker")
 async def test_answer_to_the_commit_of_complete_is_lost(
-    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int]
+    harness: FaultHarness, proxy: FaultProxy, job_type: JobType[Plan, int]
 ) -> None:
-    chain_id = await begun(ground, job_type, "inside", Plan(completes=True, inside=[1]))
+    chain_id = await begun(harness, job_type, "inside", Plan(completes=True, inside=[1]))
     proxy.lose_answer(LAST)
-    ground.witness.open("inside:1")
+    harness.witness.open("inside:1")
     await until(proxy.fired.is_set, "the answer is lost")
-    await completed_by(ground, chain_id, 1)
-    assert ground.witness.effects(chain_id) == [1]
-    assert ground.log.of(JobReaped) == []
+    await completed_by(harness, chain_id, 1)
+    assert harness.witness.effects(chain_id) == [1]
+    assert harness.log.of(JobReaped) == []
 
 
 @MODES
 @pytest.mark.usefixtures("worker")
 async def test_commit_of_complete_never_arrives(
-    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int]
+    harness: FaultHarness, proxy: FaultProxy, job_type: JobType[Plan, int]
 ) -> None:
-    chain_id = await begun(ground, job_type, "inside", Plan(completes=True, inside=[1]))
+    chain_id = await begun(harness, job_type, "inside", Plan(completes=True, inside=[1]))
     proxy.lose_request(LAST)
-    ground.witness.open("inside:1")
+    harness.witness.open("inside:1")
     await until(proxy.fired.is_set, "the request is lost")
-    await completed_by(ground, chain_id, 2)
-    assert ground.witness.effects(chain_id) == [2]
-    assert ground.witness.detail(chain_id, "refused", 1) == "StateUnavailableError"
-    assert ground.log.of(JobReaped) == []
+    await completed_by(harness, chain_id, 2)
+    assert harness.witness.effects(chain_id) == [2]
+    assert harness.witness.detail(chain_id, "refused", 1) == "StateUnavailableError"
+    assert harness.log.of(JobReaped) == []
 
 
 @MODES
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 @pytest.mark.usefixtures("worker")
 async def test_the_completers_statement(
-    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], arrives: bool
+    harness: FaultHarness, proxy: FaultProxy, job_type: JobType[Plan, int], arrives: bool
 ) -> None:
     """The completer asks again: one attempt in either case, and no failure."""
-    chain_id = await begun(ground, job_type, "began", Plan(before=[1]))
+    chain_id = await begun(harness, job_type, "began", Plan(before=[1]))
     (proxy.lose_answer if arrives else proxy.lose_request)(FINISH)
-    ground.witness.open("before:1")
+    harness.witness.open("before:1")
     await until(proxy.fired.is_set, "the connection is cut")
-    await completed_by(ground, chain_id, 1)
-    assert ground.log.of(JobReaped) == []
+    await completed_by(harness, chain_id, 1)
+    assert harness.log.of(JobReaped) == []
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
-async def test_a_claim(ground: Ground, proxy: FaultProxy, arrives: bool) -> None:
+async def test_a_claim(harness: FaultHarness, proxy: FaultProxy, arrives: bool) -> None:
     """Jobs that nobody knows to be claimed are released at once, uncounted, and then run."""
-    chain = await ground.client.start_chain(patient, Plan())
+    chain = await harness.client.start_chain(patient, Plan())
     (proxy.lose_answer if arrives else proxy.lose_request)(CLAIM)
-    async with ground.worker(state=through(proxy, ground)):
+    async with harness.worker(state=through(proxy, harness)):
         assert await chain.result(WAIT) == 1
     assert proxy.fired.is_set()
-    assert [event.count for event in ground.log.of(JobsReleased)] == [1] * arrives
-    assert len(ground.log.of(LoopFailed, loop="claimer")) == 1
-    assert len(ground.log.of(AttemptStarted, job_id=chain.id)) == 1
-    assert ground.witness.job(chain.id) == ("completed", 1, 0, 0)
-    claims = ground.witness.one("select count(*) from history where new_status = 'running'")
+    assert [event.count for event in harness.log.of(JobsReleased)] == [1] * arrives
+    assert len(harness.log.of(LoopFailed, loop="claimer")) == 1
+    assert len(harness.log.of(AttemptStarted, job_id=chain.id)) == 1
+    assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
+    claims = harness.witness.one("select count(*) from history where new_status = 'running'")
     assert claims == (2 if arrives else 1)
 
 
-async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
+async def test_a_claim_before_a_stop(harness: FaultHarness, proxy: FaultProxy) -> None:
     """Jobs of a lost claim are released by a worker that stops as well."""
-    chain = await ground.client.start_chain(patient, Plan())
+    chain = await harness.client.start_chain(patient, Plan())
     proxy.lose_answer(CLAIM)
-    async with ground.worker(state=through(proxy, ground), shutdown_timeout=WAIT):
+    async with harness.worker(state=through(proxy, harness), shutdown_timeout=WAIT):
         await until(proxy.fired.is_set, "the answer is lost")
-    assert ground.witness.job(chain.id) in {("ready", 0, 0, 0), ("completed", 1, 0, 0)}
+    assert harness.witness.job(chain.id) in {("ready", 0, 0, 0), ("completed", 1, 0, 0)}
 
 
-async def test_renewal(ground: Ground, proxy: FaultProxy, worker: InProcessWorker) -> None:
+async def test_renewal(harness: FaultHarness, proxy: FaultProxy, worker: InProcessWorker) -> None:
     """A renewal whose answer is lost is made again in time."""
-    chain_id = await begun(ground, patient, "began", Plan(before=[1]))
+    chain_id = await begun(harness, patient, "began", Plan(before=[1]))
     for _ in range(3):
         proxy.lose_answer(b"Renews the leases")
         await until(proxy.fired.is_set, "a renewal is lost")
-    ground.witness.open("before:1")
-    await completed_by(ground, chain_id, 1)
+    harness.witness.open("before:1")
+    await completed_by(harness, chain_id, 1)
     assert worker.health().live

@@ -27,9 +27,10 @@ from queuert.observability.events import ListenerRestored
 from queuert.testing.events import EventLog
 from tests.conftest import server_is_missing
 from tests.faults.application import AT_ONCE, EFFECT, JOB_TYPES, quick
-from tests.faults.ground import START, WAIT, Ground, until
+from tests.faults.harness import FaultHarness
 from tests.faults.standby import Pair
 from tests.faults.test_restarted_server import MANY, Producer
+from tests.support.waiting import START, WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -53,15 +54,15 @@ def pair() -> Iterator[Pair]:
 
 
 @pytest.fixture
-async def ground(pair: Pair) -> AsyncIterator[Ground]:
-    """The ground, on whichever server can be written to."""
-    ground = Ground(pair.address)
+async def harness(pair: Pair) -> AsyncIterator[FaultHarness]:
+    """The harness, on whichever server can be written to."""
+    harness = FaultHarness(pair.address)
     try:
-        yield ground
-        ground.witness.connect()
-        ground.witness.check()
+        yield harness
+        harness.witness.connect()
+        harness.witness.check()
     finally:
-        await ground.close()
+        await harness.close()
 
 
 class Side:
@@ -103,7 +104,7 @@ class Side:
 
 
 @pytest.fixture
-async def before(ground: Ground, pair: Pair) -> AsyncIterator[Side]:
+async def before(harness: FaultHarness, pair: Pair) -> AsyncIterator[Side]:
     """A worker that works on the primary, and finds the standby when it is let."""
     side = Side("before", pair.address_by_gate)
     yield side
@@ -111,23 +112,23 @@ async def before(ground: Ground, pair: Pair) -> AsyncIterator[Side]:
 
 
 @pytest.fixture
-async def after(ground: Ground) -> AsyncIterator[Side]:
+async def after(harness: FaultHarness) -> AsyncIterator[Side]:
     """A worker that comes later."""
-    side = Side("after", ground.dsn)
+    side = Side("after", harness.dsn)
     yield side
     await side.close()
 
 
-async def fail_over(pair: Pair, ground: Ground) -> None:
+async def fail_over(pair: Pair, harness: FaultHarness) -> None:
     """The primary dies, and the witness looks at its successor."""
     await asyncio.to_thread(pair.fail_over)
-    await until(lambda: reconnected(ground), "the standby can be written to")
+    await until(lambda: reconnected(harness), "the standby can be written to")
 
 
-def reconnected(ground: Ground) -> bool:
+def reconnected(harness: FaultHarness) -> bool:
     """Whether the witness has found a server that can be written to."""
     try:
-        ground.witness.connect()
+        harness.witness.connect()
     except psycopg.OperationalError:
         return False
     return True
@@ -143,23 +144,23 @@ async def repeated(ask: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.01)
 
 
-async def test_asynchronous(pair: Pair, ground: Ground, before: Side, after: Side) -> None:
+async def test_asynchronous(pair: Pair, harness: FaultHarness, before: Side, after: Side) -> None:
     """Lost is what was acknowledged after the last that the standby got, and a claim of that time is made again.
 
     The worker of the first claim has the same job under the same number of attempt: the token alone tells them apart.
     """
-    chains = await ground.client.start_chains([NewChain(quick, number) for number in range(HELD + 1)])
+    chains = await harness.client.start_chains([NewChain(quick, number) for number in range(HELD + 1)])
     await asyncio.to_thread(pair.caught_up)
     pair.proxy.black_hole()
     await before.worker.start()
     for chain in chains[:HELD]:
         await chain.result(WAIT)
     old = await asyncio.wait_for(before.arrived, WAIT)
-    late = await ground.client.start_chains([NewChain(quick, number) for number in range(10, 13)])
+    late = await harness.client.start_chains([NewChain(quick, number) for number in range(10, 13)])
 
     pair.gate.refuse()
-    await fail_over(pair, ground)
-    found = set(ground.witness.rows("select id, status, attempt, lease_token from queuert.job"))
+    await fail_over(pair, harness)
+    found = set(harness.witness.rows("select id, status, attempt, lease_token from queuert.job"))
     assert found == {(chain.id, "ready", 0, None) for chain in chains}
 
     await after.worker.start()
@@ -169,43 +170,43 @@ async def test_asynchronous(pair: Pair, ground: Ground, before: Side, after: Sid
     before.may_go.set()
     await until(lambda: before.refused, "the first claim is refused")
     after.may_go.set()
-    found_again = await repeated(lambda: ground.client.get_chains(chains))
+    found_again = await repeated(lambda: harness.client.get_chains(chains))
     assert [await chain.result(WAIT) for chain in found_again] == list(range(HELD + 1))
-    assert sorted(row[0] for row in ground.witness.rows("select job_id from effect")) == sorted(c.id for c in chains)
+    assert sorted(row[0] for row in harness.witness.rows("select job_id from effect")) == sorted(c.id for c in chains)
     for chain in late:
         with pytest.raises(ChainNotFoundError):
-            await ground.client.get_chain(chain.id)
+            await harness.client.get_chain(chain.id)
 
     # Whoever was there before goes on with the new server, notifications included.
     await after.worker.stop()
     await before.log.wait_for(ListenerRestored)
-    assert await (await ground.client.start_chain(quick, 20)).result(WAIT) == 20
+    assert await (await harness.client.start_chain(quick, 20)).result(WAIT) == 20
 
 
-async def test_synchronous(pair: Pair, ground: Ground) -> None:
+async def test_synchronous(pair: Pair, harness: FaultHarness) -> None:
     """Nothing that was acknowledged is lost, and what was not was told to be in doubt."""
     await asyncio.to_thread(pair.wait_for_standby)
-    processes = [ground.spawn(concurrency=10, poll_interval=0.1), ground.command("--concurrency", "10")]
+    processes = [harness.spawn(concurrency=10, poll_interval=0.1), harness.command("--concurrency", "10")]
     registered = "select count(*) from queuert.worker"
-    await until(lambda: ground.witness.one(registered) == 2, "both have begun", START)
-    producer = Producer(ground.dsn)
+    await until(lambda: harness.witness.one(registered) == 2, "both have begun", START)
+    producer = Producer(harness.dsn)
     await producer.more(MANY)
     pair.proxy.black_hole()
     # That is enough to connect, and then there is no answer however long it waits.
-    impatient = AsyncClient(PostgresState(ground.dsn, answer_timeout=5.0), JOB_TYPES)
+    impatient = AsyncClient(PostgresState(harness.dsn, answer_timeout=5.0), JOB_TYPES)
     async with impatient:
         with pytest.raises(StateUnavailableError):
             await impatient.start_chain(quick, 1, id="in doubt")
-    await fail_over(pair, ground)
+    await fail_over(pair, harness)
     await producer.more(MANY)
     await producer.stop()
 
-    again = await repeated(lambda: ground.client.start_chain(quick, 1, id="in doubt"))
+    again = await repeated(lambda: harness.client.start_chain(quick, 1, id="in doubt"))
     assert await again.result(WAIT) == 1
     open_chains = "select count(*) from queuert.job where status <> 'completed'"
-    await until(lambda: ground.witness.one(open_chains) == 0, "all chains are completed", 2 * WAIT)
-    stored = {row[0] for row in ground.witness.rows("select id from queuert.job")}
+    await until(lambda: harness.witness.one(open_chains) == 0, "all chains are completed", 2 * WAIT)
+    stored = {row[0] for row in harness.witness.rows("select id from queuert.job")}
     assert stored >= set(producer.acknowledged)
-    effects = [row[0] for row in ground.witness.rows("select job_id from effect")]
+    effects = [row[0] for row in harness.witness.rows("select job_id from effect")]
     assert sorted(effects) == sorted(stored)
     assert not any(process.has_ended for process in processes)

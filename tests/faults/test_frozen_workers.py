@@ -13,7 +13,9 @@ from queuert.observability.events import (
     FinishRejected,
 )
 from tests.faults.application import KEPT, Plan, blocking, patient
-from tests.faults.ground import MODES, WAIT, Ground, WorkerProcess
+from tests.faults.harness import MODES, FaultHarness
+from tests.support.waiting import WAIT
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.fault
 
@@ -27,9 +29,9 @@ def finishes(process: WorkerProcess) -> set[tuple[str, int]]:
     return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
 
 
-async def takes_part(ground: Ground, frozen: WorkerProcess, job_type: JobType[Plan, int]) -> None:
+async def takes_part(harness: FaultHarness, frozen: WorkerProcess, job_type: JobType[Plan, int]) -> None:
     """The worker that stood still runs another job. It has had no other finish: all of what it held was lost."""
-    other = await ground.client.start_chain(job_type, Plan(completes=True))
+    other = await harness.client.start_chain(job_type, Plan(completes=True))
     # Its leases are short: where the whole machine stands still for as long, that is not the first attempt.
     attempt = await other.result(WAIT)
     await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
@@ -40,86 +42,86 @@ async def takes_part(ground: Ground, frozen: WorkerProcess, job_type: JobType[Pl
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 @pytest.mark.parametrize("second_is", ["running", "finished"])
 async def test_frozen_past_its_lease(
-    ground: Ground, job_type: JobType[Plan, int], completes: bool, second_is: str
+    harness: FaultHarness, job_type: JobType[Plan, int], completes: bool, second_is: str
 ) -> None:
     """Attempt one insists on its finish, and is refused, while attempt two runs and after it has finished."""
     waiting = [1, 2] if second_is == "running" else [1]
     plan = Plan(before=waiting, completes=completes, stubborn=True)
-    chain = await ground.client.start_chain(job_type, plan)
-    frozen = ground.spawn()
-    await ground.step(chain.id, "began")
+    chain = await harness.client.start_chain(job_type, plan)
+    frozen = harness.spawn()
+    await harness.step(chain.id, "began")
     await frozen.freeze()
 
-    async with ground.worker():
-        await ground.step(chain.id, "began", attempt=2)
+    async with harness.worker():
+        await harness.step(chain.id, "began", attempt=2)
         if second_is == "finished":
             assert await chain.result(WAIT) == 2
         frozen.resume()
         await frozen.log.wait_for(AttemptAborted, job_id=chain.id)
-        await ground.step(chain.id, "reported")
-        assert ground.witness.detail(chain.id, "reported", 1) in LOST
-        ground.witness.open("before:1")
+        await harness.step(chain.id, "reported")
+        assert harness.witness.detail(chain.id, "reported", 1) in LOST
+        harness.witness.open("before:1")
         if completes:
-            await ground.step(chain.id, "refused")
-            assert ground.witness.detail(chain.id, "refused", 1) in LOST
+            await harness.step(chain.id, "refused")
+            assert harness.witness.detail(chain.id, "refused", 1) in LOST
         elif job_type is patient:
             reason = "taken_by_another_worker" if second_is == "running" else "already_completed"
             await frozen.log.wait_for(FinishRejected, job_id=chain.id, reason=reason)
         # It is none the worse for it: it takes part again.
-        ground.witness.open("before:2")
+        harness.witness.open("before:2")
         assert await chain.result(WAIT) == 2
-    await takes_part(ground, frozen, job_type)
-    assert ground.witness.effects(chain.id) == ([2] if completes else [])
-    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
+    await takes_part(harness, frozen, job_type)
+    assert harness.witness.effects(chain.id) == ([2] if completes else [])
+    assert harness.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
 @MODES
-async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, int]) -> None:
+async def test_frozen_inside_complete(harness: FaultHarness, job_type: JobType[Plan, int]) -> None:
     """The server ends the transaction of a worker that stands still: its effect is gone, and its commit fails."""
-    chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
-    frozen = ground.spawn()
-    await ground.step(chain.id, "inside")
+    chain = await harness.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
+    frozen = harness.spawn()
+    await harness.step(chain.id, "inside")
     await frozen.freeze()
 
-    async with ground.worker():
+    async with harness.worker():
         assert await chain.result(WAIT) == 2
     frozen.resume()
-    ground.witness.open("inside:1")
-    await ground.step(chain.id, "refused")
+    harness.witness.open("inside:1")
+    await harness.step(chain.id, "refused")
     # As complete() documents it: the connection broke.
-    assert ground.witness.detail(chain.id, "refused", 1) in {*LOST, "StateUnavailableError"}
-    await takes_part(ground, frozen, job_type)
-    assert ground.witness.effects(chain.id) == [2]
-    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
+    assert harness.witness.detail(chain.id, "refused", 1) in {*LOST, "StateUnavailableError"}
+    await takes_part(harness, frozen, job_type)
+    assert harness.witness.effects(chain.id) == [2]
+    assert harness.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
-async def test_a_handler_blocks_the_event_loop(ground: Ground) -> None:
+async def test_a_handler_blocks_the_event_loop(harness: FaultHarness) -> None:
     """Its lease is kept by a thread, so that another worker, which is awake and would take the job, gets nothing."""
-    blocked = ground.spawn(lease=KEPT)
+    blocked = harness.spawn(lease=KEPT)
     holder = await blocked.started()
-    chain = await ground.client.start_chain(blocking, 0.0)
-    await ground.step(chain.id, "began")
-    async with ground.worker():
-        await ground.outlast_leases()
-        ground.witness.open("wake")
+    chain = await harness.client.start_chain(blocking, 0.0)
+    await harness.step(chain.id, "began")
+    async with harness.worker():
+        await harness.outlast_leases()
+        harness.witness.open("wake")
         assert await chain.result(WAIT) == 1
-    assert ground.witness.detail(chain.id, "woke", 1) is None
+    assert harness.witness.detail(chain.id, "woke", 1) is None
     assert (await blocked.log.wait_for(AttemptCompleted, job_id=chain.id)).worker == holder
     assert blocked.log.of(AttemptAborted) == []
-    assert ground.witness.job(chain.id) == ("completed", 1, 0, 0)
+    assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
 
 
-async def test_an_finish_that_nobody_can_write(ground: Ground) -> None:
+async def test_an_finish_that_nobody_can_write(harness: FaultHarness) -> None:
     """A handler has ended, and the next one blocks the event loop before that is written: another worker takes it."""
-    stuck, awake = await ground.client.start_chains([NewChain(patient, Plan()), NewChain(blocking, 0.0)])
+    stuck, awake = await harness.client.start_chains([NewChain(patient, Plan()), NewChain(blocking, 0.0)])
     # The finish has three leases' time to be written, and then the lease of its job runs out.
-    blocked = ground.spawn(concurrency=2, lease=LeasePolicy(seconds=2.5, renew_every=0.5))
-    await ground.step(awake.id, "began")
-    async with ground.worker():
+    blocked = harness.spawn(concurrency=2, lease=LeasePolicy(seconds=2.5, renew_every=0.5))
+    await harness.step(awake.id, "began")
+    async with harness.worker():
         assert await stuck.result(2 * WAIT) == 2
-        ground.witness.open("wake")
+        harness.witness.open("wake")
         assert await awake.result(WAIT) == 1
         # That one blocks the event loop for as long, but its handler runs: its lease is kept.
-        assert ground.witness.detail(awake.id, "woke", 1) is None
+        assert harness.witness.detail(awake.id, "woke", 1) is None
         await blocked.log.wait_for(FinishRejected, job_id=stuck.id)
-    assert ground.witness.job(stuck.id) == ("completed", 2, 1, 0)
+    assert harness.witness.job(stuck.id) == ("completed", 2, 1, 0)

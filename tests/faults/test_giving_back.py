@@ -22,7 +22,8 @@ from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.releases import ReleaseQueue
 from tests.faults.application import Plan, patient, quick
-from tests.faults.ground import WAIT, Ground, until
+from tests.faults.harness import FaultHarness
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -32,67 +33,67 @@ LONG = LeasePolicy(seconds=120.0, renew_every=30.0)
 """Nothing that is left behind is reaped before a test has looked."""
 
 
-def through(proxy: FaultProxy, ground: Ground) -> PostgresState:
+def through(proxy: FaultProxy, harness: FaultHarness) -> PostgresState:
     """All statements go with their text, so that they can be told apart."""
-    return PostgresState(proxy.address_in(ground.dsn), listen_dsn=ground.dsn, prepare_threshold=None)
+    return PostgresState(proxy.address_in(harness.dsn), listen_dsn=harness.dsn, prepare_threshold=None)
 
 
-def running(ground: Ground) -> int:
-    return int(ground.witness.one("select count(*) from queuert.job where status = 'running'"))
+def running(harness: FaultHarness) -> int:
+    return int(harness.witness.one("select count(*) from queuert.job where status = 'running'"))
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
-async def test_a_claim_that_was_under_way(ground: Ground, proxy: FaultProxy, arrives: bool) -> None:
+async def test_a_claim_that_was_under_way(harness: FaultHarness, proxy: FaultProxy, arrives: bool) -> None:
     """The claim waits for a lock; the release of what it takes in the end meets a connection that breaks."""
-    chain = await ground.client.start_chain(patient, Plan())
-    worker = ground.worker(state=through(proxy, ground), lease=LONG, shutdown_timeout=WAIT)
-    with psycopg.connect(ground.dsn) as stranger:
+    chain = await harness.client.start_chain(patient, Plan())
+    worker = harness.worker(state=through(proxy, harness), lease=LONG, shutdown_timeout=WAIT)
+    with psycopg.connect(harness.dsn) as stranger:
         stranger.execute("lock table queuert.job in exclusive mode")
         await worker.start()
-        await until(lambda: ground.witness.one("select count(*) from pg_locks where not granted"), "the claim waits")
+        await until(lambda: harness.witness.one("select count(*) from pg_locks where not granted"), "the claim waits")
         (proxy.lose_answer if arrives else proxy.lose_request)(RELEASE_CLAIM)
         stopping = asyncio.create_task(worker.stop())
-        await ground.log.wait_for(WorkerStopping)
+        await harness.log.wait_for(WorkerStopping)
         stranger.rollback()
     await stopping
     assert proxy.fired.is_set()
-    assert running(ground) == 0
-    assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
-    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["release"]
+    assert running(harness) == 0
+    assert harness.witness.job(chain.id) == ("ready", 0, 0, 0)
+    assert [event.operation for event in harness.log.of(StoreCallFailed)] == ["release"]
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 async def test_what_was_claimed_ahead(
-    ground: Ground, proxy: FaultProxy, arrives: bool, monkeypatch: pytest.MonkeyPatch
+    harness: FaultHarness, proxy: FaultProxy, arrives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handler in the one place ends when all the others are back."""
     monkeypatch.setattr("queuert.worker.prefetch.HandlerDurationEstimate.ahead", lambda self, places: 10)
     # What waits goes back by the stop alone, and not before it on a slow machine.
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
-    await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(6)])
-    worker = ground.worker(state=through(proxy, ground), lease=LONG, shutdown_timeout=WAIT)
+    await harness.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(6)])
+    worker = harness.worker(state=through(proxy, harness), lease=LONG, shutdown_timeout=WAIT)
     await worker.start()
     # One has begun, so the worker has the answer to its claim: of one that is under way a stop gives all back.
-    await until(lambda: ground.witness.one("select count(*) from step"), "the first one has begun")
-    assert running(ground) > 1
+    await until(lambda: harness.witness.one("select count(*) from step"), "the first one has begun")
+    assert running(harness) > 1
     (proxy.lose_answer if arrives else proxy.lose_request)(RELEASE)
     stopping = asyncio.create_task(worker.stop())
-    await until(lambda: running(ground) == 1, "those that waited are back")
+    await until(lambda: running(harness) == 1, "those that waited are back")
     # That can be seen before the proxy has had the answer.
     await until(proxy.fired.is_set, "the connection is cut")
     await worker.stop()
     await stopping
-    assert running(ground) == 0
-    assert ground.witness.one("select max(attempt - uncounted) from queuert.job") == 0
-    assert len(ground.log.of(WorkerStopped)) == 1
+    assert running(harness) == 0
+    assert harness.witness.one("select max(attempt - uncounted) from queuert.job") == 0
+    assert len(harness.log.of(WorkerStopped)) == 1
 
 
 async def test_a_claim_that_goes_on_without_its_client(
-    ground: Ground, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    harness: FaultHarness, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection breaks while the server is at it. The first look finds nothing, as it has not committed."""
     looks = Looks(monkeypatch)
-    with psycopg.connect(ground.dsn, autocommit=True) as stranger:
+    with psycopg.connect(harness.dsn, autocommit=True) as stranger:
         stranger.execute(
             """create function hold_up() returns trigger language plpgsql as
                $$ begin perform pg_advisory_xact_lock(7); return new; end $$"""
@@ -102,25 +103,25 @@ async def test_a_claim_that_goes_on_without_its_client(
                when (old.status = 'ready' and new.status = 'running') execute function hold_up()"""
         )
         stranger.execute("select pg_advisory_lock(7)")
-        chain = await ground.client.start_chain(patient, Plan(before=[1]))
-        worker = ground.worker(state=through(proxy, ground), lease=LONG)
+        chain = await harness.client.start_chain(patient, Plan(before=[1]))
+        worker = harness.worker(state=through(proxy, harness), lease=LONG)
         await worker.start()
-        await until(lambda: held_up(ground), "the claim is under way")
+        await until(lambda: held_up(harness), "the claim is under way")
         proxy.reset()
         await until(lambda: looks.found == [0], "the worker has looked for what it took")
         stranger.execute("select pg_advisory_unlock(7)")
-        await until(lambda: running(ground) == 1, "the claim has committed")
+        await until(lambda: running(harness) == 1, "the claim has committed")
         looks.late()
         # A notification wakes the claimer for its second look.
-        await ground.client.start_chain(quick, 1)
-        await until(lambda: ground.witness.has_step(chain.id, "began", 1), "the job begins")
-    assert ground.log.of(JobReaped) == []
-    ground.witness.open("before:1")
+        await harness.client.start_chain(quick, 1)
+        await until(lambda: harness.witness.has_step(chain.id, "began", 1), "the job begins")
+    assert harness.log.of(JobReaped) == []
+    harness.witness.open("before:1")
     assert await chain.result(WAIT) == 1
 
 
-def held_up(ground: Ground) -> bool:
-    return bool(ground.witness.one("select count(*) from pg_locks where locktype = 'advisory' and not granted"))
+def held_up(harness: FaultHarness) -> bool:
+    return bool(harness.witness.one("select count(*) from pg_locks where locktype = 'advisory' and not granted"))
 
 
 class Looks:
@@ -179,49 +180,49 @@ async def test_no_longer_than_the_leases_last() -> None:
     assert not returns
 
 
-async def test_a_job_that_is_locked_is_given_back_when_it_is_free(ground: Ground) -> None:
+async def test_a_job_that_is_locked_is_given_back_when_it_is_free(harness: FaultHarness) -> None:
     """Meanwhile its row holds up neither the others nor the worker's next claim."""
-    await ground.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
-    store = PostgresState(ground.dsn).async_store()
+    await harness.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
+    store = PostgresState(harness.dsn).async_store()
     await store.open()
     try:
         claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
         jobs = await store.claim(claim)
         returns = ReleaseQueue(store, worker="w", observers=Observers([EventLog()]))
-        with psycopg.connect(ground.dsn) as stranger:
+        with psycopg.connect(harness.dsn) as stranger:
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put((job.lease, time.monotonic() + 60.0) for job in jobs)
             async with asyncio.timeout(WAIT):
                 await returns.settle()
-            assert ground.witness.job("q1") == ("ready", 0, 0, 0)
+            assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
             async with asyncio.timeout(WAIT):
                 assert await store.release_claim(claim) == (0, 1)
         async with asyncio.timeout(WAIT):
             await returns.settle_all(asyncio.Event())
-        assert ground.witness.job("q0") == ("ready", 0, 0, 0)
+        assert harness.witness.job("q0") == ("ready", 0, 0, 0)
     finally:
         await store.aclose()
 
 
-async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(ground: Ground) -> None:
+async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(harness: FaultHarness) -> None:
     """Those that were free are released at the first look, and the others do not wait for their lease's end."""
-    await ground.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
-    store = PostgresState(ground.dsn).async_store()
+    await harness.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
+    store = PostgresState(harness.dsn).async_store()
     await store.open()
     try:
         claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
         await store.claim(claim)
         returns = ReleaseQueue(store, worker="w", observers=Observers([EventLog()]))
-        with psycopg.connect(ground.dsn) as stranger:
+        with psycopg.connect(harness.dsn) as stranger:
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put_claim(claim, answered=False)
             async with asyncio.timeout(WAIT):
                 await returns.settle()
-            assert ground.witness.job("q1") == ("ready", 0, 0, 0)
+            assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
         async with asyncio.timeout(WAIT):
             await returns.settle_all(asyncio.Event())
-        assert ground.witness.job("q0") == ("ready", 0, 0, 0)
+        assert harness.witness.job("q0") == ("ready", 0, 0, 0)
     finally:
         await store.aclose()

@@ -14,8 +14,9 @@ from queuert.errors import StateUnavailableError
 from queuert.state.postgres import PostgresState
 from queuert.state.sync_store import Store
 from queuert.state.types import NewJob
-from tests.faults.ground import START, WAIT, WorkerProcess, until
 from tests.faults.halted import CASES, job, request
+from tests.support.waiting import START, WAIT, until
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.fault
 

@@ -14,8 +14,9 @@ from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, LoopFailed, LoopRecovered, WorkerStarted
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, LEASE, Plan, quick
-from tests.faults.ground import MODES, WAIT, Ground
+from tests.faults.harness import MODES, FaultHarness
 from tests.faults.roles import Role
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.fault
 
@@ -40,16 +41,16 @@ async def locked(dsn: str, command: LiteralString) -> AsyncIterator[None]:
 
 @SETTINGS
 async def test_the_table_is_locked(
-    ground: Ground, role: Role, setting: LiteralString, milliseconds: LiteralString
+    harness: FaultHarness, role: Role, setting: LiteralString, milliseconds: LiteralString
 ) -> None:
     """Loops fail and begin anew; a client is told that the store is out of reach; then all is as before."""
     role.set(setting, milliseconds)
     state, log = PostgresState(role.address), EventLog()
     # With a short lease the reaper looks often.
-    worker = ground.worker(state=state, log=log, lease=LEASE, poll_interval=0.1)
+    worker = harness.worker(state=state, log=log, lease=LEASE, poll_interval=0.1)
     async with worker, AsyncClient(state, JOB_TYPES) as client:
         assert await (await client.start_chain(quick, 1)).result(WAIT) == 1
-        async with locked(ground.dsn, TABLE):
+        async with locked(harness.dsn, TABLE):
             await log.wait_for(LoopFailed, loop="claimer")
             await log.wait_for(LoopFailed, loop="reaper")
             with pytest.raises(StateUnavailableError, match="timeout"):
@@ -64,33 +65,33 @@ async def test_the_table_is_locked(
 @SETTINGS
 @MODES
 async def test_the_row_of_an_attempt_is_locked(
-    ground: Ground, role: Role, setting: LiteralString, milliseconds: LiteralString, job_type: JobType[Plan, int]
+    harness: FaultHarness, role: Role, setting: LiteralString, milliseconds: LiteralString, job_type: JobType[Plan, int]
 ) -> None:
     """Its finish is postponed until the row is free, and holds up nobody's."""
     role.set(setting, milliseconds)
     log = EventLog()
-    async with ground.worker(state=PostgresState(role.address), log=log, concurrency=2):
-        chain = await ground.client.start_chain(job_type, Plan(before=[1]))
-        await ground.step(chain.id, "began")
-        async with locked(ground.dsn, ROW):
-            ground.witness.open("before:1")
-            assert await (await ground.client.start_chain(quick, 1)).result(WAIT) == 1
+    async with harness.worker(state=PostgresState(role.address), log=log, concurrency=2):
+        chain = await harness.client.start_chain(job_type, Plan(before=[1]))
+        await harness.step(chain.id, "began")
+        async with locked(harness.dsn, ROW):
+            harness.witness.open("before:1")
+            assert await (await harness.client.start_chain(quick, 1)).result(WAIT) == 1
         assert await chain.result(WAIT) == 1
     assert len(log.of(AttemptCompleted)) == 2
 
 
 @MODES
-async def test_complete_meets_a_locked_row(ground: Ground, role: Role, job_type: JobType[Plan, int]) -> None:
+async def test_complete_meets_a_locked_row(harness: FaultHarness, role: Role, job_type: JobType[Plan, int]) -> None:
     """The block is refused with a typed error, the attempt is made again, and its effect stands once."""
     role.set("lock_timeout", "100")
     # Without renewals: one that is held up with the row in its hands would be met by the second attempt as well.
     unrenewed = LeasePolicy(seconds=120.0, renew_every=30.0)
-    async with ground.worker(state=PostgresState(role.address), lease=unrenewed):
-        chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=True))
-        await ground.step(chain.id, "began")
-        async with locked(ground.dsn, ROW):
-            ground.witness.open("before:1")
-            await ground.step(chain.id, "refused")
+    async with harness.worker(state=PostgresState(role.address), lease=unrenewed):
+        chain = await harness.client.start_chain(job_type, Plan(before=[1], completes=True))
+        await harness.step(chain.id, "began")
+        async with locked(harness.dsn, ROW):
+            harness.witness.open("before:1")
+            await harness.step(chain.id, "refused")
         assert await chain.result(WAIT) == 2
-    assert ground.witness.detail(chain.id, "refused", 1) == "StateUnavailableError"
-    assert ground.witness.effects(chain.id) == [2]
+    assert harness.witness.detail(chain.id, "refused", 1) == "StateUnavailableError"
+    assert harness.witness.effects(chain.id) == [2]

@@ -13,8 +13,9 @@ from queuert.errors import StateUnavailableError
 from queuert.observability.events import WorkerStarted, WorkerStopped
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, Plan, patient, quick
-from tests.faults.ground import WAIT, Ground
+from tests.faults.harness import FaultHarness
 from tests.faults.roles import Role
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.fault
 
@@ -34,25 +35,25 @@ def _orders(dsn: str) -> None:
 
 
 @STRICT
-async def test_a_blocker_that_changed_since(ground: Ground, level: IsolationLevel) -> None:
+async def test_a_blocker_that_changed_since(harness: FaultHarness, level: IsolationLevel) -> None:
     """A start that would wait for a chain which moved on is refused as worth repeating, and writes nothing."""
-    blocker = await ground.client.start_chain(patient, Plan(before=[1]))
-    async with await AsyncConnection.connect(ground.dsn) as caller:
+    blocker = await harness.client.start_chain(patient, Plan(before=[1]))
+    async with await AsyncConnection.connect(harness.dsn) as caller:
         await caller.set_isolation_level(level)
         await caller.execute(COUNT)
-        async with ground.worker(lease=UNRENEWED):
-            await ground.step(blocker.id, "began")
+        async with harness.worker(lease=UNRENEWED):
+            await harness.step(blocker.id, "began")
             await caller.execute(ORDER)
             with pytest.raises(StateUnavailableError, match="could not serialize"):
-                await ground.client.start_chain(quick, 1, id="waits", blockers=[blocker], connection=caller)
+                await harness.client.start_chain(quick, 1, id="waits", blockers=[blocker], connection=caller)
             await caller.rollback()
 
             await caller.execute(ORDER)
-            chain = await ground.client.start_chain(quick, 1, id="waits", blockers=[blocker], connection=caller)
+            chain = await harness.client.start_chain(quick, 1, id="waits", blockers=[blocker], connection=caller)
             await caller.commit()
-            ground.witness.open("before:1")
+            harness.witness.open("before:1")
             assert await chain.result(WAIT) == 1
-    assert ground.witness.one(COUNT) == 1
+    assert harness.witness.one(COUNT) == 1
 
 
 def take_turns(client: Client, first: Connection[Any], second: Connection[Any]) -> list[Exception]:
@@ -91,15 +92,15 @@ def test_two_that_read_what_the_other_writes(dsn: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["'repeatable read'", "serializable"])
-async def test_a_role_that_is_so_by_default(ground: Ground, role: Role, level: Any) -> None:
+async def test_a_role_that_is_so_by_default(harness: FaultHarness, role: Role, level: Any) -> None:
     """Claims and finishes of several workers conflict then, and are repeated: slower, and as right as ever."""
     role.set("default_transaction_isolation", level)
     state, logs = PostgresState(role.address), [EventLog() for _ in range(2)]
     lease = LeasePolicy(seconds=10.0)  # Renewals conflict as well.
     async with (
         AsyncClient(state, JOB_TYPES) as client,
-        ground.worker(state=state, log=logs[0], name="one", lease=lease, concurrency=3, poll_interval=0.1),
-        ground.worker(state=state, log=logs[1], name="two", lease=lease, concurrency=3, poll_interval=0.1),
+        harness.worker(state=state, log=logs[0], name="one", lease=lease, concurrency=3, poll_interval=0.1),
+        harness.worker(state=state, log=logs[1], name="two", lease=lease, concurrency=3, poll_interval=0.1),
     ):
         chains = await client.start_chains([NewChain(quick, number) for number in range(30)])
         assert [await chain.result(2 * WAIT) for chain in chains] == list(range(30))

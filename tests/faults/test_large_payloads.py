@@ -14,8 +14,9 @@ import pytest
 
 from queuert import AsyncClient, NewChain
 from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, LoopFailed, StoreCallFailed
-from tests.faults.ground import START, WorkerProcess, until
 from tests.faults.large import JOB_TYPES, MEGABYTE, consume, produce
+from tests.support.waiting import START, until
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.fault
 

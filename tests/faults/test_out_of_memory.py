@@ -12,8 +12,9 @@ import pytest
 from queuert import AsyncClient, InProcessWorker, NewChain, PostgresState
 from queuert.errors import JobFailedError
 from queuert.testing.events import EventLog
-from tests.faults.ground import WAIT, WorkerProcess, until
 from tests.faults.hoarding import JOB_TYPES, frugal, hoard, processors
+from tests.support.waiting import WAIT, until
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.fault
 

@@ -24,8 +24,9 @@ from queuert.observability.events import (
 )
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, KEPT, LEASE, Plan, patient, processors_for, quick, threaded
-from tests.faults.ground import MODES, WAIT, Ground
+from tests.faults.harness import MODES, FaultHarness
 from tests.faults.pgbouncer import PgBouncer, pgbouncer_before
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.fault
 
@@ -86,10 +87,10 @@ def leftovers(address: str) -> set[tuple[Any, ...]]:
     return found
 
 
-async def test_all_goes_through_and_nothing_stays(ground: Ground, through: Through, address: str) -> None:
+async def test_all_goes_through_and_nothing_stays(harness: FaultHarness, through: Through, address: str) -> None:
     """Clients and handlers of both kinds; afterwards the pooler's sessions are as good as new for others."""
     state = through()
-    async with AsyncClient(state, JOB_TYPES) as client, ground.worker(state=state, concurrency=6):
+    async with AsyncClient(state, JOB_TYPES) as client, harness.worker(state=state, concurrency=6):
         chains = await client.start_chains([NewChain(quick, number) for number in range(30)])
         assert [await chain.result(WAIT) for chain in chains] == list(range(30))
         with Client(state, JOB_TYPES) as sync_client:
@@ -101,7 +102,7 @@ async def test_all_goes_through_and_nothing_stays(ground: Ground, through: Throu
     assert leftovers(address) == set()
 
 
-async def test_nothing_stays_of_clients_that_prepare(ground: Ground, through: Through, address: str) -> None:
+async def test_nothing_stays_of_clients_that_prepare(harness: FaultHarness, through: Through, address: str) -> None:
     """What they tell a session of their own, to plan once, they do not tell the pooler's."""
     state = through(prepare_threshold=UNPREPARED)
     async with AsyncClient(state, JOB_TYPES) as client:
@@ -113,71 +114,71 @@ async def test_nothing_stays_of_clients_that_prepare(ground: Ground, through: Th
 
 @MODES
 async def test_leases_are_renewed_and_chains_cancelled(
-    ground: Ground, through: Through, job_type: JobType[Plan, int]
+    harness: FaultHarness, through: Through, job_type: JobType[Plan, int]
 ) -> None:
     """For longer than a lease, of a handler with its transaction open and of one without."""
-    async with ground.worker(state=through(), concurrency=3, lease=KEPT):
-        holding, other = await ground.client.start_chains(
+    async with harness.worker(state=through(), concurrency=3, lease=KEPT):
+        holding, other = await harness.client.start_chains(
             [NewChain(patient, Plan(completes=True, inside=[1], busy=True)), NewChain(job_type, Plan(before=[1]))]
         )
-        await ground.step(holding.id, "inside")
-        await ground.step(other.id, "began")
-        ground.log.forget()
-        await ground.outlast_leases()
-        await ground.log.wait_for(LeasesRenewed)
-        ground.witness.open("inside:1")
+        await harness.step(holding.id, "inside")
+        await harness.step(other.id, "began")
+        harness.log.forget()
+        await harness.outlast_leases()
+        await harness.log.wait_for(LeasesRenewed)
+        harness.witness.open("inside:1")
         assert await holding.result(WAIT) == 1
-        await ground.client.cancel_chains([other])
+        await harness.client.cancel_chains([other])
         with pytest.raises(ChainCancelledError):
             await other.result(WAIT)
-        aborted = await ground.log.wait_for(AttemptAborted, job_id=other.id)
+        aborted = await harness.log.wait_for(AttemptAborted, job_id=other.id)
         assert aborted.reason is AbortReason.CANCELLED
-        await ground.step(other.id, "reported")
-        ground.witness.open("before:1")
-    assert ground.log.of(JobReaped) == []
+        await harness.step(other.id, "reported")
+        harness.witness.open("before:1")
+    assert harness.log.of(JobReaped) == []
 
 
-async def test_notifications_come_by_a_direct_way(ground: Ground, through: Through) -> None:
+async def test_notifications_come_by_a_direct_way(harness: FaultHarness, through: Through) -> None:
     """Nobody polls, so a job is found by its notification alone."""
-    async with ground.worker(state=through(), poll_interval=NEVER):
+    async with harness.worker(state=through(), poll_interval=NEVER):
         for number in range(3):
-            chain = await ground.client.start_chain(quick, number)
+            chain = await harness.client.start_chain(quick, number)
             assert await chain.result(WAIT) == number
-    assert ground.log.of(ListenerLost) == []
+    assert harness.log.of(ListenerLost) == []
 
 
-async def test_without_a_direct_way_everybody_polls(ground: Ground, through: Through, address: str) -> None:
+async def test_without_a_direct_way_everybody_polls(harness: FaultHarness, through: Through, address: str) -> None:
     """That is told once, with what to do about it."""
     log = EventLog()
     notify = PostgresNotify(address, times=ListenerTimeouts(self_test=0.2))
     client = AsyncClient(through(listen_dsn=None), JOB_TYPES, notify=notify, observability=log)
-    async with client, InProcessWorker(client, processors_for(ground.dsn), poll_interval=0.1):
+    async with client, InProcessWorker(client, processors_for(harness.dsn), poll_interval=0.1):
         reported = await log.wait_for(ListenerLost)
         assert "listen_dsn" in reported.error
-        chain = await ground.client.start_chain(quick, 1)
+        chain = await harness.client.start_chain(quick, 1)
         assert await chain.result(WAIT) == 1
     assert len(log.of(ListenerLost)) == 1
 
 
-async def test_more_transactions_than_sessions(ground: Ground, through: Through) -> None:
+async def test_more_transactions_than_sessions(harness: FaultHarness, through: Through) -> None:
     """Handlers hold all sessions, and renewals wait for one: leases are lost until the server ends the idle ones."""
     log = EventLog()
-    async with ground.worker(state=through(), log=log, lease=LEASE, concurrency=2 * SESSIONS):
+    async with harness.worker(state=through(), log=log, lease=LEASE, concurrency=2 * SESSIONS):
         plan = Plan(completes=True, inside=[1])
-        chains = await ground.client.start_chains([NewChain(patient, plan) for _ in range(2 * SESSIONS)])
+        chains = await harness.client.start_chains([NewChain(patient, plan) for _ in range(2 * SESSIONS)])
         await log.wait_for(AttemptAborted)
-        ground.witness.open("inside:1")
+        harness.witness.open("inside:1")
         for chain in chains:
             assert await chain.result(WAIT) in {1, 2}
     assert len(log.of(AttemptCompleted)) == len(chains)
 
 
-async def test_it_is_restarted(ground: Ground, through: Through, pooler: PgBouncer) -> None:
+async def test_it_is_restarted(harness: FaultHarness, through: Through, pooler: PgBouncer) -> None:
     """Killed with a transaction open, which is rolled back, and back at the same address."""
-    async with ground.worker(state=through(), poll_interval=0.1):
-        chain = await ground.client.start_chain(patient, Plan(completes=True, inside=[1]))
-        await ground.step(chain.id, "inside")
+    async with harness.worker(state=through(), poll_interval=0.1):
+        chain = await harness.client.start_chain(patient, Plan(completes=True, inside=[1]))
+        await harness.step(chain.id, "inside")
         await asyncio.to_thread(pooler.restart)
-        ground.witness.open("inside:1")
+        harness.witness.open("inside:1")
         assert await chain.result(WAIT) == 2
-    assert ground.witness.effects(chain.id) == [2]
+    assert harness.witness.effects(chain.id) == [2]

@@ -12,9 +12,7 @@ import pytest
 
 from queuert import (
     AsyncChain,
-    AsyncClient,
     Attempt,
-    InProcessWorker,
     JobStatus,
     JobType,
     JobTypes,
@@ -28,13 +26,16 @@ from queuert.ids import new_token
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StoreCallFailed
 from queuert.policies import Backoff
+from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob, ClaimRequest, Lease, ReleasedClaim
 from queuert.testing.events import EventLog
+from queuert.urls import state_from_url
 from queuert.worker.leases import HeldLease, LeaseRegistry
 from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
-from tests.faults.ground import WAIT, until
+from tests.support.harness import Harness
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -89,26 +90,17 @@ class Trouble:
         self.limits: list[int] = []
 
 
-class Ground:
+class ClaimHarness(Harness):
     """A client of one store, and workers whose claims have trouble."""
 
-    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.log = EventLog()
+    def __init__(self, state: StateAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(state, job_types=JOB_TYPES, poll_interval=0.05)
         self.trouble = Trouble()
-        self.client = AsyncClient.from_url(url, JOB_TYPES, observability=self.log)
-        self._monkeypatch = monkeypatch
-
-    def worker(self, **settings: Any) -> InProcessWorker:
-        """A worker of a handler that returns its input."""
-        processors = Processors(JOB_TYPES, lease=LONG)
-        processors.handles(work)(_echo)
-        kind: Any = type(self.client.state)
+        self.processors = Processors(JOB_TYPES, lease=LONG)
+        self.handles(work, _echo)
+        kind: Any = type(state)
         made = kind.async_store
-        self._monkeypatch.setattr(
-            kind, "async_store", lambda state, **named: Around(made(state, **named), self.trouble)
-        )
-        given = {"concurrency": JOBS, "poll_interval": 0.05, **settings}
-        return InProcessWorker(self.client, processors, name="worker", **given)
+        monkeypatch.setattr(kind, "async_store", lambda state, **named: Around(made(state, **named), self.trouble))
 
     async def start(self, count: int = JOBS) -> list[AsyncChain[int]]:
         """Start so many chains."""
@@ -129,64 +121,65 @@ async def _echo(attempt: Attempt[int, int]) -> Outcome[int]:
 
 
 @pytest.fixture(params=["postgres", "redis", "sqlite"])
-async def ground(
+async def harness(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Ground]:
+) -> AsyncIterator[ClaimHarness]:
     """Each store."""
     fixtures = {"postgres": "dsn", "redis": "redis_url"}
     name = fixtures.get(request.param)
-    ground = Ground(request.getfixturevalue(name) if name else f"sqlite:///{tmp_path / 'jobs.db'}", monkeypatch)
-    async with ground.client:
-        yield ground
+    url = request.getfixturevalue(name) if name else f"sqlite:///{tmp_path / 'jobs.db'}"
+    harness = ClaimHarness(state_from_url(url), monkeypatch)
+    yield harness
+    await harness.close()
 
 
 @ERRORS
 async def test_a_claim_that_raises_after_its_commit_gives_back_what_it_took(
-    ground: Ground, error: type[BaseException]
+    harness: ClaimHarness, error: type[BaseException]
 ) -> None:
     """No attempt is counted, and no job fails."""
-    ground.trouble.claims, ground.trouble.error = 3, error
-    chains = await ground.start()
-    async with ground.worker():
-        await ground.all_done(chains)
-    assert ground.trouble.claims == 0
+    harness.trouble.claims, harness.trouble.error = 3, error
+    chains = await harness.start()
+    async with harness.worker(concurrency=JOBS):
+        await harness.all_done(chains)
+    assert harness.trouble.claims == 0
 
 
-async def test_a_claim_that_raises_is_given_back_though_that_fails_at_first(ground: Ground) -> None:
+async def test_a_claim_that_raises_is_given_back_though_that_fails_at_first(harness: ClaimHarness) -> None:
     """It is tried again until the store has answered."""
-    ground.trouble.claims, ground.trouble.releases = 1, 3
-    chains = await ground.start()
-    async with ground.worker():
-        await ground.all_done(chains)
-    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["release"] * 3
+    harness.trouble.claims, harness.trouble.releases = 1, 3
+    chains = await harness.start()
+    async with harness.worker(concurrency=JOBS):
+        await harness.all_done(chains)
+    assert [event.operation for event in harness.log.of(StoreCallFailed)] == ["release"] * 3
 
 
-async def test_the_next_claim_after_one_that_raised_asks_for_half_and_grows_again(ground: Ground) -> None:
-    ground.trouble.claims = 3
-    chains = await ground.start(4 * JOBS)
-    async with ground.worker():
-        await ground.all_done(chains)
-    assert ground.trouble.limits[:4] == [JOBS, JOBS // 2, JOBS // 4, JOBS // 8]
-    assert max(ground.trouble.limits[4:]) >= JOBS
+async def test_the_next_claim_after_one_that_raised_asks_for_half_and_grows_again(harness: ClaimHarness) -> None:
+    harness.trouble.claims = 3
+    chains = await harness.start(4 * JOBS)
+    async with harness.worker(concurrency=JOBS):
+        await harness.all_done(chains)
+    assert harness.trouble.limits[:4] == [JOBS, JOBS // 2, JOBS // 4, JOBS // 8]
+    assert max(harness.trouble.limits[4:]) >= JOBS
 
 
-async def test_a_lost_connection_does_not_halve_the_next_claim(ground: Ground) -> None:
-    ground.trouble.claims, ground.trouble.error = 1, StateUnavailableError
-    chains = await ground.start()
-    async with ground.worker():
-        await ground.all_done(chains)
-    assert ground.trouble.limits[:2] == [JOBS, JOBS]
+async def test_a_lost_connection_does_not_halve_the_next_claim(harness: ClaimHarness) -> None:
+    harness.trouble.claims, harness.trouble.error = 1, StateUnavailableError
+    chains = await harness.start()
+    async with harness.worker(concurrency=JOBS):
+        await harness.all_done(chains)
+    assert harness.trouble.limits[:2] == [JOBS, JOBS]
 
 
-async def test_what_cannot_be_given_back_does_not_keep_the_worker_from_claiming(ground: Ground) -> None:
+async def test_what_cannot_be_given_back_does_not_keep_the_worker_from_claiming(harness: ClaimHarness) -> None:
     """The store refuses to give one claim back, for as long as anybody asks."""
-    ground.trouble.claims, ground.trouble.releases = 1, 1_000_000
-    lost = await ground.start(1)
-    async with ground.worker():
-        await until(lambda: ground.log.of(StoreCallFailed), "it is tried to give it back")
-        await ground.all_done(await ground.start())
-        ground.trouble.releases = 0
-        await ground.all_done(lost)
+    harness.trouble.claims, harness.trouble.releases = 1, 1_000_000
+    lost = await harness.start(1)
+    async with harness.worker(concurrency=JOBS):
+        await until(lambda: harness.log.of(StoreCallFailed), "it is tried to give it back")
+        await harness.all_done(await harness.start())
+        harness.trouble.releases = 0
+        await harness.all_done(lost)
 
 
 class Refusing:
@@ -236,7 +229,7 @@ async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatc
 
 
 async def test_jobs_for_which_there_is_no_memory_are_given_back(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    harness: ClaimHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their claim was answered, but nothing could be made of it."""
     made, failures = LeaseRegistry.add, [MemoryError(), MemoryError()]
@@ -247,14 +240,14 @@ async def test_jobs_for_which_there_is_no_memory_are_given_back(
         made(book, granted)
 
     monkeypatch.setattr(LeaseRegistry, "add", add)
-    chains = await ground.start()
-    async with ground.worker():
-        await ground.all_done(chains)
+    chains = await harness.start()
+    async with harness.worker(concurrency=JOBS):
+        await harness.all_done(chains)
     assert failures == []
 
 
 async def test_jobs_that_no_place_can_begin_with_are_given_back(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    harness: ClaimHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no memory for the attempt of one, and none to let others wait."""
     made, failures = AttemptRunner.run, [MemoryError(), MemoryError()]
@@ -265,7 +258,7 @@ async def test_jobs_that_no_place_can_begin_with_are_given_back(
         return made(runner, task)
 
     monkeypatch.setattr(AttemptRunner, "run", run)
-    chains = await ground.start()
-    async with ground.worker():
-        await ground.all_done(chains)
+    chains = await harness.start()
+    async with harness.worker(concurrency=JOBS):
+        await harness.all_done(chains)
     assert failures == []

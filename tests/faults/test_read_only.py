@@ -22,9 +22,10 @@ from queuert.observability.events import (
 from queuert.testing.events import EventLog
 from tests.conftest import StartPostgres
 from tests.faults.application import JOB_TYPES, KEPT, Plan, processors_for, quick
-from tests.faults.ground import MODES, WAIT, Ground, until
+from tests.faults.harness import MODES, FaultHarness
 from tests.faults.roles import Role
 from tests.faults.witness import Witness
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -58,37 +59,39 @@ async def recovered(log: EventLog) -> None:
 
 @MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
-async def test_set_so_and_set_back(ground: Ground, role: Role, job_type: JobType[Plan, int], completes: bool) -> None:
+async def test_set_so_and_set_back(
+    harness: FaultHarness, role: Role, job_type: JobType[Plan, int], completes: bool
+) -> None:
     """With an attempt under way: its finish is written afterwards, or it is made again."""
     log = EventLog()
     state = PostgresState(role.address)
-    async with ground.worker(state=state, log=log, lease=KEPT, poll_interval=0.1, concurrency=2):
-        chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=completes))
-        await ground.step(chain.id, "began")
+    async with harness.worker(state=state, log=log, lease=KEPT, poll_interval=0.1, concurrency=2):
+        chain = await harness.client.start_chain(job_type, Plan(before=[1], completes=completes))
+        await harness.step(chain.id, "began")
         await asyncio.to_thread(role.set, "default_transaction_read_only", "on")
         await reported(log)
         await refused(role.address)
-        ground.witness.open("before:1")
+        harness.witness.open("before:1")
         await log.wait_for(StoreCallFailed)
         await asyncio.to_thread(role.reset)
         attempt = await chain.result(2 * WAIT)
         # A block may get a session that was opened before the end of it, and none had written on.
-        other = await ground.client.start_chain(job_type, Plan(completes=completes))
+        other = await harness.client.start_chain(job_type, Plan(completes=completes))
         attempts = {chain.id: attempt, other.id: await other.result(2 * WAIT)}
         await recovered(log)
     for chain_id, attempt in attempts.items():
-        assert ground.witness.effects(chain_id) == ([attempt] if completes else [])
+        assert harness.witness.effects(chain_id) == ([attempt] if completes else [])
     assert completes or attempts[other.id] == 1
     assert len(log.of(AttemptCompleted)) == 2
     assert len(log.of(WorkerStarted)) == len(log.of(WorkerStopped)) == 1
 
 
-async def test_a_worker_that_starts_on_it(ground: Ground, role: Role) -> None:
+async def test_a_worker_that_starts_on_it(harness: FaultHarness, role: Role) -> None:
     """It does not end, tells what is wrong, and begins to work by itself."""
     role.set("default_transaction_read_only", "on")
     log = EventLog()
-    chain = await ground.client.start_chain(quick, 1)
-    async with ground.worker(state=PostgresState(role.address), log=log, poll_interval=0.1):
+    chain = await harness.client.start_chain(quick, 1)
+    async with harness.worker(state=PostgresState(role.address), log=log, poll_interval=0.1):
         await reported(log)
         role.reset()
         assert await chain.result(2 * WAIT) == 1

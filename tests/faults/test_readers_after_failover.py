@@ -9,7 +9,8 @@ import pytest
 
 from queuert import migrations
 from queuert.embedded import EmbeddedServerError
-from queuert.event_log import EventFilter, EventsLostError
+from queuert.errors import EventsLostError
+from queuert.event_log import EventFilter
 from queuert.state import Store
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState

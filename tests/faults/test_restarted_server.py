@@ -13,7 +13,9 @@ from queuert.errors import StateUnavailableError
 from queuert.observability.events import LoopFailed, LoopRecovered, StoreCallFailed, WorkerStarted, WorkerStopped
 from tests.conftest import StartPostgres
 from tests.faults.application import JOB_TYPES, quick
-from tests.faults.ground import WAIT, Ground, WorkerProcess, until
+from tests.faults.harness import FaultHarness
+from tests.support.waiting import WAIT, until
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.fault
 
@@ -29,17 +31,17 @@ def server(private_postgres: StartPostgres) -> EmbeddedPostgres:
 
 
 @pytest.fixture
-async def ground(server: EmbeddedPostgres) -> AsyncIterator[Ground]:
-    """The ground, on a server of the test's own."""
-    ground = Ground(server.dsn())
+async def harness(server: EmbeddedPostgres) -> AsyncIterator[FaultHarness]:
+    """The harness, on a server of the test's own."""
+    harness = FaultHarness(server.dsn())
     try:
-        yield ground
+        yield harness
         if not server.running:
             await asyncio.to_thread(server.start)
-        ground.witness.connect()
-        ground.witness.check()
+        harness.witness.connect()
+        harness.witness.check()
     finally:
-        await ground.close()
+        await harness.close()
 
 
 class Producer:
@@ -86,8 +88,8 @@ async def recovered(process: WorkerProcess) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-async def test_under_load(server: EmbeddedPostgres, ground: Ground, how: str) -> None:
-    processes = [ground.spawn(concurrency=20, poll_interval=0.1) for _ in range(2)]
+async def test_under_load(server: EmbeddedPostgres, harness: FaultHarness, how: str) -> None:
+    processes = [harness.spawn(concurrency=20, poll_interval=0.1) for _ in range(2)]
     for process in processes:
         await process.started()
     producer = Producer(server.dsn())
@@ -97,15 +99,15 @@ async def test_under_load(server: EmbeddedPostgres, ground: Ground, how: str) ->
         await troubled(process)
     await until(lambda: producer.refused, "a start fails")
     await asyncio.to_thread(server.start)
-    ground.witness.connect()
+    harness.witness.connect()
     await producer.more(MANY)
     await producer.stop()
 
     open_chains = "select count(*) from queuert.job where status <> 'completed'"
-    await until(lambda: ground.witness.one(open_chains) == 0, "all chains are completed", 2 * WAIT)
-    stored = {row[0] for row in ground.witness.rows("select id from queuert.job")}
+    await until(lambda: harness.witness.one(open_chains) == 0, "all chains are completed", 2 * WAIT)
+    stored = {row[0] for row in harness.witness.rows("select id from queuert.job")}
     assert stored >= set(producer.acknowledged)
-    effects = [row[0] for row in ground.witness.rows("select job_id from effect")]
+    effects = [row[0] for row in harness.witness.rows("select job_id from effect")]
     assert sorted(effects) == sorted(stored)
     for process in processes:
         await recovered(process)
@@ -114,31 +116,31 @@ async def test_under_load(server: EmbeddedPostgres, ground: Ground, how: str) ->
         assert not process.has_ended
 
 
-async def test_an_idle_worker(server: EmbeddedPostgres, ground: Ground) -> None:
+async def test_an_idle_worker(server: EmbeddedPostgres, harness: FaultHarness) -> None:
     """Its loops tell that they fail, and that they work again, every time."""
     # Only the first loop that meets the outage is told at once. The others wait for a connection as long as they may.
-    process = ground.spawn(poll_interval=0.1, answer_timeout=5.0)
+    process = harness.spawn(poll_interval=0.1, answer_timeout=5.0)
     await process.started()
     for number in range(2):
-        chain = await ground.client.start_chain(quick, number)
+        chain = await harness.client.start_chain(quick, number)
         assert await chain.result(WAIT) == number
         process.log.forget()
         await asyncio.to_thread(server.kill)
         await process.log.wait_for(LoopFailed, loop="claimer")
         await asyncio.to_thread(server.start)
         await recovered(process)
-        ground.witness.connect()
-        await started_again(ground)
+        harness.witness.connect()
+        await started_again(harness)
     assert not process.has_ended
 
 
-async def started_again(ground: Ground) -> None:
+async def started_again(harness: FaultHarness) -> None:
     """The client, whose connections broke as well, starts a chain as soon as it can, and that is run."""
     chain: AsyncChain[int] | None = None
     async with asyncio.timeout(WAIT):
         while chain is None:
             try:
-                chain = await ground.client.start_chain(quick, 0)
+                chain = await harness.client.start_chain(quick, 0)
             except StateUnavailableError:
                 await asyncio.sleep(0.05)
     assert await chain.result(WAIT) == 0

@@ -20,7 +20,8 @@ from queuert.observability.events import (
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import KEPT, Plan, patient
-from tests.faults.ground import MODES, WAIT, Ground, until
+from tests.faults.harness import MODES, FaultHarness
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
 
@@ -30,92 +31,96 @@ NEVER = 3600.0
 @MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 async def test_a_black_hole_for_longer_than_the_lease(
-    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], completes: bool
+    harness: FaultHarness, proxy: FaultProxy, job_type: JobType[Plan, int], completes: bool
 ) -> None:
     """The worker gives its lease up before it ends, another takes over, and the first one recovers."""
     cut_off = EventLog()
-    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=3.0)
+    state = PostgresState(proxy.address_in(harness.dsn), answer_timeout=3.0)
     # It gives up a tenth of the lease before the end: that is as late as the handler's record may come.
     lease = LeasePolicy(seconds=10.0, renew_every=1.0)
-    async with ground.worker(name="cut-off", state=state, log=cut_off, lease=lease):
+    async with harness.worker(name="cut-off", state=state, log=cut_off, lease=lease):
         plan = Plan(before=[1], completes=completes, stubborn=True)
-        chain = await ground.client.start_chain(job_type, plan)
-        await ground.step(chain.id, "began")
+        chain = await harness.client.start_chain(job_type, plan)
+        await harness.step(chain.id, "began")
         proxy.black_hole()
         aborted = await cut_off.wait_for(AttemptAborted, job_id=chain.id)
         assert aborted.reason is AbortReason.LEASE_NOT_RENEWED
-        await ground.step(chain.id, "reported")
+        await harness.step(chain.id, "reported")
         # By the database's clock: told before anybody else could start.
-        ended = ground.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)
-        reported = ground.witness.one("select at from step where name = 'reported' and job_id = %s", chain.id)
+        ended = harness.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)
+        reported = harness.witness.one("select at from step where name = 'reported' and job_id = %s", chain.id)
         assert reported < ended
 
-        async with ground.worker(name="other"):
+        async with harness.worker(name="other"):
             assert await chain.result(WAIT) == 2
         await cut_off.wait_for(LoopFailed, loop="reaper")
         proxy.heal()
         await cut_off.wait_for(LoopRecovered, loop="reaper")
-        ground.witness.open("before:1")
-        other = await ground.client.start_chain(job_type, Plan(completes=completes))
+        harness.witness.open("before:1")
+        other = await harness.client.start_chain(job_type, Plan(completes=completes))
         assert await other.result(WAIT) == 1
         assert cut_off.of(AttemptCompleted, job_id=chain.id) == []
-    assert ground.witness.effects(chain.id) == ([2] if completes else [])
-    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
+    assert harness.witness.effects(chain.id) == ([2] if completes else [])
+    assert harness.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
 @MODES
 @pytest.mark.parametrize("queries", [False, True], ids=["in the commit", "in a statement of the handler's"])
 async def test_a_black_hole_inside_complete(
-    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], queries: bool, monkeypatch: pytest.MonkeyPatch
+    harness: FaultHarness,
+    proxy: FaultProxy,
+    job_type: JobType[Plan, int],
+    queries: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server ends the transaction; the handler does not wait for ever for an answer on its connection."""
     # The result of the commit is asked twice: each time costs as long as an answer may take.
     monkeypatch.setattr("queuert.state._asyncio._PAUSES", (0.0, 0.1))
     cut_off = EventLog()
-    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=3.0)
+    state = PostgresState(proxy.address_in(harness.dsn), answer_timeout=3.0)
     plan = Plan(completes=True, inside=[1], queries=queries)
-    async with ground.worker(name="cut-off", state=state, log=cut_off, lease=KEPT):
-        chain = await ground.client.start_chain(job_type, plan)
-        await ground.step(chain.id, "inside")
+    async with harness.worker(name="cut-off", state=state, log=cut_off, lease=KEPT):
+        chain = await harness.client.start_chain(job_type, plan)
+        await harness.step(chain.id, "inside")
         proxy.black_hole()
-        ground.witness.open("inside:1")
-        async with ground.worker(name="other"):
+        harness.witness.open("inside:1")
+        async with harness.worker(name="other"):
             assert await chain.result(WAIT) == 2
         try:
-            await ground.step(chain.id, "broke" if queries else "refused")
+            await harness.step(chain.id, "broke" if queries else "refused")
         finally:
             proxy.heal()
-        other = await ground.client.start_chain(job_type, Plan(completes=True))
+        other = await harness.client.start_chain(job_type, Plan(completes=True))
         assert await other.result(WAIT) == 1
-    assert ground.witness.effects(chain.id) == [2]
+    assert harness.witness.effects(chain.id) == [2]
 
 
-async def test_a_black_hole_for_shorter_than_the_lease(ground: Ground, proxy: FaultProxy) -> None:
+async def test_a_black_hole_for_shorter_than_the_lease(harness: FaultHarness, proxy: FaultProxy) -> None:
     """Renewals are made up for: nobody notices."""
-    state = PostgresState(proxy.address_in(ground.dsn))
-    async with ground.worker(state=state, lease=KEPT):
-        chain = await ground.client.start_chain(patient, Plan(before=[1]))
-        await ground.step(chain.id, "began")
+    state = PostgresState(proxy.address_in(harness.dsn))
+    async with harness.worker(state=state, lease=KEPT):
+        chain = await harness.client.start_chain(patient, Plan(before=[1]))
+        await harness.step(chain.id, "began")
         for _ in range(3):
             proxy.black_hole("to_client")
             await until(proxy.held.is_set, "something is on its way")
             proxy.heal()
-        ground.witness.open("before:1")
+        harness.witness.open("before:1")
         assert await chain.result(WAIT) == 1
-    assert ground.log.of(AttemptAborted) == []
-    assert ground.log.of(JobReaped) == []
+    assert harness.log.of(AttemptAborted) == []
+    assert harness.log.of(JobReaped) == []
 
 
 async def test_a_long_outage_is_over_when_it_is_over(
-    ground: Ground, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    harness: FaultHarness, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pauses between attempts to connect are bounded: here the pool's are as they would be after an hour."""
     monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 3600.0)
     log = EventLog()
-    async with ground.worker(
-        state=PostgresState(proxy.address_in(ground.dsn), listen_dsn=ground.dsn), log=log, poll_interval=0.1
+    async with harness.worker(
+        state=PostgresState(proxy.address_in(harness.dsn), listen_dsn=harness.dsn), log=log, poll_interval=0.1
     ):
-        first = await ground.client.start_chain(patient, Plan())
+        first = await harness.client.start_chain(patient, Plan())
         assert await first.result(WAIT) == 1
         proxy.refuse()
         proxy.reset()
@@ -123,20 +128,20 @@ async def test_a_long_outage_is_over_when_it_is_over(
         await log.wait_for(LoopFailed)
         await until(proxy.accepted.is_set, "an attempt to connect has failed")
         proxy.heal()
-        chain = await ground.client.start_chain(patient, Plan())
+        chain = await harness.client.start_chain(patient, Plan())
         assert await chain.result(2 * WAIT) == 1
 
 
-async def test_the_listener_is_ended(ground: Ground, proxy: FaultProxy) -> None:
+async def test_the_listener_is_ended(harness: FaultHarness, proxy: FaultProxy) -> None:
     """A notification that was lost with the connection is made up for by a look; then notifications arrive again.
     Nobody polls."""
-    state = PostgresState(ground.dsn, listen_dsn=proxy.address_in(ground.dsn))
+    state = PostgresState(harness.dsn, listen_dsn=proxy.address_in(harness.dsn))
     log = EventLog()
-    async with ground.worker(state=state, log=log, poll_interval=NEVER):
-        early = await ground.client.start_chain(patient, Plan())
+    async with harness.worker(state=state, log=log, poll_interval=NEVER):
+        early = await harness.client.start_chain(patient, Plan())
         assert await early.result(WAIT) == 1
         proxy.refuse()
-        with psycopg.connect(ground.dsn, autocommit=True) as connection:
+        with psycopg.connect(harness.dsn, autocommit=True) as connection:
             ended = connection.execute(
                 "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
                 " where datname = current_database() and application_name = %s",
@@ -144,10 +149,10 @@ async def test_the_listener_is_ended(ground: Ground, proxy: FaultProxy) -> None:
             ).fetchall()
         assert (True,) in ended
         await log.wait_for(ListenerLost)
-        meanwhile = await ground.client.start_chain(patient, Plan())
+        meanwhile = await harness.client.start_chain(patient, Plan())
         proxy.heal()
         await log.wait_for(ListenerRestored)
         assert await meanwhile.result(WAIT) == 1
-        later = await ground.client.start_chain(patient, Plan())
+        later = await harness.client.start_chain(patient, Plan())
         assert await later.result(WAIT) == 1
     assert len(log.of(AttemptStarted)) == 3

@@ -14,7 +14,7 @@ from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Ne
 from queuert.limits import Limits
 from queuert.observability.events import LoopFailed
 from queuert.testing.events import EventLog
-from tests.faults.ground import WAIT
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.fault
 

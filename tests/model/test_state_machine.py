@@ -300,7 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
         tail = self.model.tail(chain)
         was_open = self.model.chains[chain] is ChainStatus.OPEN
         [done] = self.store.cancel_chains([chain], reason="not wanted")
-        assert (done.written, done.met, done.job_id) == (was_open, tail.status, tail.id)
+        assert (done.written, done.previous_status, done.job_id) == (was_open, tail.status, tail.id)
         if was_open:
             tail.status = JobStatus.CANCELLED
             self.model.close(chain, ChainStatus.CANCELLED)
@@ -315,7 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
         following = NewJob(id=new_id(), type="a", input="4") if goes_on else None
         completion = WorkerlessCompletion(chain, tail.id, None if goes_on else "1", following)
         [done] = self.store.complete_chains([completion])
-        assert (done.written, done.met) == (was_open, tail.status)
+        assert (done.written, done.previous_status) == (was_open, tail.status)
         if was_open and following is not None:
             tail.status = JobStatus.CONTINUED
             self.model.add(ModelJob(following.id, following.type, chain, tail.index + 1, READY))

@@ -14,10 +14,10 @@ from queuert.notify.redis import RedisNotify
 from queuert.notify.redis.connection import Wire
 from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from queuert.testing.fault_proxy import FaultProxy
-from tests.addresses import as_user as with_user
 from tests.conftest import StartRedis
 from tests.notify.conftest import NewRedisParty
 from tests.notify.support import DOUBTFUL, IMPATIENT, QUICK, WAIT, Heard, Party, RedisTap, recovers, redis_tap
+from tests.support.addresses import as_user as with_user
 
 pytestmark = pytest.mark.fault
 

@@ -14,9 +14,6 @@ from pydantic import BaseModel
 from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import LeaseLostError, StateError
 
-RECORDS = "QUEUERT_TEST_RECORDS"
-"""The environment variable with the address for records."""
-
 LEASE = LeasePolicy(seconds=2.0, renew_every=0.3)
 """For workers that are to lose it: a machine that stands still for two seconds makes them lose it as well."""
 

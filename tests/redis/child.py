@@ -9,7 +9,8 @@ import sys
 from queuert import AsyncClient, InProcessWorker, LeasePolicy
 from queuert.state.redis import RedisState
 from tests.faults.child import EventPipe
-from tests.redis.application import JOB_TYPES, RECORDS, processors_for
+from tests.redis.application import JOB_TYPES, processors_for
+from tests.support.worker_process import RECORDS
 
 
 def main() -> int:

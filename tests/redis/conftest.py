@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from queuert.testing.fault_proxy import FaultProxy
-from tests.redis.ground import Ground
+from tests.redis.harness import RedisHarness
 
 
 @pytest.fixture
-async def ground(redis_url: str) -> AsyncIterator[Ground]:
+async def harness(redis_url: str) -> AsyncIterator[RedisHarness]:
     """A namespace on the shared server. Afterwards it is whole, and nothing has happened that must never happen."""
-    ground = Ground(redis_url)
+    harness = RedisHarness(redis_url)
     try:
-        yield ground
-        await ground.stop()
-        ground.check()
+        yield harness
+        await harness.stop()
+        harness.check()
     finally:
-        await ground.close()
+        await harness.close()
 
 
 @pytest.fixture

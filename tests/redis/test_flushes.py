@@ -22,13 +22,13 @@ from queuert.testing.conformance import Mode
 from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.testing.redis_scan import scan
-from tests.addresses import as_user
-from tests.faults.ground import WAIT, until
 from tests.redis.application import JOB_TYPES, LASTING, processors_for, quick
-from tests.redis.ground import needs_waitaof
+from tests.redis.harness import needs_waitaof
 from tests.redis.test_identifiers import Recorded, Tour
 from tests.security.test_conformance_as_roles import one_of_each_group
 from tests.security.test_redis_acl import documented_rules
+from tests.support.addresses import as_user
+from tests.support.waiting import WAIT, until
 
 MODES = pytest.mark.parametrize("mode", list(Mode), ids=str)
 Start = Callable[[Sequence[NewJob]], Any]

@@ -6,9 +6,9 @@ import pytest
 
 from queuert import JobType
 from queuert.observability.events import JobReaped
-from tests.faults.ground import WAIT
 from tests.redis.application import Plan, patient, threaded
-from tests.redis.ground import Ground
+from tests.redis.harness import RedisHarness
+from tests.support.waiting import WAIT
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
@@ -22,65 +22,65 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", list(STEPS))
-async def test_killed(ground: Ground, step: str) -> None:
+async def test_killed(harness: RedisHarness, step: str) -> None:
     name, plan = STEPS[step]
-    chain = await ground.client.start_chain(patient, plan)
-    process = ground.spawn()
+    chain = await harness.client.start_chain(patient, plan)
+    process = harness.spawn()
     holder = await process.started()
-    await ground.step(chain.id, name)
+    await harness.step(chain.id, name)
     await process.kill()
-    assert ground.faults() == []
-    assert (await ground.job(chain.id)).holder == holder
+    assert harness.faults() == []
+    assert (await harness.job(chain.id)).holder == holder
 
-    async with ground.worker():
-        reaped = await ground.log.wait_for(JobReaped, job_id=chain.id)
+    async with harness.worker():
+        reaped = await harness.log.wait_for(JobReaped, job_id=chain.id)
         assert (reaped.holder, reaped.attempt, reaped.failed) == (holder, 1, False)
         await chain.result(WAIT)
-    job = await ground.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.attempt - job.uncounted, job.lease_expirations) == (2, 1)
-    assert ground.count("completed") == 1 + plan.fans_out
+    assert harness.count("completed") == 1 + plan.fans_out
 
 
 @pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
-async def test_killed_with_many_in_hand(ground: Ground, job_type: JobType[Plan, int]) -> None:
-    chains = [await ground.client.start_chain(job_type, Plan(before=[1], completes=True)) for _ in range(10)]
-    process = ground.spawn(concurrency=10)
+async def test_killed_with_many_in_hand(harness: RedisHarness, job_type: JobType[Plan, int]) -> None:
+    chains = [await harness.client.start_chain(job_type, Plan(before=[1], completes=True)) for _ in range(10)]
+    process = harness.spawn(concurrency=10)
     for chain in chains:
-        await ground.step(chain.id, "began")
+        await harness.step(chain.id, "began")
     await process.kill()
-    assert ground.count("running") == 10
+    assert harness.count("running") == 10
 
-    async with ground.worker(concurrency=4):
+    async with harness.worker(concurrency=4):
         for chain in chains:
             assert await chain.result(WAIT) == 2
-    assert len(ground.begun()) == 20
+    assert len(harness.begun()) == 20
 
 
-async def test_killed_while_idle(ground: Ground) -> None:
-    process = ground.spawn()
+async def test_killed_while_idle(harness: RedisHarness) -> None:
+    process = harness.spawn()
     await process.started()
     await process.kill()
-    chain = await ground.client.start_chain(patient, Plan())
-    async with ground.worker():
+    chain = await harness.client.start_chain(patient, Plan())
+    async with harness.worker():
         assert await chain.result(WAIT) == 1
-    assert ground.log.of(JobReaped) == []
+    assert harness.log.of(JobReaped) == []
 
 
-async def test_killed_again_and_again_under_load(ground: Ground) -> None:
+async def test_killed_again_and_again_under_load(harness: RedisHarness) -> None:
     """Every chain ends once, no attempt begins twice, and what was lost was counted."""
     plans = [Plan(), Plan(completes=True), Plan(continues=True), Plan(fans_out=2), Plan(retries=1), Plan(prepares=True)]
-    chains = [await ground.client.start_chain(patient, plans[number % len(plans)]) for number in range(120)]
+    chains = [await harness.client.start_chain(patient, plans[number % len(plans)]) for number in range(120)]
     # One time fewer than a job may cost workers their lives before it counts as what kills them.
     for round in range(4):
-        process = ground.spawn(concurrency=8, name=f"child-{round}")
+        process = harness.spawn(concurrency=8, name=f"child-{round}")
         await process.started()
-        done = ground.count("completed")
+        done = harness.count("completed")
         wanted = min(done + 12, 100)
-        await ground.completed(wanted)
+        await harness.completed(wanted)
         await process.kill()
-        assert ground.faults() == []
-    async with ground.worker(concurrency=8):
+        assert harness.faults() == []
+    async with harness.worker(concurrency=8):
         for chain in chains:
             await chain.result(WAIT)
-        await ground.drained()
-    assert ground.count("failed") == 0
+        await harness.drained()
+    assert harness.count("failed") == 0

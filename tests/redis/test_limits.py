@@ -8,13 +8,13 @@ from queuert.ids import new_id, new_token
 from queuert.limits import Limits, Rate
 from queuert.state.redis import RedisState
 from queuert.state.types import ClaimRequest, NewJob
-from tests.redis.ground import Ground
+from tests.redis.harness import RedisHarness
 
 
 @pytest.mark.parametrize("per", [5.0, 3600.0])
-async def test_starts_are_remembered_for_the_whole_window(ground: Ground, per: float) -> None:
+async def test_starts_are_remembered_for_the_whole_window(harness: RedisHarness, per: float) -> None:
     """Also of a key whose jobs stay away meanwhile; then its memory is free."""
-    store = RedisState(ground.url, namespace=ground.namespace).sync_store(max_connections=1)
+    store = RedisState(harness.url, namespace=harness.namespace).sync_store(max_connections=1)
     store.open()
     try:
         store.start_jobs([NewJob(new_id(), "work", "1", limit_key=key) for key in ("a", "b", None)])
@@ -22,6 +22,6 @@ async def test_starts_are_remembered_for_the_whole_window(ground: Ground, per: f
         assert len(store.claim(ClaimRequest({"work": 60.0}, 3, "holder", new_token(), limits))) == 3
     finally:
         store.close()
-    kept = [ground.redis.pttl(key) / 1000 for key in ground.redis.keys(ground.key("rate:*"))]
+    kept = [harness.redis.pttl(key) / 1000 for key in harness.redis.keys(harness.key("rate:*"))]
     assert len(kept) == 3
     assert all(per < seconds <= per + 1 for seconds in kept)

@@ -18,30 +18,31 @@ from queuert.state.redis import RedisState, encode
 from queuert.state.types import ClaimRequest, Lease, NewJob, ReapRequest, Renewal
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartRedis
-from tests.faults.ground import WAIT, WorkerProcess, until
 from tests.redis.application import JOB_TYPES, LEASE, Plan, patient, quick
-from tests.redis.ground import Ground, needs_waitaof
+from tests.redis.harness import RedisHarness, needs_waitaof
+from tests.support.waiting import WAIT, until
+from tests.support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
-NewGround = Callable[[EmbeddedRedis], Ground]
+NewGround = Callable[[EmbeddedRedis], RedisHarness]
 DURABLE: dict[str, str | int] = {"appendonly": "yes", "appendfsync": "everysec"}
 
 
 @pytest.fixture
 async def new_ground(redis_url: str) -> AsyncIterator[NewGround]:
     """Makes grounds on servers of the test's own; their records are kept on the shared one, which stays up."""
-    made: list[Ground] = []
+    made: list[RedisHarness] = []
 
-    def make(server: EmbeddedRedis) -> Ground:
-        made.append(Ground(server.url(), records=redis_url))
+    def make(server: EmbeddedRedis) -> RedisHarness:
+        made.append(RedisHarness(server.url(), records=redis_url))
         return made[-1]
 
     yield make
-    for ground in made:
-        await ground.stop()
-        ground.check()
-        await ground.close()
+    for harness in made:
+        await harness.stop()
+        harness.check()
+        await harness.close()
 
 
 class Producer:
@@ -89,10 +90,10 @@ async def troubled(process: WorkerProcess) -> None:
     await until(lambda: process.log.of(LoopFailed) or process.log.of(StoreCallFailed), "the worker has met the outage")
 
 
-def stored(ground: Ground) -> set[str]:
+def stored(harness: RedisHarness) -> set[str]:
     """The ids of all jobs."""
-    prefix = ground.key("j:")
-    return {str(key).removeprefix(prefix) for key in ground.redis.scan_iter(match=f"{prefix}*", count=1000)}
+    prefix = harness.key("j:")
+    return {str(key).removeprefix(prefix) for key in harness.redis.scan_iter(match=f"{prefix}*", count=1000)}
 
 
 @pytest.mark.parametrize(
@@ -111,14 +112,14 @@ async def test_restarted_under_load(
     server = private_redis(options=DURABLE | {"appendfsync": appendfsync})
     if waits:
         needs_waitaof(server.url())
-    ground = new_ground(server)
+    harness = new_ground(server)
     # Workers wait for no flush: what they wrote after the last one is forgotten, and then done again.
-    ground.keeps_all = not kills or appendfsync == "always"
-    processes = [ground.spawn(concurrency=20, poll_interval=0.1) for _ in range(2)]
+    harness.keeps_all = not kills or appendfsync == "always"
+    processes = [harness.spawn(concurrency=20, poll_interval=0.1) for _ in range(2)]
     for process in processes:
         await process.started()
     # Who waits takes as long as a flush: many do it at once.
-    producer = Producer(ground.state(wait_for_flush=waits), callers=20 if waits else 1)
+    producer = Producer(harness.state_at(wait_for_flush=waits), callers=20 if waits else 1)
     for _ in range(2):
         await producer.more(500)
         for process in processes:
@@ -132,29 +133,29 @@ async def test_restarted_under_load(
         await producer.more(500)
     await producer.stop()
 
-    await ground.drained()
-    lost = set(producer.acknowledged) - stored(ground)
+    await harness.drained()
+    lost = set(producer.acknowledged) - stored(harness)
     assert not lost, f"{len(lost)} of {len(producer.acknowledged)} acknowledged starts are lost"
-    assert ground.count("completed") == len(stored(ground))
+    assert harness.count("completed") == len(stored(harness))
     for process in processes:
         assert process.log.of(WorkerStopped) == []
         assert not process.has_ended
 
 
-async def test_away_for_longer_than_the_lease(redis_url: str, ground: Ground, proxy: FaultProxy) -> None:
+async def test_away_for_longer_than_the_lease(redis_url: str, harness: RedisHarness, proxy: FaultProxy) -> None:
     """Nobody answers, connections stay up: the attempt is told in time, and the worker goes on by itself."""
-    process = ground.spawn(url=proxy.address_in(redis_url), concurrency=2)
+    process = harness.spawn(url=proxy.address_in(redis_url), concurrency=2)
     await process.started()
-    chain = await ground.client.start_chain(patient, Plan(before=[1]))
-    await ground.step(chain.id, "began")
+    chain = await harness.client.start_chain(patient, Plan(before=[1]))
+    await harness.step(chain.id, "began")
     proxy.black_hole()
     await process.log.wait_for(AttemptAborted, job_id=chain.id)
-    await ground.expired(chain.id)
+    await harness.expired(chain.id)
     proxy.heal()
     assert await chain.result(WAIT) == 2
-    other = await ground.client.start_chain(quick, 7)
+    other = await harness.client.start_chain(quick, 7)
     assert await other.result(WAIT) == 7
-    job = await ground.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.attempt, job.lease_expirations) == (2, 1)
     assert not process.has_ended
 
@@ -180,29 +181,29 @@ async def test_who_asks_a_server_that_does_not_answer_is_reported(redis_url: str
         assert await open_before.get_jobs(["id"]) == [None]
 
 
-async def test_scripts_are_forgotten_all_the_time(ground: Ground) -> None:
-    async with ground.worker(concurrency=8, poll_interval=0.1):
-        chains = [await ground.client.start_chain(patient, Plan(continues=bool(number % 2))) for number in range(100)]
-        while ground.count("completed") < 100:
-            ground.redis.script_flush()
+async def test_scripts_are_forgotten_all_the_time(harness: RedisHarness) -> None:
+    async with harness.worker(concurrency=8, poll_interval=0.1):
+        chains = [await harness.client.start_chain(patient, Plan(continues=bool(number % 2))) for number in range(100)]
+        while harness.count("completed") < 100:
+            harness.redis.script_flush()
             await asyncio.sleep(0)
         for chain in chains:
             await chain.result(WAIT)
-    assert ground.log.of(LoopFailed) == []
+    assert harness.log.of(LoopFailed) == []
 
 
-async def test_all_data_are_lost(ground: Ground) -> None:
+async def test_all_data_are_lost(harness: RedisHarness) -> None:
     """FLUSHALL under way: handlers are told that their jobs are gone, who waits hears it, and work goes on."""
-    async with ground.worker(concurrency=2):
-        chain = await ground.client.start_chain(patient, Plan(before=[1]))
-        await ground.step(chain.id, "began")
+    async with harness.worker(concurrency=2):
+        chain = await harness.client.start_chain(patient, Plan(before=[1]))
+        await harness.step(chain.id, "began")
         waiting = asyncio.create_task(chain.result(WAIT))
-        ground.redis.flushall()
-        aborted = await ground.log.wait_for(AttemptAborted, job_id=chain.id)
+        harness.redis.flushall()
+        aborted = await harness.log.wait_for(AttemptAborted, job_id=chain.id)
         assert aborted.reason == "not_found"
         with pytest.raises(ChainNotFoundError, match=chain.id):
             await waiting
-        other = await ground.client.start_chain(quick, 3)
+        other = await harness.client.start_chain(quick, 3)
         assert await other.result(WAIT) == 3
 
 
@@ -214,11 +215,11 @@ async def test_a_replica_that_lags_is_promoted(private_redis: StartRedis, new_gr
         standby = redis.Redis.from_url(replica.url(), decode_responses=True)
         standby.replicaof(link.host, link.port)
         await until(lambda: standby.info("replication")["master_link_status"] == "up", "the replica is in step")
-        ground = new_ground(replica)
-        ground.keeps_all = False  # Attempts that the replica never heard of run again.
-        process = ground.spawn(url=address.address_in(primary.url()), concurrency=10, poll_interval=0.1)
+        harness = new_ground(replica)
+        harness.keeps_all = False  # Attempts that the replica never heard of run again.
+        process = harness.spawn(url=address.address_in(primary.url()), concurrency=10, poll_interval=0.1)
         await process.started()
-        producer = Producer(ground.state(address.address_in(primary.url())))
+        producer = Producer(harness.state_at(address.address_in(primary.url())))
         await producer.more(100)
         link.black_hole()
         await producer.more(200)
@@ -227,10 +228,10 @@ async def test_a_replica_that_lags_is_promoted(private_redis: StartRedis, new_gr
         address.reset()
         standby.replicaof("NO", "ONE")
         await until(lambda: standby.info("replication")["role"] == "master", "promoted")
-        before = len(stored(ground))
+        before = len(stored(harness))
         await producer.more(100)
         await producer.stop()
-        await ground.drained()
+        await harness.drained()
         assert before < len(producer.acknowledged), "nothing lagged: the test shows nothing"
         assert not process.has_ended
         standby.close()

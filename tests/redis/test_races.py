@@ -166,8 +166,8 @@ async def test_cancel_and_claim(arena: Arena) -> None:
         else:
             claimed, [cancelled] = await both(claiming, cancelling)
         assert cancelled.written
-        assert cancelled.met is (JobStatus.RUNNING if claimed else JobStatus.READY)
-        met.add(cancelled.met)
+        assert cancelled.previous_status is (JobStatus.RUNNING if claimed else JobStatus.READY)
+        met.add(cancelled.previous_status)
         if claimed:
             [finished] = await arena.other.finish([complete(claimed[0])])
             assert finished.lost == "cancelled"

@@ -11,7 +11,7 @@ from psycopg import sql
 from queuert.ids import new_id
 from queuert.state.postgres.roles import Role, grant_roles
 from queuert.testing.databases import TemplateDatabases
-from tests.addresses import as_user, password_of
+from tests.support.addresses import as_user, password_of
 
 LoginOf = Callable[..., str]
 

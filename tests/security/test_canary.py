@@ -24,7 +24,7 @@ from queuert.observability.otel import OTelObservability
 from queuert.policies import RetryPolicy
 from queuert.testing.events import EventLog
 from queuert.worker import Processors
-from tests.addresses import as_user
+from tests.support.addresses import as_user
 
 WORD = "Rumpelstilzchen"
 WAIT = 20.0

@@ -20,7 +20,7 @@ from queuert.cli import main
 from queuert.errors import QueuertError
 from queuert.notify.in_process import InProcessNotify
 from queuert.testing.databases import with_database
-from tests.addresses import as_user
+from tests.support.addresses import as_user
 
 WORD = "Rumpelstilzchen"
 

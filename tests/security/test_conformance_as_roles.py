@@ -68,7 +68,7 @@ class Seen(Statements):
     def __init__(self, schema: str) -> None:
         self.requested: set[str] = set()
         super().__init__(schema)
-        self.prepared = SeenPrepared(self.prepared, self.requested)
+        vars(self)["prepared"] = SeenPrepared(super().prepared, self.requested)
 
     def __getattribute__(self, name: str) -> Any:
         if name in texts():
@@ -85,7 +85,7 @@ class Touring(PostgresStore):
 
 ELSEWHERE = {
     *("list_partitions", "try_maintenance_lock", "delete_events"),  # The owner's: tests/security/test_roles.py.
-    *("complete", "complete_and_commit", "hold"),  # Of a transaction in a handler: test_roles.py.
+    *("complete", "complete_and_commit", "lock_for_attempt"),  # Of a transaction in a handler: test_roles.py.
     *("lock_stranded", "release_stranded"),  # No path leads there: tests/state/test_sweep.py.
     *(
         "find_expired_ids",

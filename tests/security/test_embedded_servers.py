@@ -16,8 +16,8 @@ from psycopg import sql
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
 from queuert.embedded.shared import shared_postgres
-from tests.addresses import as_user
 from tests.conftest import server_is_missing
+from tests.support.addresses import as_user
 
 pytestmark = pytest.mark.timeout(240)
 NOBODY = 65534

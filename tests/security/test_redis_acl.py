@@ -27,7 +27,7 @@ from queuert.testing.events import EventLog
 from queuert.worker import Processors
 from tests.redis.test_identifiers import Recorded, Tour
 from tests.security.test_conformance_as_roles import one_of_each_group
-from tests.worker.support import until
+from tests.support.waiting import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 LUA = Path(__file__).parents[2] / "queuert" / "state" / "redis" / "lua"

@@ -33,8 +33,8 @@ from queuert.state.postgres.bulk import BulkSettings, bulk_session
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
 from queuert.testing.events import EventLog
 from queuert.worker import Processors
-from tests.addresses import as_user
 from tests.security.conftest import LoginOf, Logins
+from tests.support.addresses import as_user
 
 WAIT = 20.0
 number = JobType("number", input=int, output=int)

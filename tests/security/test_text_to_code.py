@@ -19,8 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from queuert import PostgresState, migrations
 from queuert.demo.stage import _on_own_postgres
 from queuert.errors import MigrationError, QueuertError
-from queuert.spark.errors import SparkOptionError
-from queuert.spark.history.errors import HistoryOutputError
+from queuert.spark.errors import HistoryOutputError, SparkOptionError
 from queuert.spark.history.files import check_path
 from queuert.spark.history.records import Manifest, Step
 from queuert.spark.options import ConnectionOptions, WriteOptions, parse_options

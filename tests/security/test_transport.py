@@ -15,10 +15,9 @@ from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import StoreWarningRaised
 from queuert.state.adapter import StateAdapter
-from queuert.state.postgres.tls import connection_warnings
+from queuert.state.postgres.settings import connection_warnings
 from queuert.state.redis import RedisState
-from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.tls import address_warnings
+from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.tls import is_remote
 from queuert.testing.events import EventLog
 from tests.security.certificates import Authority, TlsFront

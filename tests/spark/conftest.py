@@ -20,7 +20,7 @@ from queuert.spark.java import JavaMissingError, find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.worker.support import Stage
+    from tests.support.harness import PostgresHarness
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,16 +105,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
+async def harness(dsn: str, spark: SparkSession) -> AsyncIterator[PostgresHarness]:
     """A client and workers; afterwards Spark is idle."""
     from tests.spark.scope_support import idle
-    from tests.worker.support import Stage
+    from tests.support.harness import PostgresHarness
 
-    stage = Stage(dsn)
+    harness = PostgresHarness(dsn)
     try:
-        yield stage
+        yield harness
     finally:
-        await stage.close()
+        await harness.close()
         await idle(spark)
 
 

@@ -13,7 +13,8 @@ from queuert import AbortReason, Attempt, LeasePolicy, Outcome
 from queuert.errors import LeaseLostError
 from queuert.observability.events import FinishRejected
 from queuert.spark import spark_scope
-from tests.worker.support import Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ def quiet_threads() -> Iterator[None]:
 
 
 async def check_stop(
-    stage: Stage, spark: SparkSession, session: SparkSession, work: Callable[[SparkSession], int]
+    harness: PostgresHarness, spark: SparkSession, session: SparkSession, work: Callable[[SparkSession], int]
 ) -> None:
     """Take the lease of two tasks' work away: the handler ends by the error that says so, and Spark is idle.
 
@@ -101,7 +102,7 @@ async def check_stop(
     """
     raised: list[BaseException] = []
 
-    @stage.processors.handles(number, lease=OFTEN)
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             with spark_scope(attempt, session):
@@ -110,11 +111,11 @@ async def check_stop(
             raised.append(error)
             raise
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         await busy(spark, 2)
-        stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+        harness.rows(TAKE, chain.id)
+        await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
         await idle(spark)
     (error,) = raised
     assert isinstance(error, LeaseLostError)

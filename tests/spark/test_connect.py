@@ -24,7 +24,8 @@ from queuert.spark.handlers.progress import SparkProgress
 from queuert.spark.history import run_history
 from tests.spark.scope_support import OFTEN, TAKE, WAIT, check_stop
 from tests.spark.support import numbers, resize
-from tests.worker.support import Stage, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,22 +120,22 @@ def test_a_history_is_refused(connect: SparkSession, dsn: str, tmp_path: Path) -
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-async def test_requests(stage: Stage, connect: SparkSession) -> None:
-    @stage.processors.handles(number)
+async def test_requests(harness: PostgresHarness, connect: SparkSession) -> None:
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input * 2
 
     def ask() -> list[Any]:
         from queuert import Client, PostgresState
-        from tests.worker.support import JOB_TYPES
+        from tests.support.job_types import JOB_TYPES
 
-        with Client(PostgresState(stage.dsn), JOB_TYPES) as client:
+        with Client(PostgresState(harness.dsn), JOB_TYPES) as client:
             answers = request(
                 connect.range(3).selectExpr("id as input"), number, client=client, output=int, timeout=WAIT
             )
             return answers.orderBy("output").collect()
 
-    async with stage.worker():
+    async with harness.worker():
         found = await asyncio.to_thread(ask)
     assert [(row["input"], row["output"]) for row in found] == [("0", 0), ("1", 2), ("2", 4)]
 
@@ -163,20 +164,20 @@ def in_python(connect: SparkSession) -> int:
 
 @pytest.mark.parametrize("work", [in_java, in_python])
 async def test_a_handler_stops(
-    stage: Stage, spark: SparkSession, connect: SparkSession, work: Callable[[SparkSession], int]
+    harness: PostgresHarness, spark: SparkSession, connect: SparkSession, work: Callable[[SparkSession], int]
 ) -> None:
-    await check_stop(stage, spark, connect, work)
+    await check_stop(harness, spark, connect, work)
 
 
-async def test_queries_that_the_scope_was_reported_of_stop(stage: Stage, connect: SparkSession) -> None:
+async def test_queries_that_the_scope_was_reported_of_stop(harness: PostgresHarness, connect: SparkSession) -> None:
     """One that the server does not know any more, as it ended an hour ago, keeps no other from being stopped."""
     from pyspark.sql.connect.streaming.query import StreamingQuery
 
     reported = threading.Event()
 
-    @stage.processors.handles(number, lease=OFTEN)
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        with spark_scope(attempt, connect, observability=stage.log) as scope:
+        with spark_scope(attempt, connect, observability=harness.log) as scope:
             session: Any = connect
             forgotten: Any = StreamingQuery(session, str(uuid4()), str(uuid4()))
             query = connect.readStream.format("rate").load().writeStream.format("noop").start()
@@ -186,17 +187,19 @@ async def test_queries_that_the_scope_was_reported_of_stop(stage: Stage, connect
             query.awaitTermination()
             return 1
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         # The server shows a query before its start() returns.
         assert await asyncio.to_thread(reported.wait, WAIT)
-        stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+        harness.rows(TAKE, chain.id)
+        await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
     assert connect.streams.active == []
-    assert stage.log.of(SparkUnreachable) == []
+    assert harness.log.of(SparkUnreachable) == []
 
 
-async def test_a_write_is_fenced_and_progress_is_reported(stage: Stage, connect: SparkSession, tmp_path: Path) -> None:
+async def test_a_write_is_fenced_and_progress_is_reported(
+    harness: PostgresHarness, connect: SparkSession, tmp_path: Path
+) -> None:
     """The server tells of what runs every two seconds: the rows wait until it has.
 
     The write whose lease is gone is refused when it commits: nobody looks at progress then, as that would renew leases.
@@ -217,7 +220,7 @@ async def test_a_write_is_fenced_and_progress_is_reported(stage: Stage, connect:
             time.sleep(0.02)
         yield from batches
 
-    @stage.processors.handles(number, lease=LeasePolicy(seconds=3600))
+    @harness.processors.handles(number, lease=LeasePolicy(seconds=3600))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with pytest.raises(ConfigurationError, match="no scheduler pools"):
             await run_in_scope(attempt, connect, lambda scope: 1, pool="short")
@@ -225,9 +228,9 @@ async def test_a_write_is_fenced_and_progress_is_reported(stage: Stage, connect:
         def work(scope: Any) -> int:
             words = connect.range(4).mapInArrow(wait, "id long").selectExpr("cast(id as string) as input")
             if attempt.input:
-                stage.rows(TAKE, attempt.job_id)
+                harness.rows(TAKE, attempt.job_id)
             try:
-                return enqueue(words, text.name, url=stage.dsn, fence=scope.fence).rows
+                return enqueue(words, text.name, url=harness.dsn, fence=scope.fence).rows
             except BaseException as error:
                 refused.append(error)
                 ended.set()
@@ -236,13 +239,13 @@ async def test_a_write_is_fenced_and_progress_is_reported(stage: Stage, connect:
         every = 3600.0 if attempt.input else 0.1
         return await run_in_scope(attempt, connect, work, on_progress=hear, every=every)
 
-    async with stage.worker():
-        kept = await stage.client.start_chain(number, 0)
+    async with harness.worker():
+        kept = await harness.client.start_chain(number, 0)
         assert await kept.result(WAIT) == 4
-        await stage.client.start_chain(number, 1)
+        await harness.client.start_chain(number, 1)
         assert await asyncio.to_thread(ended.wait, WAIT)
     (error,) = refused
     assert isinstance(error, FenceLostError)
-    assert stage.one("select count(*) from queuert.job where type = 'text'") == 4
+    assert harness.one("select count(*) from queuert.job where type = 'text'") == 4
     assert fractions
     assert fractions == sorted(fractions)

@@ -40,7 +40,7 @@ from queuert.spark.driver.result_frames import results
 from queuert.spark.driver.waiting import ProgressLine, WaitProgress, chains_of_write, wait_all, wait_write
 from queuert.spark.errors import SparkColumnError, WriteTimeoutError
 from tests.spark.scope_support import WAIT
-from tests.worker.support import Stage
+from tests.support.harness import PostgresHarness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,13 +98,13 @@ def client(dsn: str) -> Iterator[Client]:
 @pytest.fixture
 async def worker(dsn: str) -> AsyncIterator[None]:
     """A worker that spells."""
-    stage = Stage(dsn)
-    stage.client.job_types = JOB_TYPES
+    harness = PostgresHarness(dsn)
+    harness.client.job_types = JOB_TYPES
     try:
-        async with stage.worker(_processors(), concurrency=4):
+        async with harness.worker(_processors(), concurrency=4):
             yield
     finally:
-        await stage.close()
+        await harness.close()
 
 
 async def test_a_whole_dataframe_is_requested_and_answered(worker: None, client: Client, spark: SparkSession) -> None:

@@ -47,13 +47,13 @@ def test_an_empty_write_id_is_no_wish_for_a_new_one() -> None:
 def test_an_option_that_is_given_twice_must_be_the_same(given: dict[str, str], name: str) -> None:
     reported = refused(**given)
     assert name in reported
-    assert "twice" in reported
+    assert "must have one value" in reported
 
 
 def test_an_option_may_be_given_twice_in_two_spellings() -> None:
     with pytest.raises(AttributeError, match="schema"):  # all options are right: now the DataFrame is looked at
         enqueue(NOTHING, "resize", url=URL, jobtype="resize", write_id="w", writeid="w", notify=False, NOTIFY="false")
-    with pytest.raises(SparkOptionError, match="twice"):
+    with pytest.raises(SparkOptionError, match="must have one value"):
         parse_options(WriteOptions, {"jobType": "t", "writeId": "a", "writeid": "b"})
 
 
@@ -84,7 +84,7 @@ def test_values_at_the_limits_are_taken() -> None:
 
 @pytest.mark.parametrize("moment", ["-5", "+5", "-5.5", "1e9", " 12 ", "1767225600", "inf", "-nan"])
 def test_a_number_is_no_moment(moment: str) -> None:
-    with pytest.raises(SparkOptionError, match="createdFrom: a moment as ISO 8601"):
+    with pytest.raises(SparkOptionError, match="createdFrom must be a time in ISO 8601"):
         parse_options(ReadOptions, {"createdFrom": moment})
 
 
@@ -92,21 +92,21 @@ def test_a_number_is_no_moment(moment: str) -> None:
 def test_a_status_that_no_job_has_is_refused(status: str) -> None:
     known = "blocked, scheduled, ready, running, continued, completed, failed, cancelled"
     for table in ("jobs", "events"):
-        with pytest.raises(SparkOptionError, match=f"statuses: .*{known}"):
+        with pytest.raises(SparkOptionError, match=f"statuses must be among .*{known}"):
             parse_options(ReadOptions, {"table": table, "statuses": status})
-    with pytest.raises(SparkOptionError, match=f"statuses: .*{known}"):
+    with pytest.raises(SparkOptionError, match=f"statuses must be among .*{known}"):
         parse_options(StreamReadOptions, {"table": "events", "statuses": status})
 
 
 @pytest.mark.parametrize("status", ["ready", "Open", "nosuch"])
 def test_a_status_that_no_chain_has_is_refused(status: str) -> None:
-    with pytest.raises(SparkOptionError, match=r"statuses: .*open, completed, failed, cancelled"):
+    with pytest.raises(SparkOptionError, match=r"statuses must be among .*open, completed, failed, cancelled"):
         parse_options(ReadOptions, {"table": "chains", "statuses": status})
 
 
 def test_a_kind_that_no_event_has_is_refused() -> None:
     for kind in (ReadOptions, StreamReadOptions):
-        with pytest.raises(SparkOptionError, match=r"kinds: .*'Created'.* created, .*deleted"):
+        with pytest.raises(SparkOptionError, match=r"kinds must be among created, .*deleted, got 'Created'"):
             parse_options(kind, {"table": "events", "kinds": "failed,Created"})
 
 
@@ -131,13 +131,13 @@ def test_what_the_longest_sink_writes_can_be_read() -> None:
 
 @pytest.mark.parametrize("name", ["types", "chainIds", "writeId"])
 def test_text_that_no_store_has_is_not_looked_for(name: str) -> None:
-    with pytest.raises(SparkOptionError, match=f"{name}: .*NUL"):
+    with pytest.raises(SparkOptionError, match=f"{name}.*NUL"):
         parse_options(ReadOptions, {name: "a\0"})
 
 
 @pytest.mark.parametrize("path", ["/x/o[1]", "/x/o{a,b}", "/x/*", "/x/o?", "/x/o]", "/x\\y"])
 def test_a_history_has_a_place_that_is_no_pattern(path: str) -> None:
-    with pytest.raises(SparkOptionError, match="output: "):
+    with pytest.raises(SparkOptionError, match="output must be"):
         check_path(path)
 
 
@@ -162,5 +162,5 @@ def test_two_fields_of_one_name_make_no_object() -> None:
     twice = StructType([StructField("a", IntegerType()), StructField("a", StringType())])
     for nested in (twice, ArrayType(twice), MapType(StringType(), twice), StructType([StructField("in", twice)])):
         for name in ("s", "input"):
-            with pytest.raises(SparkColumnError, match=f"column '{name}'.* two fields .*'a'"):
+            with pytest.raises(SparkColumnError, match=f"fields of column '{name}'.* unique, got 'a' twice"):
                 find_columns(StructType([StructField(name, nested)]), None)

@@ -31,16 +31,16 @@ def options(**given: str) -> ReadOptions:
         ({"table": "job"}, "table"),
         ({"table": "workers", "types": "a"}, "workers cannot be filtered by types"),
         ({"table": "attempts", "createdFrom": "2026-01-01T00:00:00Z"}, "cannot be filtered by createdFrom"),
-        ({"createdFrom": "2026-01-01T00:00:00"}, "createdFrom: the moment has no offset"),
-        ({"createdFrom": "1767225600"}, "createdFrom: a moment as ISO 8601"),
-        ({"columns": "id,nothing"}, "jobs has no 'nothing'"),
-        ({"columns": "id,id"}, "each column once"),
+        ({"createdFrom": "2026-01-01T00:00:00"}, "createdFrom must be a time with an offset"),
+        ({"createdFrom": "1767225600"}, "createdFrom must be a time in ISO 8601"),
+        ({"columns": "id,nothing"}, "for jobs, got 'nothing'"),
+        ({"columns": "id,id"}, "each only once"),
         ({"columns": ""}, "at least one"),
         ({"snapshot": "1'; DROP TABLE job"}, "snapshot"),
-        ({"snapshot": "00000004-0000049A-1", "consistency": "none"}, "one of them"),
-        ({"consistency": "none", "toTx": "5"}, "for what is settled"),
+        ({"snapshot": "00000004-0000049A-1", "consistency": "none"}, "only one of snapshot and consistency"),
+        ({"consistency": "none", "toTx": "5"}, "only with consistency settled"),
         ({"numPartitions": "0"}, "numPartitions"),
-        ({"chainIds": '["a'}, "chainIds: a JSON array"),
+        ({"chainIds": '["a'}, "chainIds must be a JSON array"),
         ({"url": "postgresql://u:secret@h/d", "service": "s"}, "only one of url, service may be set"),
     ],
 )
@@ -222,7 +222,7 @@ def test_columns_in_the_order_requested_for() -> None:
 def test_offsets_go_there_and_back() -> None:
     offset = Offset(2**40, 7, "7500000000000000001")
     assert Offset.parse(offset.as_dict()) == offset
-    with pytest.raises(OffsetError, match="not an offset"):
+    with pytest.raises(OffsetError, match="must be one of the event log"):
         Offset.parse({"tx": 1})
     with pytest.raises(OffsetError, match="another cluster"):
         offset.check_system("1")

@@ -15,7 +15,10 @@ from pyspark import TaskContext
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptReleased, FinishRejected
+from queuert.spark.handlers import classic
+from queuert.spark.handlers.progress import SparkProgress
 from queuert.spark.handlers.scope import run_in_scope, spark_scope
+from queuert.spark.jvm import java_of
 from tests.spark.scope_support import (
     OFTEN,
     TAKE,
@@ -30,7 +33,8 @@ from tests.spark.scope_support import (
     running_tasks,
     until,
 )
-from tests.worker.support import Stage, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number, text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,16 +46,16 @@ REAP = "update queuert.job set status = 'ready', lease_token = null, lease_expir
 
 @pytest.mark.parametrize("work", [in_java, in_python])
 async def test_spark_stops_when_the_lease_is_taken_away(
-    stage: Stage, spark: SparkSession, work: Callable[[SparkSession], int]
+    harness: PostgresHarness, spark: SparkSession, work: Callable[[SparkSession], int]
 ) -> None:
-    await check_stop(stage, spark, spark, work)
+    await check_stop(harness, spark, spark, work)
 
 
-async def test_spark_stops_when_another_worker_reaps_the_job(stage: Stage, spark: SparkSession) -> None:
+async def test_spark_stops_when_another_worker_reaps_the_job(harness: PostgresHarness, spark: SparkSession) -> None:
     """The lease has run out behind the worker's back; the successor's result is the one that counts."""
     taken = threading.Event()
 
-    @stage.processors.handles(number, lease=OFTEN)
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number > 1:
             taken.set()
@@ -59,35 +63,37 @@ async def test_spark_stops_when_another_worker_reaps_the_job(stage: Stage, spark
         with spark_scope(attempt, spark):
             return in_java(spark)
 
-    async with stage.worker(name="one"):
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker(name="one"):
+        chain = await harness.client.start_chain(number, 1)
         await busy(spark)
-        stage.rows(REAP, chain.id)
-        await stage.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
+        harness.rows(REAP, chain.id)
+        await harness.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
         assert await chain.result(WAIT) == 2
         await idle(spark)
     assert taken.is_set()
 
 
-async def test_spark_stops_when_the_chain_is_cancelled(stage: Stage, spark: SparkSession) -> None:
-    @stage.processors.handles(number)
+async def test_spark_stops_when_the_chain_is_cancelled(harness: PostgresHarness, spark: SparkSession) -> None:
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark):
             return in_java(spark)
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         await busy(spark)
-        await stage.client.cancel_chains([chain])
-        assert (await stage.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)).reason is AbortReason.CANCELLED
+        await harness.client.cancel_chains([chain])
+        assert (
+            await harness.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
+        ).reason is AbortReason.CANCELLED
         await idle(spark)
-    assert (await stage.job(chain.id)).status is JobStatus.CANCELLED
+    assert (await harness.job(chain.id)).status is JobStatus.CANCELLED
 
 
-async def test_spark_stops_when_the_worker_stops(stage: Stage, spark: SparkSession) -> None:
+async def test_spark_stops_when_the_worker_stops(harness: PostgresHarness, spark: SparkSession) -> None:
     ended = threading.Event()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             with spark_scope(attempt, spark):
@@ -95,42 +101,42 @@ async def test_spark_stops_when_the_worker_stops(stage: Stage, spark: SparkSessi
         finally:
             ended.set()
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     await busy(spark)
     await worker.stop(shutdown_timeout=0)
     await idle(spark)
     assert await asyncio.to_thread(ended.wait, WAIT)
-    assert stage.log.of(AttemptReleased, job_id=chain.id)
-    assert (await stage.job(chain.id)).status is JobStatus.READY
+    assert harness.log.of(AttemptReleased, job_id=chain.id)
+    assert (await harness.job(chain.id)).status is JobStatus.READY
 
 
-async def test_spark_stops_when_the_time_is_over(stage: Stage, spark: SparkSession) -> None:
-    @stage.processors.handles(number, timeout=1.5)
+async def test_spark_stops_when_the_time_is_over(harness: PostgresHarness, spark: SparkSession) -> None:
+    @harness.processors.handles(number, timeout=1.5)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number > 1:
             return attempt.number
         with spark_scope(attempt, spark):
             return in_java(spark)
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         # A later attempt runs out of time only where the machine is that slow.
         assert await chain.result(WAIT) >= 2
         await idle(spark)
-    assert [event.reason for event in stage.log.of(AttemptAborted, attempt=1)] == [AbortReason.TIMEOUT]
+    assert [event.reason for event in harness.log.of(AttemptAborted, attempt=1)] == [AbortReason.TIMEOUT]
 
 
-async def test_cancelling_one_of_two_handlers_leaves_the_other(stage: Stage, spark: SparkSession) -> None:
+async def test_cancelling_one_of_two_handlers_leaves_the_other(harness: PostgresHarness, spark: SparkSession) -> None:
     """They share a session, and its two slots."""
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def endless(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark):
             return in_java(spark)
 
-    @stage.processors.handles(text)
+    @harness.processors.handles(text)
     def short(attempt: Attempt[str, str]) -> Outcome[str]:
         with spark_scope(attempt, spark):
             begun.set()
@@ -138,18 +144,20 @@ async def test_cancelling_one_of_two_handlers_leaves_the_other(stage: Stage, spa
             return str(spark.range(1000, numPartitions=4).where("id % 2 = 0").count())
 
     begun, go_on = threading.Event(), threading.Event()
-    async with stage.worker(concurrency=2):
-        one = await stage.client.start_chain(number, 1)
-        other = await stage.client.start_chain(text, "x")
+    async with harness.worker(concurrency=2):
+        one = await harness.client.start_chain(number, 1)
+        other = await harness.client.start_chain(text, "x")
         await busy(spark)
         assert await asyncio.to_thread(begun.wait, WAIT)
-        await stage.client.cancel_chains([one])
-        await stage.log.wait_for(AttemptAborted, job_id=one.id, timeout=WAIT)
+        await harness.client.cancel_chains([one])
+        await harness.log.wait_for(AttemptAborted, job_id=one.id, timeout=WAIT)
         go_on.set()
         assert await other.result(WAIT) == "500"
 
 
-async def test_tasks_in_python_end_when_spark_notices(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+async def test_tasks_in_python_end_when_spark_notices(
+    harness: PostgresHarness, spark: SparkSession, tmp_path: Path
+) -> None:
     """Those of another handler run on, and are not repeated."""
     gate = tmp_path / "go on"
 
@@ -159,36 +167,112 @@ async def test_tasks_in_python_end_when_spark_notices(stage: Stage, spark: Spark
         context = TaskContext.get()
         return [context.attemptNumber() if context is not None else -1]
 
-    @stage.processors.handles(number, lease=OFTEN)
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark):
             return in_python(spark, tasks=1)
 
-    @stage.processors.handles(text)
+    @harness.processors.handles(text)
     def other(attempt: Attempt[str, str]) -> Outcome[str]:
         with spark_scope(attempt, spark):
             return str(spark.sparkContext.parallelize(range(1), 1).mapPartitions(waiting).collect())
 
-    async with stage.worker(concurrency=2):
-        stays = await stage.client.start_chain(text, "x")
-        goes = await stage.client.start_chain(number, 1)
+    async with harness.worker(concurrency=2):
+        stays = await harness.client.start_chain(text, "x")
+        goes = await harness.client.start_chain(number, 1)
         await until(lambda: python_processes(spark) == 2, "both tasks have their processes")
-        stage.rows(TAKE, goes.id)
-        await stage.log.wait_for(FinishRejected, job_id=goes.id, timeout=WAIT)
+        harness.rows(TAKE, goes.id)
+        await harness.log.wait_for(FinishRejected, job_id=goes.id, timeout=WAIT)
         await until(lambda: running_tasks(spark) == 1, "one of two tasks runs")
         gate.touch()
         assert await stays.result(WAIT) == "[0]"
 
 
+# --- without what pyspark has no public names for ---------------------------------------------------------------------
+
+
+class Without:
+    """A session of a version of pyspark that lacks a private name, there or in its context."""
+
+    def __init__(self, session: Any, lacking: str) -> None:
+        self._session = session
+        self._lacking = lacking
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._lacking:
+            raise AttributeError(name)
+        found = getattr(self._session, name)
+        return Without(found, self._lacking) if name == "sparkContext" else found
+
+
+@pytest.mark.parametrize("lacking", ["_jvm", "_jsparkSession", "_jsc", "_gateway"])
+def test_a_session_that_lacks_a_private_name_has_no_java(spark: SparkSession, lacking: str) -> None:
+    assert java_of(spark) is not None
+    assert java_of(Without(spark, lacking)) is None
+
+
+@pytest.mark.parametrize("work", [in_java, in_python])
+async def test_spark_stops_without_java(
+    harness: PostgresHarness,
+    spark: SparkSession,
+    work: Callable[[SparkSession], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Running jobs are found, counted and cancelled by what is public."""
+    monkeypatch.setattr(classic, "java_of", lambda session: None)
+    await check_stop(harness, spark, spark, work)
+
+
+async def test_progress_is_counted_without_java(
+    harness: PostgresHarness, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "java_of", lambda session: None)
+    seen: list[SparkProgress] = []
+
+    @harness.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark, on_progress=seen.append):
+            return _count(spark)
+
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 10
+    assert seen[-1].done == seen[-1].known > 0
+
+
+async def test_only_a_query_that_the_scope_tracks_is_stopped_without_java(
+    harness: PostgresHarness, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "java_of", lambda session: None)
+    others = spark.readStream.format("rate").load().writeStream.format("noop").start()
+
+    @harness.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark) as scope:
+            query = spark.readStream.format("rate").load().writeStream.format("noop").queryName("tracked").start()
+            scope.track(query)
+            query.awaitTermination()
+            return 1
+
+    try:
+        async with harness.worker():
+            chain = await harness.client.start_chain(number, 1)
+            await until(lambda: "tracked" in [query.name for query in spark.streams.active], "the query runs")
+            harness.rows(TAKE, chain.id)
+            await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+            assert [query.runId for query in spark.streams.active] == [others.runId]
+    finally:
+        others.stop()
+
+
 # --- all that belongs to the attempt ----------------------------------------------------------------------------------
 
 
-async def test_work_that_comes_after_the_abort_is_refused(stage: Stage, spark: SparkSession) -> None:
+async def test_work_that_comes_after_the_abort_is_refused(harness: PostgresHarness, spark: SparkSession) -> None:
     """Each piece of it, also what would end sooner than it could be cancelled."""
     later: list[int] = []
     refused: list[Exception] = []
 
-    @stage.processors.handles(number, lease=OFTEN)
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark):
             for work in (in_java, *[_count] * 30):
@@ -198,11 +282,11 @@ async def test_work_that_comes_after_the_abort_is_refused(stage: Stage, spark: S
                     refused.append(error)
             return 1
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         await busy(spark)
-        stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+        harness.rows(TAKE, chain.id)
+        await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
     assert (later, len(refused)) == ([], 31)
 
 
@@ -210,8 +294,8 @@ def _count(spark: SparkSession) -> int:
     return spark.range(10).count()
 
 
-async def test_threads_of_the_handler_are_cancelled_too(stage: Stage, spark: SparkSession) -> None:
-    @stage.processors.handles(number, lease=OFTEN)
+async def test_threads_of_the_handler_are_cancelled_too(harness: PostgresHarness, spark: SparkSession) -> None:
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark) as scope:
 
@@ -226,18 +310,18 @@ async def test_threads_of_the_handler_are_cancelled_too(stage: Stage, spark: Spa
             return 1
 
     with quiet_threads():
-        async with stage.worker():
-            chain = await stage.client.start_chain(number, 1)
+        async with harness.worker():
+            chain = await harness.client.start_chain(number, 1)
             await busy(spark)
-            stage.rows(TAKE, chain.id)
-            await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+            harness.rows(TAKE, chain.id)
+            await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
 
 
-async def test_streaming_queries_are_stopped(stage: Stage, spark: SparkSession) -> None:
+async def test_streaming_queries_are_stopped(harness: PostgresHarness, spark: SparkSession) -> None:
     """That of the attempt, though it hides its group; not that of somebody else."""
     others = spark.readStream.format("rate").load().writeStream.format("noop").start()
 
-    @stage.processors.handles(number, lease=OFTEN)
+    @harness.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark):
             query = spark.readStream.format("rate").load().writeStream.format("noop").queryName("mine").start()
@@ -245,17 +329,17 @@ async def test_streaming_queries_are_stopped(stage: Stage, spark: SparkSession) 
             return 1
 
     try:
-        async with stage.worker():
-            chain = await stage.client.start_chain(number, 1)
+        async with harness.worker():
+            chain = await harness.client.start_chain(number, 1)
             await until(lambda: "mine" in [query.name for query in spark.streams.active], "the query runs")
-            stage.rows(TAKE, chain.id)
-            await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+            harness.rows(TAKE, chain.id)
+            await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
             assert [query.runId for query in spark.streams.active] == [others.runId]
     finally:
         others.stop()
 
 
-async def test_nothing_is_left_when_the_handler_ends(stage: Stage, spark: SparkSession) -> None:
+async def test_nothing_is_left_when_the_handler_ends(harness: PostgresHarness, spark: SparkSession) -> None:
     """A thread that the handler forgot, and a streaming query; the settings of its own thread are as they were."""
     context: Any = spark.sparkContext
 
@@ -265,7 +349,7 @@ async def test_nothing_is_left_when_the_handler_ends(stage: Stage, spark: SparkS
 
     seen: list[list[object]] = []
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         seen.append(settings())
         with spark_scope(attempt, spark, pool="short") as scope:
@@ -287,8 +371,8 @@ async def test_nothing_is_left_when_the_handler_ends(stage: Stage, spark: SparkS
 
     begun = threading.Event()
     with quiet_threads():
-        async with stage.worker():
-            chain = await stage.client.start_chain(number, 1)
+        async with harness.worker():
+            chain = await harness.client.start_chain(number, 1)
             await busy(spark)
             begun.set()
             assert await chain.result(WAIT) == 1
@@ -298,42 +382,42 @@ async def test_nothing_is_left_when_the_handler_ends(stage: Stage, spark: SparkS
     assert inside[2] == "short"
 
 
-async def test_an_error_of_the_handler_stays_what_it_is(stage: Stage, spark: SparkSession) -> None:
-    @stage.processors.handles(number, retry=RetryPolicy(max_attempts=1))
+async def test_an_error_of_the_handler_stays_what_it_is(harness: PostgresHarness, spark: SparkSession) -> None:
+    @harness.processors.handles(number, retry=RetryPolicy(max_attempts=1))
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark):
             spark.sql("select raise_error('no such day')").collect()
             return 1
 
-    async with stage.worker():
-        await stage.client.start_chain(number, 1)
-        failed = await stage.log.wait_for(AttemptFailed, timeout=WAIT)
+    async with harness.worker():
+        await harness.client.start_chain(number, 1)
+        failed = await harness.log.wait_for(AttemptFailed, timeout=WAIT)
     assert "no such day" in failed.error.message
 
 
 # --- coroutines, misuse -----------------------------------------------------------------------------------------------
 
 
-async def test_a_coroutine_runs_spark_in_a_thread(stage: Stage, spark: SparkSession) -> None:
-    @stage.processors.handles(number, lease=OFTEN)
+async def test_a_coroutine_runs_spark_in_a_thread(harness: PostgresHarness, spark: SparkSession) -> None:
+    @harness.processors.handles(number, lease=OFTEN)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input == 1:
             return await run_in_scope(attempt, spark, lambda scope: spark.range(5).count())
         return await run_in_scope(attempt, spark, lambda scope: in_java(spark))
 
-    async with stage.worker():
-        assert await stage.client.start_and_wait(number, 1, timeout=WAIT) == 5
-        chain = await stage.client.start_chain(number, 2)
+    async with harness.worker():
+        assert await harness.client.start_and_wait(number, 1, timeout=WAIT) == 5
+        chain = await harness.client.start_chain(number, 2)
         await busy(spark)
-        stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
+        harness.rows(TAKE, chain.id)
+        await harness.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
         await idle(spark)
 
 
-async def test_a_timeout_of_the_coroutines_own_cancels_spark(stage: Stage, spark: SparkSession) -> None:
+async def test_a_timeout_of_the_coroutines_own_cancels_spark(harness: PostgresHarness, spark: SparkSession) -> None:
     begun = asyncio.Event()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         task = asyncio.create_task(run_in_scope(attempt, spark, lambda scope: in_java(spark)))
         await begun.wait()
@@ -341,18 +425,18 @@ async def test_a_timeout_of_the_coroutines_own_cancels_spark(stage: Stage, spark
         await asyncio.wait([task])
         return 2 if task.cancelled() else 3
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         await busy(spark)
         begun.set()
         assert await chain.result(WAIT) == 2
         await idle(spark)
 
 
-async def test_misuse_is_reported(stage: Stage, spark: SparkSession) -> None:
+async def test_misuse_is_reported(harness: PostgresHarness, spark: SparkSession) -> None:
     reported: list[str] = []
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with pytest.raises(DefinitionError, match="run_in_scope") as error, spark_scope(attempt, spark):
             pass
@@ -361,7 +445,7 @@ async def test_misuse_is_reported(stage: Stage, spark: SparkSession) -> None:
             await run_in_scope(attempt, spark, lambda scope: 1, every=0)
         return 1
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         assert await chain.result(WAIT) == 1
     assert reported

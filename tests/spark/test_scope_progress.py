@@ -16,7 +16,8 @@ from queuert.spark.handlers import scope as scope_module
 from queuert.spark.handlers.progress import CAP, SparkProgress, TaskCounts
 from queuert.spark.handlers.scope import spark_scope
 from tests.spark.scope_support import WAIT
-from tests.worker.support import Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,19 +26,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
-async def stage(dsn: str) -> AsyncIterator[Stage]:
+async def harness(dsn: str) -> AsyncIterator[PostgresHarness]:
     """A client and workers."""
-    stage = Stage(dsn)
+    harness = PostgresHarness(dsn)
     try:
-        yield stage
+        yield harness
     finally:
-        await stage.close()
+        await harness.close()
 
 
 def four_tasks(spark: SparkSession, gate: Path) -> int:
     """Four tasks for two slots: two that take a moment, and two that wait for a file.
 
-    They end one after the other: Spark writes down one change of a stage in a tenth of a second, and others later.
+    They end one after the other: Spark writes down one change of a harness in a tenth of a second, and others later.
     """
 
     def waiting(index: int, rows: Iterable[int]) -> Iterable[int]:
@@ -61,7 +62,7 @@ def gated_tasks(spark: SparkSession, gate: Path, tasks: int) -> int:
 
 
 async def test_progress_grows_and_ends(
-    stage: Stage, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long Spark takes to note the end of its last job.
     monkeypatch.setattr(scope_module, "_LAST_LOOKS", round(WAIT / scope_module._BETWEEN_LAST_LOOKS))
@@ -74,32 +75,34 @@ async def test_progress_grows_and_ends(
         if progress.done:
             gate.touch()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        with spark_scope(attempt, spark, on_progress=hear, every=0.05, observability=stage.log) as scope:
+        with spark_scope(attempt, spark, on_progress=hear, every=0.05, observability=harness.log) as scope:
             rows = four_tasks(spark, gate) + spark.range(100, numPartitions=3).distinct().count()
         assert scope.progress == seen[-1]
         return rows
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         assert await chain.result(WAIT) == 104
     assert any(0 < one.done < one.known == 4 for one in seen)
     fractions = [one.fraction for one in seen]
     assert fractions == sorted(fractions)
     last = seen[-1]
     assert (last.done, last.active, last.fraction) == (last.known, 0, CAP)
-    reported = stage.log.of(SparkProgressed, job_id=chain.id, attempt=1)
+    reported = harness.log.of(SparkProgressed, job_id=chain.id, attempt=1)
     assert [(one.done, one.known, one.active, one.fraction) for one in reported] == [
         (one.done, one.known, one.active, one.fraction) for one in seen
     ]
 
 
-async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+async def test_two_handlers_have_each_their_own_progress(
+    harness: PostgresHarness, spark: SparkSession, tmp_path: Path
+) -> None:
     known: dict[int, int] = {}
     both = threading.Barrier(2)
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         gate = tmp_path / str(attempt.input)
         with spark_scope(attempt, spark, on_progress=lambda _: gate.touch(), every=0.05) as scope:
@@ -108,14 +111,14 @@ async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: Sp
         known[attempt.input] = scope.progress.known
         return 1
 
-    async with stage.worker(concurrency=2):
-        chains = [await stage.client.start_chain(number, tasks) for tasks in (3, 5)]
-        await stage.client.wait(chains, timeout=WAIT)
+    async with harness.worker(concurrency=2):
+        chains = [await harness.client.start_chain(number, tasks) for tasks in (3, 5)]
+        await harness.client.wait(chains, timeout=WAIT)
     assert known == {3: 3, 5: 5}
 
 
 async def test_a_callback_that_raises_is_reported_and_disturbs_nothing(
-    stage: Stage, spark: SparkSession, tmp_path: Path
+    harness: PostgresHarness, spark: SparkSession, tmp_path: Path
 ) -> None:
     gate = tmp_path / "go on"
 
@@ -123,15 +126,15 @@ async def test_a_callback_that_raises_is_reported_and_disturbs_nothing(
         gate.touch()
         raise ValueError("from a callback")
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        with spark_scope(attempt, spark, on_progress=raises, every=0.05, observability=stage.log):
+        with spark_scope(attempt, spark, on_progress=raises, every=0.05, observability=harness.log):
             return gated_tasks(spark, gate, 2)
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         assert await chain.result(WAIT) == 20
-    reported = stage.log.of(SparkUnreachable, job_id=chain.id)
+    reported = harness.log.of(SparkUnreachable, job_id=chain.id)
     assert {(one.operation, "from a callback" in one.error) for one in reported} == {("progress", True)}
 
 

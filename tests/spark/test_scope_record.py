@@ -11,29 +11,30 @@ import pytest
 from queuert import Attempt, Outcome
 from queuert.spark import spark_scope
 from tests.spark.scope_support import WAIT
-from tests.spark.test_scope_progress import four_tasks, stage
-from tests.worker.support import Stage, number
+from tests.spark.test_scope_progress import four_tasks, harness
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["stage"]
+__all__ = ["harness"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-async def test_tasks_are_the_progress_of_the_job(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+async def test_tasks_are_the_progress_of_the_job(harness: PostgresHarness, spark: SparkSession, tmp_path: Path) -> None:
     gate = tmp_path / "go on"
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark, every=0.05):
             return four_tasks(spark, gate)
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         async with asyncio.timeout(WAIT):
-            while (reported := (await stage.job(chain.id)).progress) is None or not reported.done:  # noqa: ASYNC110
+            while (reported := (await harness.job(chain.id)).progress) is None or not reported.done:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert 0 < reported.done < (reported.total or 0) == 4
         assert reported.fraction == reported.done / 4

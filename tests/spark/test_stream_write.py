@@ -57,7 +57,7 @@ def test_each_micro_batch_is_written_once(spark: SparkSession, dsn: str, source:
     run_stream(spark, dsn, str(source), str(checkpoint), sinkId="orders")
     assert numbers(dsn) == list(range((FILES + 1) * ROWS))
     assert query(dsn, "SELECT count(*) FROM queuert.stream_stage") == [0]
-    with pytest.raises(Exception, match=r"WriteConflictError: the sink 'orders' was written by query"):
+    with pytest.raises(Exception, match=r"WriteConflictError: the sink 'orders' must be written by one query"):
         run_stream(spark, dsn, str(source), str(tmp_path / "another"), sinkId="orders")
     assert numbers(dsn) == list(range((FILES + 1) * ROWS))
 

@@ -55,7 +55,7 @@ def test_a_transaction_of_a_store_has_bounds_by_its_answer_timeout(
     store: PostgresStore, noted: psycopg.Connection[Any]
 ) -> None:
     store.start_jobs(keyed("a"))
-    store.start_parts([keyed("b")])
+    store.start_pipelined([keyed("b")])
     assert seen(noted) == [("5s", "15s"), ("5s", "0")]
 
 

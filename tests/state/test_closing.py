@@ -15,7 +15,7 @@ from queuert.state.postgres.protocol import AsyncPooledConnection
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.redis import RedisState
 from queuert.state.sync_store import Store
-from queuert.state.threaded import threaded
+from queuert.state.threaded import as_async
 from queuert.testing.conformance.builders import started_and_claimed, stolen
 
 WAIT = 20.0
@@ -190,7 +190,7 @@ class Slow:
 
 async def test_who_is_cancelled_while_a_file_is_opened_leaves_it_closed() -> None:
     slow = Slow()
-    store = threaded(cast("Store", slow), threads=2)
+    store = as_async(cast("Store", slow), threads=2)
     opening = asyncio.create_task(store.open())
     await asyncio.to_thread(slow.begun.wait, WAIT)
     opening.cancel()
@@ -207,7 +207,7 @@ async def test_who_is_cancelled_while_a_file_is_opened_leaves_it_closed() -> Non
 async def test_who_is_cancelled_while_a_file_is_closed_leaves_it_closed() -> None:
     slow = Slow()
     slow.is_open = True
-    store: Any = threaded(cast("Store", slow), threads=1)
+    store: Any = as_async(cast("Store", slow), threads=1)
     waiting = asyncio.create_task(store.wait())
     await asyncio.to_thread(slow.begun.wait, WAIT)
     closing = asyncio.create_task(store.aclose())

@@ -139,7 +139,7 @@ async def test_an_outage_that_began_while_nobody_used_it_is_reported_at_once(
     proxy.refuse()
     proxy.reset()
     see_the_end(given_back)
-    with pytest.raises(StateUnavailableError, match="hung up, and refuses to connect: connection failed"):
+    with pytest.raises(StateUnavailableError, match="closed its connections and refuses new ones: connection failed"):
         await store.start_jobs([job()])
     proxy.heal()
     await store.start_jobs([job()])

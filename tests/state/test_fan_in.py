@@ -116,7 +116,7 @@ def test_each_release_touches_a_handful(
     """After five hundred that closed one by one, the release by the next reads its entry and the parent, no more."""
     [child] = store.claim(ask("child", 1))
     try:
-        plan = released_by(explained, connection, [child.id], SQL.unblock)
+        plan = released_by(explained, connection, [child.id], SQL.release_dependents)
         assert plan.scanned().isdisjoint({"job", "job_blocker"})
         assert plan.rows_of("job_blocker") <= 4
         assert plan.rows_of("job") <= 6
@@ -128,7 +128,7 @@ def test_each_release_touches_a_handful(
 def test_a_hundred_in_one_call_touch_a_hundred_entries(
     explained: Callable[..., Plan], connection: psycopg.Connection[Any]
 ) -> None:
-    plan = released_by(explained, connection, [f"child{CHILDREN - n}" for n in range(1, 101)], SQL.unblock)
+    plan = released_by(explained, connection, [f"child{CHILDREN - n}" for n in range(1, 101)], SQL.release_dependents)
     assert plan.scanned().isdisjoint({"job", "job_blocker"})
     assert plan.rows_of("job_blocker") <= 400
     assert plan.rows_of("job") <= 600
@@ -182,7 +182,7 @@ def test_the_last_one_releases_the_parent(connection: psycopg.Connection[Any], s
             "WHERE id = %s",
             [child.id],
         )
-        released = connection.execute(SQL.unblock, {"chains": [child.id]}).fetchall()
+        released = connection.execute(SQL.release_dependents, {"chains": [child.id]}).fetchall()
         assert released == [("parent", JobStatus.READY)]
         assert parent_of(connection) == (JobStatus.READY, 0, CHILDREN)
     store.release([child.lease])

@@ -56,20 +56,20 @@ class TestPlaces:
         bounds = ClaimCursors()
         for _ in range(2 * LOOKS):
             bounds.note(self.claimed(store, 1), 0.001, at_head=True)
-            assert bounds.places(["work"]) is None
+            assert bounds.positions(["work"]) is None
 
     def test_one_slow_look_is_none(self, store: PostgresStore) -> None:
         bounds = ClaimCursors()
         for seconds in (0.1, 0.1, 0.1, 0.001, 0.1):
             bounds.note(self.claimed(store, 1), seconds, at_head=True)
-            assert bounds.places(["work"]) is None
+            assert bounds.positions(["work"]) is None
 
     def test_slow_ones_in_a_row_set_a_place_for_each_type(self, store: PostgresStore) -> None:
         bounds = ClaimCursors()
         jobs = self.claimed(store, 3)
         for _ in range(LOOKS):
             bounds.note(jobs, 0.1, at_head=True)
-        assert bounds.places(["other", "work"]) == [HEAD, (0, max(one.scheduled_at for one in jobs))]
+        assert bounds.positions(["other", "work"]) == [HEAD, (0, max(one.scheduled_at for one in jobs))]
 
     def test_a_look_at_the_head_is_due_after_a_while(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
@@ -81,15 +81,15 @@ class TestPlaces:
         for jobs in looks:
             bounds.note(jobs, 0.1, at_head=True)
         monkeypatch.setattr(time, "monotonic", lambda: now + 3.0)
-        assert bounds.places(["work"]) is not None
+        assert bounds.positions(["work"]) is not None
         monkeypatch.setattr(time, "monotonic", lambda: now + 4.1)
-        assert bounds.places(["work"]) is None
+        assert bounds.positions(["work"]) is None
 
     def test_quick_again(self, store: PostgresStore) -> None:
         bounds = ClaimCursors()
         for seconds in (*[0.1] * LOOKS, 0.001):
             bounds.note(self.claimed(store, 1), seconds, at_head=True)
-        assert bounds.places(["work"]) is None
+        assert bounds.positions(["work"]) is None
 
 
 def test_a_look_from_its_place_reads_little_however_much_was_claimed(store: PostgresStore, dsn: str) -> None:
@@ -100,8 +100,8 @@ def test_a_look_from_its_place_reads_little_however_much_was_claimed(store: Post
         last = take(store, 2_900)[-1]
         connection.execute("vacuum queuert.job")
 
-        def pages(places: list[claiming.Place] | None) -> int:
-            values = claiming.claim(request(1), places)
+        def pages(positions: list[claiming.IndexPosition] | None) -> int:
+            values = claiming.claim(request(1), positions)
             plan = explain(connection, SQL.claim, values, "force_generic_plan")
             assert plan.indexes() >= {"job_ready", "job_scheduled"}
             return plan.buffers()

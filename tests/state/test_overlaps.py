@@ -22,6 +22,7 @@ from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, StartedJob
 from tests.state.interleaving import Explorer, Operation, Run, SteppedStore
 from tests.state.scenes import IMPOSSIBLE
+from tests.support.statements import replace_statements
 
 _TIMEOUT = 60.0
 pytestmark = pytest.mark.timeout(300)
@@ -80,8 +81,11 @@ LOCKS_NO_DEPENDENTS = b"""
 """
 
 WRONG_RELEASES = {
-    "no lock": {"lock_in_order": LOCKS_NO_DEPENDENTS, "unblock": LOOKS_WITHOUT_A_LOCK},
-    "lock and look in one statement": {"lock_in_order": LOCKS_NO_DEPENDENTS, "unblock": LOCKS_AND_LOOKS_AT_ONCE},
+    "no lock": {"lock_in_order": LOCKS_NO_DEPENDENTS, "release_dependents": LOOKS_WITHOUT_A_LOCK},
+    "lock and look in one statement": {
+        "lock_in_order": LOCKS_NO_DEPENDENTS,
+        "release_dependents": LOCKS_AND_LOOKS_AT_ONCE,
+    },
 }
 WRONG_STARTS = {
     "no lock": {"lock_deduplication_keys": NO_LOCK},
@@ -98,7 +102,7 @@ def opened(dsn: str) -> OpenStore:
     @contextmanager
     def open_store(changed: dict[str, bytes] | None = None, max_connections: int = 4) -> Iterator[PostgresStore]:
         state = PostgresState(dsn)
-        vars(state._statements).update(changed or {})
+        replace_statements(state, changed or {})
         store = state.sync_store(max_connections=max_connections)
         assert isinstance(store, PostgresStore)
         store.open()
@@ -414,6 +418,7 @@ def start_while_a_child_closes(
     def on_changed(operation: Operation) -> Operation:
         def run(one: PostgresStore) -> object:
             vars(one._sql).update(changed)
+            vars(one._sql).pop("prepared", None)
             return operation(one)
 
         return run

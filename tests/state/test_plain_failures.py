@@ -232,7 +232,7 @@ def test_a_row_that_is_locked_holds_up_nobody(store: Store, connection: psycopg.
     with connection.transaction():
         connection.execute("SELECT FROM queuert.job WHERE id = 'b' FOR UPDATE")
         results = store.finish(batch, wait=False)
-        assert [result.pending for result in results] == [False, True, False]
+        assert [result.locked for result in results] == [False, True, False]
         assert status(store, "a", "b", "c") == [JobStatus.SCHEDULED, JobStatus.RUNNING, JobStatus.COMPLETED]
     assert all(result.written for result in store.finish(batch))
     assert status(store, "b") == [JobStatus.SCHEDULED]

@@ -284,7 +284,7 @@ def test_connections_that_prepare_are_reported_to_plan_once(dsn: str, threshold:
 
 def test_the_schema_has_one_check(dsn: str, connection: psycopg.Connection[Any]) -> None:
     """Each is parsed anew by every statement that writes a row. The others are of the tests' databases alone."""
-    from tests.invariants import CHECKS
+    from tests.support.invariants import CHECKS
 
     names = {
         name

@@ -244,7 +244,7 @@ def test_unblock(explained: Callable[..., Plan], connection: psycopg.Connection[
             "UPDATE queuert.job SET status = 'completed', chain_status = 'completed', lease_expires_at = NULL "
             "WHERE id = 'held1'"
         )
-        plan = explained(SQL.unblock, {"chains": ["held1"]})
+        plan = explained(SQL.release_dependents, {"chains": ["held1"]})
     check(plan, rows=6, blockers=4, indexes=["job_pkey", "job_blocker_chain"])
 
 
@@ -256,7 +256,9 @@ def test_lock_rows(explained: Callable[..., Plan]) -> None:
 
 
 def test_hold(explained: Callable[..., Plan]) -> None:
-    check(explained(SQL.hold, {"id": "held1", "root": "held2", "idle": "1000"}), rows=2, indexes=["job_pkey"])
+    check(
+        explained(SQL.lock_for_attempt, {"id": "held1", "root": "held2", "idle": "1000"}), rows=2, indexes=["job_pkey"]
+    )
 
 
 def test_lease_states(explained: Callable[..., Plan]) -> None:

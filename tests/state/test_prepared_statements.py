@@ -62,7 +62,7 @@ async def test_what_a_handler_deallocates_is_prepared_anew(stores: Stores, state
         assert last.id == waits.id
         async with store.transaction(last) as transaction:
             names = {row[0].rpartition("_")[0] for row in await run(transaction.connection, NAMES)}
-            assert {"queuert_start_one", "queuert_claim", "queuert_complete", "queuert_unblock"} <= names
+            assert {"queuert_start_one", "queuert_claim", "queuert_complete", "queuert_release_dependents"} <= names
             await run(transaction.connection, statement)
         assert (await store.finish([complete(last)]))[0].written
 

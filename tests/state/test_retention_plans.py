@@ -11,7 +11,7 @@ import pytest
 
 from queuert.policies import Keep, Retention
 from queuert.state.postgres import retention
-from queuert.state.postgres.retention import Place, PruneCandidate
+from queuert.state.postgres.retention import PruneCandidate, PruneCursor
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import PruneRequest
 from queuert.testing.databases import TemplateDatabases
@@ -85,7 +85,7 @@ def test_a_look_at_expired_chains(explained: Callable[..., Plan]) -> None:
     plan = explained(SQL.find_expired, retention.expired(None, LIMIT))
     assert plan.indexes() == {"job_expiring"}
     assert plan.rows_of("job") <= LIMIT
-    plan = explained(SQL.find_expired, retention.expired(Place("job", "2001-01-01T00:00:00+00:00"), LIMIT))
+    plan = explained(SQL.find_expired, retention.expired(PruneCursor("job", "2001-01-01T00:00:00+00:00"), LIMIT))
     assert plan.rows_of("job") <= LIMIT
 
 
@@ -117,7 +117,7 @@ def test_a_look_from_the_middle(explained: Callable[..., Plan], connection: psyc
     row = connection.execute("SELECT created_at FROM queuert.job WHERE id = 'job100000'").fetchone()
     assert row is not None
     request = PruneRequest({f"type{number}": Retention(completed=Keep(age=1.0)) for number in range(4)})
-    _, values = retention.beyond_retention(request, Place("job", row[0].isoformat(), "type0", "completed"), LIMIT)
+    _, values = retention.beyond_retention(request, PruneCursor("job", row[0].isoformat(), "type0", "completed"), LIMIT)
     plan = explained(SQL.find_beyond_retention, values)
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 4 * LIMIT

@@ -84,7 +84,7 @@ def test_a_part_is_written_while_the_next_is_made(dsn: str, store: PostgresStore
         seen.append(row)
         yield jobs_of(2)
 
-    assert len(store.start_parts(parts())) == 5
+    assert len(store.start_pipelined(parts())) == 5
     assert seen[-1] == (0,)  # What is written is to be seen when all of it is.
     assert value(dsn, "SELECT count(*) FROM queuert.job") == 5
 

@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from queuert.testing.databases import with_database
-from tests.addresses import as_user, password_of
+from tests.support.addresses import as_user, password_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0

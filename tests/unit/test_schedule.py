@@ -119,7 +119,7 @@ def test_every_goes_on_from_its_own_ticks(seconds: float, moment: datetime) -> N
     assert spec.next_after(first) == first + timedelta(seconds=seconds)
 
 
-# --- what makes no sense ----------------------------------------------------------------------------------------------
+# --- what is not valid ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

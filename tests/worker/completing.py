@@ -7,7 +7,9 @@ from typing import Any
 
 from queuert import Attempt, JobStatus, RetryPolicy
 from queuert.observability.events import FinishFailed, LoopFailed
-from tests.worker.support import WAIT, Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
+from tests.support.waiting import WAIT
 
 WRITE = "insert into effect values (%s, %s)"
 
@@ -15,16 +17,16 @@ Effects = Callable[[], list[tuple[str, int]]]
 Handler = Callable[[Attempt[Any, Any]], Any]
 
 
-def effects_of(stage: Stage) -> Effects:
+def effects_of(harness: PostgresHarness) -> Effects:
     """Make a table for the handlers' own writes; what is in it."""
-    stage.rows("create table effect (job text, attempt int)")
-    return lambda: [(row[0], row[1]) for row in stage.rows("select job, attempt from effect order by 1, 2")]
+    harness.rows("create table effect (job text, attempt int)")
+    return lambda: [(row[0], row[1]) for row in harness.rows("select job, attempt from effect order by 1, 2")]
 
 
-async def closed(stage: Stage, handler: Handler, **settings: Any) -> tuple[JobStatus, str]:
+async def closed(harness: PostgresHarness, handler: Handler, **settings: Any) -> tuple[JobStatus, str]:
     """Run one job of this handler to its end: its status and error."""
-    stage.handles(number, handler, **{"retry": RetryPolicy(max_attempts=1), **settings})
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(number, 5, id="one")).wait(WAIT)
-    assert stage.log.of(FinishFailed) + stage.log.of(LoopFailed) == []
-    return (await stage.job("one")).status, str(chain.error)
+    harness.handles(number, handler, **{"retry": RetryPolicy(max_attempts=1), **settings})
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(number, 5, id="one")).wait(WAIT)
+    assert harness.log.of(FinishFailed) + harness.log.of(LoopFailed) == []
+    return (await harness.job("one")).status, str(chain.error)

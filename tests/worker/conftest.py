@@ -1,4 +1,4 @@
-"""The stage of a test, which is swept afterwards: nothing may be left of its workers and clients."""
+"""The harness of a test, which is swept afterwards: nothing may be left of its workers and clients."""
 
 import asyncio
 import gc
@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support import Stage, none_left
+from tests.support.harness import PostgresHarness
+from tests.support.waiting import none_left
 
 STAYING = ("queuert-watchdog", "asyncio_")
 """Threads that serve the whole process and end by themselves when they have been idle for a while."""
@@ -30,7 +31,7 @@ def complaints() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def stage(dsn: str, complaints: list[dict[str, Any]]) -> AsyncIterator[Stage]:
+async def harness(dsn: str, complaints: list[dict[str, Any]]) -> AsyncIterator[PostgresHarness]:
     """A client and workers on a database of the test's own; afterwards no task, thread or connection is left."""
     loop = asyncio.get_running_loop()
     loop.set_debug(True)
@@ -41,16 +42,17 @@ async def stage(dsn: str, complaints: list[dict[str, Any]]) -> AsyncIterator[Sta
     def tasks() -> set[asyncio.Task[Any]]:
         return asyncio.all_tasks() - before - {asyncio.current_task()}
 
-    stage = Stage(dsn)
+    harness = PostgresHarness(dsn)
     try:
-        yield stage
-        for worker in stage.workers:
+        yield harness
+        for worker in harness.workers:
             await worker.stop(shutdown_timeout=0)
-        await stage.client.aclose()
+        await harness.client.aclose()
         await none_left(tasks, "tasks")
         await none_left(lambda: _threads() - threads_before, "threads")
-        await none_left(stage.sessions, "connections")
+        await none_left(harness.sessions, "connections")
     finally:
-        await stage.close()
+        await harness.close()
     gc.collect()
+    gc.freeze()  # What is left is no garbage: the next test need not look at it again.
     assert complaints == []

@@ -6,7 +6,7 @@ import os
 import sys
 
 from queuert import Client, PostgresState
-from tests.worker.support import JOB_TYPES, number
+from tests.support.job_types import JOB_TYPES, number
 
 
 def backends(client: Client) -> set[int]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from queuert import Attempt, Outcome
 from queuert.errors import LeaseLostError
-from tests.worker.support import number
+from tests.support.job_types import number
 
 WRITE = "insert into effect values (%s, %s)"
 

@@ -10,8 +10,8 @@ import psycopg
 
 from queuert import Attempt, NewChain, Outcome
 from queuert.errors import RetryLater, Unrecoverable
+from tests.support.job_types import number
 from tests.worker.completing import WRITE
-from tests.worker.support import number
 
 
 def in_stages(attempt: Attempt[Any, Any]) -> Outcome[Any]:

@@ -13,7 +13,9 @@ from queuert import AbortReason, Attempt, JobStatus, Outcome
 from queuert.errors import LeaseLostError
 from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, FinishRejected, LeasesRenewed
 from queuert.worker import AbortSignal
-from tests.worker.support import WAIT, WATCHED, Gate, Stage, echo, in_time, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import WATCHED, echo, number, text
+from tests.support.waiting import WAIT, Gate, in_time
 
 TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
 EXPIRE_AND_GIVE_BACK = (
@@ -46,11 +48,11 @@ def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("how", LOSSES)
-async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) -> None:
+async def test_a_coroutine_is_cancelled_with_the_reason(harness: PostgresHarness, how: str) -> None:
     statement, reason = LOSSES[how]
     gate, ended = Gate(), asyncio.Event()
 
-    @stage.processors.handles(number, lease=WATCHED)
+    @harness.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             await gate.pass_through(attempt)
@@ -58,10 +60,10 @@ async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) 
             ended.set()
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         attempt = await gate.next()
-        stage.rows(statement, chain.id)
+        harness.rows(statement, chain.id)
         await in_time(ended.wait())
         assert attempt.abort.reason is reason
         assert await attempt.abort.wait_async(0) is reason
@@ -69,19 +71,19 @@ async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) 
             attempt.abort.raise_if_set()
         with pytest.raises(LeaseLostError):
             attempt.complete()
-        await stage.log.wait_for(AttemptAborted)
-    assert [event.reason for event in stage.log.of(AttemptAborted)] == [reason]
-    assert stage.log.of(AttemptCompleted) == []
+        await harness.log.wait_for(AttemptAborted)
+    assert [event.reason for event in harness.log.of(AttemptAborted)] == [reason]
+    assert harness.log.of(AttemptCompleted) == []
 
 
 @pytest.mark.parametrize("how", LOSSES)
-async def test_a_thread_hears_the_reason_and_its_commit_is_refused(stage: Stage, how: str) -> None:
+async def test_a_thread_hears_the_reason_and_its_commit_is_refused(harness: PostgresHarness, how: str) -> None:
     statement, reason = LOSSES[how]
-    stage.rows("create table effect (job text)")
+    harness.rows("create table effect (job text)")
     refused: list[tuple[str, AbortReason | None]] = []
     ended = threading.Event()
 
-    @stage.processors.handles(number, lease=WATCHED)
+    @harness.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         heard = attempt.abort.wait(WAIT)
         try:
@@ -94,36 +96,36 @@ async def test_a_thread_hears_the_reason_and_its_commit_is_refused(stage: Stage,
         finally:
             ended.set()
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(AttemptStarted)
-        stage.rows(statement, chain.id)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
+        await harness.log.wait_for(AttemptStarted)
+        harness.rows(statement, chain.id)
         assert await asyncio.to_thread(ended.wait, WAIT)
     assert refused == [(reason, reason)]
-    assert stage.rows("select * from effect") == []
+    assert harness.rows("select * from effect") == []
 
 
 @pytest.mark.parametrize("how", LOSSES)
-async def test_a_late_output_is_refused_with_the_reason(stage: Stage, how: str) -> None:
+async def test_a_late_output_is_refused_with_the_reason(harness: PostgresHarness, how: str) -> None:
     """The loss is found when the finish is written, before any renewal."""
     statement, reason = LOSSES[how]
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        stage.rows(statement, attempt.job_id)
+        harness.rows(statement, attempt.job_id)
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
-        assert (await stage.log.wait_for(FinishRejected, job_id=chain.id)).reason is reason
-    assert stage.log.of(AttemptCompleted) == []
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
+        assert (await harness.log.wait_for(FinishRejected, job_id=chain.id)).reason is reason
+    assert harness.log.of(AttemptCompleted) == []
 
 
-async def test_a_worker_that_stops_tells_the_handler(stage: Stage) -> None:
+async def test_a_worker_that_stops_tells_the_handler(harness: PostgresHarness) -> None:
     seen: list[Any] = []
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             await gate.pass_through(attempt)
@@ -132,50 +134,50 @@ async def test_a_worker_that_stops_tells_the_handler(stage: Stage) -> None:
             raise
         return attempt.input
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    await stage.client.start_chain(number, 1)
+    await harness.client.start_chain(number, 1)
     await gate.next()
     await worker.stop(shutdown_timeout=0.0)
     assert seen == [(AbortReason.WORKER_STOPPING, True)]
-    assert stage.log.of(AttemptAborted) == []
+    assert harness.log.of(AttemptAborted) == []
 
 
-async def test_a_row_that_somebody_locks_does_not_cost_the_other_leases(stage: Stage) -> None:
+async def test_a_row_that_somebody_locks_does_not_cost_the_other_leases(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number, lease=WATCHED)
+    @harness.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    async with stage.worker(concurrency=2):
-        locked = await stage.client.start_chain(number, 1, id="locked")
-        free = await stage.client.start_chain(number, 2, id="free")
+    async with harness.worker(concurrency=2):
+        locked = await harness.client.start_chain(number, 1, id="locked")
+        free = await harness.client.start_chain(number, 2, id="free")
         await gate.next()
         await gate.next()
-        with psycopg.connect(stage.dsn) as connection:
+        with psycopg.connect(harness.dsn) as connection:
             connection.execute("select 1 from queuert.job where id = 'locked' for update")
-            stage.log.forget()
-            await stage.log.wait_for(LeasesRenewed, count=1, times=3)
+            harness.log.forget()
+            await harness.log.wait_for(LeasesRenewed, count=1, times=3)
             connection.rollback()
         gate.open()
         assert await free.result(WAIT) == 2
         assert await locked.result(WAIT) == 1
-    assert (await stage.job("free")).attempt == 1
+    assert (await harness.job("free")).attempt == 1
 
 
 # --- the signal's own promises ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["error", "worker stops"])
-async def test_a_callback_that_raises_disturbs_nothing(stage: Stage, how: str) -> None:
+async def test_a_callback_that_raises_disturbs_nothing(harness: PostgresHarness, how: str) -> None:
     gate, ended = Gate(), asyncio.Event()
 
     def raises() -> None:
         raise ValueError("from a callback")
 
-    @stage.processors.handles(number, lease=WATCHED)
+    @harness.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         attempt.abort.on_abort(raises)
         try:
@@ -185,26 +187,26 @@ async def test_a_callback_that_raises_disturbs_nothing(stage: Stage, how: str) -
                 ended.set()
         return attempt.input
 
-    worker = stage.worker(concurrency=2)
+    worker = harness.worker(concurrency=2)
     await worker.start()
-    one = await stage.client.start_chain(number, 1)
-    other = await stage.client.start_chain(number, 2)
+    one = await harness.client.start_chain(number, 1)
+    other = await harness.client.start_chain(number, 2)
     await gate.next()
     await gate.next()
     if how == "error":
-        stage.rows(TAKE, one.id)
+        harness.rows(TAKE, one.id)
         await in_time(ended.wait())
         gate.open()
         assert await other.result(WAIT) == 2
     else:
         await in_time(worker.stop(shutdown_timeout=0.0))
-        assert {(await stage.job(chain.id)).status for chain in (one, other)} == {JobStatus.READY}
+        assert {(await harness.job(chain.id)).status for chain in (one, other)} == {JobStatus.READY}
 
 
-async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(stage: Stage) -> None:
+async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(harness: PostgresHarness) -> None:
     looked, go_on = threading.Event(), threading.Event()
 
-    @stage.processors.handles(number, lease=WATCHED)
+    @harness.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         asyncio.run(_maybe_flush(attempt))
         looked.set()
@@ -215,13 +217,13 @@ async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(stage: S
     async def _maybe_flush(attempt: Attempt[int, int]) -> None:
         assert await attempt.abort.wait_async(0.001) is None
 
-    stage.handles(text, echo)
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    harness.handles(text, echo)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         assert await asyncio.to_thread(looked.wait, WAIT)
-        stage.rows(TAKE, chain.id)
+        harness.rows(TAKE, chain.id)
         assert await asyncio.to_thread(go_on.wait, WAIT)
-        assert await (await stage.client.start_chain(text, "on")).result(WAIT) == "on"
+        assert await (await harness.client.start_chain(text, "on")).result(WAIT) == "on"
 
 
 def test_polling_the_signal_keeps_nothing_behind() -> None:

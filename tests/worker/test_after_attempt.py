@@ -19,8 +19,10 @@ from queuert.observability.events import AfterAttemptFailed, AttemptCompleted, A
 from queuert.state.types import Finish, FinishKind, FinishResult
 from queuert.worker.after_attempt import AfterAttempt, EndedAttempt
 from queuert.worker.completer import Completer
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import AT_ONCE, JOB_TYPES, Order, anything, number, order, relay
+from tests.support.waiting import START, WAIT, in_time
 from tests.worker import staged
-from tests.worker.support import AT_ONCE, JOB_TYPES, SPAWN, WAIT, Order, Stage, anything, in_time, number, order, relay
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -57,24 +59,24 @@ def handler_of(kind: str, body: Callable[[], Any]) -> Callable[[Attempt[Any, Any
     }[kind]
 
 
-def handle(stage: Stage, kind: str, body: Callable[[], Any], **settings: Any) -> None:
+def handle(harness: PostgresHarness, kind: str, body: Callable[[], Any], **settings: Any) -> None:
     if kind == "batch":
 
         async def batch(attempts: Any) -> list[Any]:
             return [body() for _ in attempts]
 
-        stage.processors.handles_batch(anything, size=3, **settings)(batch)
+        harness.processors.handles_batch(anything, size=3, **settings)(batch)
     else:
-        stage.handles(anything, handler_of(kind, body), **settings)
+        harness.handles(anything, handler_of(kind, body), **settings)
 
 
 async def run(
-    stage: Stage, *, limit: float = WAIT, **options: Any
+    harness: PostgresHarness, *, limit: float = WAIT, **options: Any
 ) -> tuple[JobStatus, Any, JobError | None, float | None]:
     """The result of a chain of one job, and how many seconds it is kept."""
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, 1, **options)).wait(limit)
-    job = await stage.job(chain.id)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, 1, **options)).wait(limit)
+    job = await harness.job(chain.id)
     kept = None
     if chain.expires_at is not None and chain.closed_at is not None:
         kept = round((chain.expires_at - chain.closed_at).total_seconds())
@@ -94,7 +96,7 @@ def boom() -> Any:
 
 @kinds
 @modes
-async def test_it_changes_output_and_ttl(stage: Stage, kind: str, mode: str) -> None:
+async def test_it_changes_output_and_ttl(harness: PostgresHarness, kind: str, mode: str) -> None:
     """Whatever the handler is, and whatever the hook is."""
     seen: list[EndedAttempt] = []
 
@@ -103,15 +105,15 @@ async def test_it_changes_output_and_ttl(stage: Stage, kind: str, mode: str) -> 
         ended.output = {"was": ended.output}
         ended.result_ttl = 3_600
 
-    handle(stage, kind, lambda: [1, 2], after_attempt=hook_of(mode, hook))
-    assert await run(stage, result_ttl=60) == (JobStatus.COMPLETED, {"was": [1, 2]}, None, 3_600)
+    handle(harness, kind, lambda: [1, 2], after_attempt=hook_of(mode, hook))
+    assert await run(harness, result_ttl=60) == (JobStatus.COMPLETED, {"was": [1, 2]}, None, 3_600)
     [ended] = seen
     assert (ended.status, ended.output, ended.error, ended.result_ttl) == (JobStatus.COMPLETED, [1, 2], None, 60.0)
 
 
 @kinds
 @modes
-async def test_it_changes_the_error(stage: Stage, kind: str, mode: str) -> None:
+async def test_it_changes_the_error(harness: PostgresHarness, kind: str, mode: str) -> None:
     """Of the final failure; the attempts before it are none of its business."""
     seen: list[tuple[int, int, Any]] = []
 
@@ -121,15 +123,15 @@ async def test_it_changes_the_error(stage: Stage, kind: str, mode: str) -> None:
         ended.error = replace(ended.error, message="hidden", traceback=None)
         ended.result_ttl = 100
 
-    handle(stage, kind, boom, after_attempt=hook_of(mode, hook), retry=replace(AT_ONCE, max_attempts=3))
-    status, output, error, kept = await run(stage)
+    handle(harness, kind, boom, after_attempt=hook_of(mode, hook), retry=replace(AT_ONCE, max_attempts=3))
+    status, output, error, kept = await run(harness)
     assert (status, output, kept) == (JobStatus.FAILED, None, 100)
     assert error == JobError("handler", "hidden", "ValueError")
     assert seen == [(3, 3, "boom")]
-    assert [event.error.message for event in stage.log.of(AttemptFailed)] == ["hidden"]
+    assert [event.error.message for event in harness.log.of(AttemptFailed)] == ["hidden"]
 
 
-async def test_all_that_it_sees(stage: Stage) -> None:
+async def test_all_that_it_sees(harness: PostgresHarness) -> None:
     seen: list[EndedAttempt] = []
     fields: list[dict[str, Any]] = []
 
@@ -140,12 +142,12 @@ async def test_all_that_it_sees(stage: Stage) -> None:
     async def go_on(attempt: Attempt[Any, Any]) -> Any:
         return attempt.continue_with(number, 5)
 
-    stage.handles(relay, go_on, after_attempt=hook)
-    stage.handles(number, handler_of("coroutine", lambda: 7), after_attempt=hook, retry=RetryPolicy(max_attempts=9))
-    async with stage.worker() as worker:
-        chain = await (await stage.client.start_chain(relay, 1, result_ttl=60)).wait(WAIT)
+    harness.handles(relay, go_on, after_attempt=hook)
+    harness.handles(number, handler_of("coroutine", lambda: 7), after_attempt=hook, retry=RetryPolicy(max_attempts=9))
+    async with harness.worker() as worker:
+        chain = await (await harness.client.start_chain(relay, 1, result_ttl=60)).wait(WAIT)
     [ended] = seen  # The first job continued: no finish of the chain.
-    job = await stage.job(ended.job_id)
+    job = await harness.job(ended.job_id)
     assert (ended.chain_id, ended.type, ended.chain_type) == (chain.id, "number", "relay")
     assert (ended.attempt, ended.max_attempts, ended.worker) == (1, 9, worker.name)
     assert (ended.created_at, ended.started_at) == (job.created_at, job.started_at)
@@ -154,31 +156,31 @@ async def test_all_that_it_sees(stage: Stage) -> None:
     assert fields[0]["job_id"] == job.id
 
 
-async def test_the_output_is_the_model(stage: Stage) -> None:
+async def test_the_output_is_the_model(harness: PostgresHarness) -> None:
     """It is decoded, may be changed in place, and is encoded again."""
 
     def hook(ended: EndedAttempt) -> None:
         assert isinstance(ended.output, Order)
         ended.output.lines.append(3)
 
-    stage.handles(order, handler_of("thread", lambda: Order(name="a", lines=[1])), after_attempt=hook)
-    async with stage.worker():
-        found = await (await stage.client.start_chain(order, Order(name="a"))).result(WAIT)
+    harness.handles(order, handler_of("thread", lambda: Order(name="a", lines=[1])), after_attempt=hook)
+    async with harness.worker():
+        found = await (await harness.client.start_chain(order, Order(name="a"))).result(WAIT)
     assert found == Order(name="a", lines=[1, 3])
 
 
-async def test_a_text_takes_the_place_of_the_message(stage: Stage) -> None:
+async def test_a_text_takes_the_place_of_the_message(harness: PostgresHarness) -> None:
     def hook(ended: EndedAttempt) -> None:
         ended.error = "short"
 
-    handle(stage, "thread", boom, after_attempt=hook, retry=ONCE)
-    _, _, error, _ = await run(stage)
+    handle(harness, "thread", boom, after_attempt=hook, retry=ONCE)
+    _, _, error, _ = await run(harness)
     assert error is not None
     assert (error.kind, error.message, error.type) == ("handler", "short", "ValueError")
     assert "boom" in (error.traceback or "")
 
 
-async def test_finishes_that_are_none_of_its_business(stage: Stage) -> None:
+async def test_finishes_that_are_none_of_its_business(harness: PostgresHarness) -> None:
     """Retries, cancelled chains and waiting: it is not called."""
     called: list[EndedAttempt] = []
 
@@ -187,31 +189,31 @@ async def test_finishes_that_are_none_of_its_business(stage: Stage) -> None:
             return attempt.retry(after=0)
         return attempt.cancel("enough")
 
-    stage.handles(anything, handler, after_attempt=called.append)
-    assert (await run(stage))[0] is JobStatus.CANCELLED
-    assert (called, stage.log.of(AfterAttemptFailed)) == ([], [])
+    harness.handles(anything, handler, after_attempt=called.append)
+    assert (await run(harness))[0] is JobStatus.CANCELLED
+    assert (called, harness.log.of(AfterAttemptFailed)) == ([], [])
 
 
-async def test_the_handlers_own_goes_before_that_of_the_group(stage: Stage) -> None:
+async def test_the_handlers_own_goes_before_that_of_the_group(harness: PostgresHarness) -> None:
     notes: list[str] = []
     processors = Processors(JOB_TYPES, after_attempt=lambda ended: notes.append(f"group {ended.type}"))
     processors.handles(number)(handler_of("coroutine", lambda: 1))
     processors.handles(anything, after_attempt=lambda ended: notes.append(f"own {ended.type}"))(
         handler_of("coroutine", lambda: 1)
     )
-    async with stage.worker(processors):
-        await (await stage.client.start_chain(number, 1)).wait(WAIT)
-        await (await stage.client.start_chain(anything, 1)).wait(WAIT)
+    async with harness.worker(processors):
+        await (await harness.client.start_chain(number, 1)).wait(WAIT)
+        await (await harness.client.start_chain(anything, 1)).wait(WAIT)
     assert notes == ["group number", "own anything"]
 
 
 # --- in a child process -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(2 * SPAWN)
+@pytest.mark.timeout(2 * START)
 @pytest.mark.parametrize("handler", [staged.returns_its_input, staged.completes_its_input])
 @modes
-async def test_of_a_child_process(stage: Stage, mode: str, handler: Any) -> None:
+async def test_of_a_child_process(harness: PostgresHarness, mode: str, handler: Any) -> None:
     """The hook runs in the worker's process, also inside the child's own complete() block."""
     threads: list[bool] = []
 
@@ -220,10 +222,10 @@ async def test_of_a_child_process(stage: Stage, mode: str, handler: Any) -> None
         ended.output = [ended.output]
         ended.result_ttl = 100
 
-    stage.handles(anything, handler, executor="process", after_attempt=hook_of(mode, hook))
-    assert await run(stage, limit=SPAWN) == (JobStatus.COMPLETED, [1], None, 100)
+    harness.handles(anything, handler, executor="process", after_attempt=hook_of(mode, hook))
+    assert await run(harness, limit=START) == (JobStatus.COMPLETED, [1], None, 100)
     assert len(threads) == 1
-    assert len(stage.log.of(AttemptCompleted)) == 1
+    assert len(harness.log.of(AttemptCompleted)) == 1
 
 
 # --- what goes wrong in it --------------------------------------------------------------------------------------------
@@ -259,12 +261,12 @@ def _sets(**values: Any) -> Callable[[EndedAttempt], None]:
     ],
 )
 async def test_what_fails_in_it_changes_nothing(
-    stage: Stage, kind: str, mode: str, hook: Callable[[EndedAttempt], None]
+    harness: PostgresHarness, kind: str, mode: str, hook: Callable[[EndedAttempt], None]
 ) -> None:
     """It is told of, and all of the original is written."""
-    handle(stage, kind, lambda: "original", after_attempt=hook_of(mode, hook))
-    assert await run(stage, result_ttl=60) == (JobStatus.COMPLETED, "original", None, 60)
-    [reported] = stage.log.of(AfterAttemptFailed)
+    handle(harness, kind, lambda: "original", after_attempt=hook_of(mode, hook))
+    assert await run(harness, result_ttl=60) == (JobStatus.COMPLETED, "original", None, 60)
+    [reported] = harness.log.of(AfterAttemptFailed)
     assert reported.type == "anything"
 
 
@@ -280,23 +282,25 @@ async def test_what_fails_in_it_changes_nothing(
         {"error": JobError("handler", 5)},  # type: ignore[arg-type]
     ],
 )
-async def test_values_that_cannot_be_written(stage: Stage, values: dict[str, Any]) -> None:
-    handle(stage, "coroutine", boom, after_attempt=_sets(**values), retry=ONCE)
-    status, _, error, kept = await run(stage, result_ttl=60)
+async def test_values_that_cannot_be_written(harness: PostgresHarness, values: dict[str, Any]) -> None:
+    handle(harness, "coroutine", boom, after_attempt=_sets(**values), retry=ONCE)
+    status, _, error, kept = await run(harness, result_ttl=60)
     assert (status, kept) == (JobStatus.FAILED, 60)
     assert error is not None
     assert error.message == "boom"
-    assert len(stage.log.of(AfterAttemptFailed)) == 1
+    assert len(harness.log.of(AfterAttemptFailed)) == 1
 
 
-async def test_what_identifies_the_job_cannot_be_changed(stage: Stage) -> None:
+async def test_what_identifies_the_job_cannot_be_changed(harness: PostgresHarness) -> None:
     values = {"job_id": "other", "chain_id": "other", "type": "other", "status": JobStatus.FAILED, "attempt": 9}
-    handle(stage, "coroutine", lambda: 5, after_attempt=_sets(**values))
-    assert await run(stage) == (JobStatus.COMPLETED, 5, None, None)
-    assert stage.log.of(AfterAttemptFailed) == []
+    handle(harness, "coroutine", lambda: 5, after_attempt=_sets(**values))
+    assert await run(harness) == (JobStatus.COMPLETED, 5, None, None)
+    assert harness.log.of(AfterAttemptFailed) == []
 
 
-async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_stops_while_it_is_called(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hook that does not end does not keep the worker; the job goes back, and what it would change is dropped."""
     arrived, leave, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
     finishes: list[FinishKind] = []
@@ -318,15 +322,15 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
     monkeypatch.setattr(Completer, "finish", finish)
     # All of it passes, since the hook does not end; and so much is left to write that the job is released.
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
-    handle(stage, "coroutine", lambda: 5, after_attempt=hook)
-    worker = stage.worker(shutdown_timeout=0)
+    handle(harness, "coroutine", lambda: 5, after_attempt=hook)
+    worker = harness.worker(shutdown_timeout=0)
     await worker.start()
-    chain = await stage.client.start_chain(anything, 1)
+    chain = await harness.client.start_chain(anything, 1)
     await in_time(arrived.wait())
     await in_time(worker.stop(shutdown_timeout=0))
     assert finishes == [FinishKind.INTERRUPT]
-    assert (await stage.statuses())[chain.id] is JobStatus.READY
-    assert stage.log.of(AttemptCompleted) == []
+    assert (await harness.statuses())[chain.id] is JobStatus.READY
+    assert harness.log.of(AttemptCompleted) == []
 
 
 class Abandoned:
@@ -348,10 +352,10 @@ class Abandoned:
             self._ended.set()
         return 1
 
-    async def by(self, stage: Stage, hook: AfterAttempt) -> None:
-        stage.handles(anything, self.handler, after_attempt=hook)
-        async with stage.worker(shutdown_timeout=0):
-            await stage.client.start_chain(anything, 1)
+    async def by(self, harness: PostgresHarness, hook: AfterAttempt) -> None:
+        harness.handles(anything, self.handler, after_attempt=hook)
+        async with harness.worker(shutdown_timeout=0):
+            await harness.client.start_chain(anything, 1)
             assert await asyncio.to_thread(self._started.wait, WAIT)
 
     def ends(self) -> bool:
@@ -362,12 +366,12 @@ class Abandoned:
 
 @modes
 async def test_a_thread_that_outlives_its_worker_still_ends(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, mode: str
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.1)  # The thread ends later than that in any case.
     called: list[str] = []
     abandoned = Abandoned()
-    await abandoned.by(stage, hook_of(mode, lambda ended: called.append(ended.job_id)))
+    await abandoned.by(harness, hook_of(mode, lambda ended: called.append(ended.job_id)))
     assert await asyncio.to_thread(abandoned.ends)
     assert len(abandoned.raised) == 1, "its connection was closed"
     assert len(called) == 1
@@ -379,11 +383,11 @@ def test_a_thread_that_outlives_the_event_loop_still_ends(dsn: str, monkeypatch:
     abandoned = Abandoned()
 
     async def main() -> None:
-        stage = Stage(dsn)
+        harness = PostgresHarness(dsn)
         try:
-            await abandoned.by(stage, hook_of("coroutine", lambda ended: called.append(ended.job_id)))
+            await abandoned.by(harness, hook_of("coroutine", lambda ended: called.append(ended.job_id)))
         finally:
-            await stage.close()
+            await harness.close()
 
     asyncio.run(main())
     assert abandoned.ends()
@@ -392,8 +396,8 @@ def test_a_thread_that_outlives_the_event_loop_still_ends(dsn: str, monkeypatch:
     gc.collect()
 
 
-async def test_no_function(stage: Stage) -> None:
+async def test_no_function(harness: PostgresHarness) -> None:
     with pytest.raises(DefinitionError, match="after_attempt"):
         Processors(JOB_TYPES, after_attempt="hook")  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="after_attempt"):
-        stage.processors.handles(number, after_attempt=5)  # type: ignore[arg-type]
+        harness.processors.handles(number, after_attempt=5)  # type: ignore[arg-type]

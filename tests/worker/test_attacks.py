@@ -15,20 +15,9 @@ from queuert.errors import LeaseLostError
 from queuert.observability.events import AttemptStarted, Event, ListenerLost, WorkerStarted, WorkerStopped
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.testing.fault_proxy import FaultProxy
-from tests.worker.support import (
-    AT_ONCE,
-    JOB_TYPES,
-    SHORT,
-    WAIT,
-    WATCHED,
-    Gate,
-    Stage,
-    echo,
-    in_time,
-    number,
-    text,
-    until,
-)
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import AT_ONCE, JOB_TYPES, SHORT, WATCHED, echo, number, text
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 
 class Broken:
@@ -38,20 +27,22 @@ class Broken:
         raise ValueError("from an observer")
 
 
-async def test_an_observer_that_raises_disturbs_nothing(stage: Stage) -> None:
-    client = AsyncClient(stage.state, JOB_TYPES, observability=[Broken(), stage.log])
-    stage.handles(number, echo)
-    async with client, InProcessWorker(client, stage.processors):
+async def test_an_observer_that_raises_disturbs_nothing(harness: PostgresHarness) -> None:
+    client = AsyncClient(harness.state, JOB_TYPES, observability=[Broken(), harness.log])
+    harness.handles(number, echo)
+    async with client, InProcessWorker(client, harness.processors):
         assert await (await client.start_chain(number, 1)).result(WAIT) == 1
-    assert stage.log.of(WorkerStopped)
+    assert harness.log.of(WorkerStopped)
 
 
-async def test_the_same_worker_takes_its_own_job_again_and_the_first_attempt_commits_nothing(stage: Stage) -> None:
+async def test_the_same_worker_takes_its_own_job_again_and_the_first_attempt_commits_nothing(
+    harness: PostgresHarness,
+) -> None:
     """The lease of an attempt is taken away; its worker claims the job anew while the old handler still runs."""
-    stage.rows("create table effect (job text, attempt int)")
+    harness.rows("create table effect (job text, attempt int)")
     let_go, refused, second = threading.Event(), threading.Event(), threading.Event()
 
-    @stage.processors.handles(number, retry=AT_ONCE, lease=WATCHED)
+    @harness.processors.handles(number, retry=AT_ONCE, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number == 1:
             assert let_go.wait(WAIT)
@@ -66,37 +57,37 @@ async def test_the_same_worker_takes_its_own_job_again_and_the_first_attempt_com
             refused.set()
             raise
 
-    async with stage.worker(concurrency=2, poll_interval=0.05):
-        chain = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(AttemptStarted, job_id=chain.id)
-        stage.rows("update queuert.job set status = 'ready', lease_token = null, lease_expires_at = null")
+    async with harness.worker(concurrency=2, poll_interval=0.05):
+        chain = await harness.client.start_chain(number, 1)
+        await harness.log.wait_for(AttemptStarted, job_id=chain.id)
+        harness.rows("update queuert.job set status = 'ready', lease_token = null, lease_expires_at = null")
         assert await asyncio.to_thread(second.wait, WAIT)
         let_go.set()
         assert await chain.result(WAIT) == 2
-    assert stage.rows("select attempt from effect") == [(2,)]
+    assert harness.rows("select attempt from effect") == [(2,)]
 
 
-async def test_a_handler_that_stops_its_own_worker(stage: Stage) -> None:
+async def test_a_handler_that_stops_its_own_worker(harness: PostgresHarness) -> None:
     workers: list[InProcessWorker] = []
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await workers[0].stop(shutdown_timeout=0.0)
         return attempt.input
 
-    workers.append(stage.worker())
+    workers.append(harness.worker())
     await workers[0].start()
-    await stage.client.start_chain(number, 1)
-    await stage.log.wait_for(WorkerStopped)
+    await harness.client.start_chain(number, 1)
+    await harness.log.wait_for(WorkerStopped)
     await in_time(workers[0].stop())
-    assert stage.one("select count(*) from queuert.job where lease_expires_at is not null") == 0
+    assert harness.one("select count(*) from queuert.job where lease_expires_at is not null") == 0
 
 
-async def test_a_handler_that_cancels_the_workers_loops(stage: Stage) -> None:
+async def test_a_handler_that_cancels_the_workers_loops(harness: PostgresHarness) -> None:
     """As ``for task in asyncio.all_tasks(): task.cancel()`` does: no loop dies in silence."""
     loops = ("queuert-claimer", "queuert-completer", "queuert-reaper")
 
-    @stage.processors.handles(number, lease=SHORT, retry=AT_ONCE)
+    @harness.processors.handles(number, lease=SHORT, retry=AT_ONCE)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number == 1:
             for task in asyncio.all_tasks():
@@ -105,55 +96,55 @@ async def test_a_handler_that_cancels_the_workers_loops(stage: Stage) -> None:
             raise ValueError("after that")
         return attempt.input
 
-    stage.handles(text, echo)
-    async with stage.worker(concurrency=2) as worker:
-        chain = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(AttemptStarted, job_id=chain.id)
-        assert await (await stage.client.start_chain(text, "on")).result(WAIT) == "on"
+    harness.handles(text, echo)
+    async with harness.worker(concurrency=2) as worker:
+        chain = await harness.client.start_chain(number, 1)
+        await harness.log.wait_for(AttemptStarted, job_id=chain.id)
+        assert await (await harness.client.start_chain(text, "on")).result(WAIT) == "on"
         assert await chain.result(WAIT) == 1
         assert worker.health().live
 
 
-async def test_a_handler_that_closes_its_connection(stage: Stage) -> None:
-    @stage.processors.handles(number)
+async def test_a_handler_that_closes_its_connection(harness: PostgresHarness) -> None:
+    @harness.processors.handles(number)
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             if attempt.number == 1:
                 await tx.connection.close()
             return tx.finish(attempt.number)
 
-    @stage.processors.handles(text)
+    @harness.processors.handles(text)
     def in_thread(attempt: Attempt[str, str]) -> Outcome[str]:
         with attempt.complete() as tx:
             if attempt.number == 1:
                 tx.connection.close()
             return tx.finish(str(attempt.number))
 
-    chains: list[Any] = await stage.client.start_chains([NewChain(number, one) for one in range(20)])
-    chains += await stage.client.start_chains([NewChain(text, "x") for _ in range(20)])
-    async with stage.worker(concurrency=4):
-        closed = await stage.client.wait(chains, timeout=WAIT)
+    chains: list[Any] = await harness.client.start_chains([NewChain(number, one) for one in range(20)])
+    chains += await harness.client.start_chains([NewChain(text, "x") for _ in range(20)])
+    async with harness.worker(concurrency=4):
+        closed = await harness.client.wait(chains, timeout=WAIT)
     assert {str(await chain.result()) for chain in closed} == {"2"}
 
 
-async def test_how_a_handler_wants_its_rows_does_not_reach_the_next(stage: Stage) -> None:
+async def test_how_a_handler_wants_its_rows_does_not_reach_the_next(harness: PostgresHarness) -> None:
     seen: list[Any] = []
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             seen.append(await (await tx.connection.execute("select 1 as one")).fetchone())
             tx.connection.row_factory = dict_row
             return tx.finish(attempt.input)
 
-    async with stage.worker():
+    async with harness.worker():
         for value in range(6):
-            await (await stage.client.start_chain(number, value)).result(WAIT)
+            await (await harness.client.start_chain(number, value)).result(WAIT)
     assert seen == [(1,)] * 6
 
 
 async def test_jobs_do_not_wait_for_the_long_poll_when_notifications_cease(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listening connection alone is lost, for good: the worker polls every second from then on."""
     next_due, waits = AsyncPostgresStore.next_due, asyncio.Event()
@@ -161,98 +152,100 @@ async def test_jobs_do_not_wait_for_the_long_poll_when_notifications_cease(
     async def noted(store: AsyncPostgresStore, types: Sequence[str]) -> float | None:
         due = await next_due(store, types)
         # With the answer the claimer begins to wait, before anybody else has a turn.
-        if stage.log.of(AttemptStarted):
+        if harness.log.of(AttemptStarted):
             waits.set()
         return due
 
     monkeypatch.setattr(AsyncPostgresStore, "next_due", noted)
-    stage.handles(number, echo)
-    with FaultProxy.before(stage.dsn) as proxy:
-        state = PostgresState(stage.dsn, listen_dsn=proxy.address_in(stage.dsn))
-        client = AsyncClient(state, JOB_TYPES, observability=stage.log)
-        async with client, InProcessWorker(client, stage.processors):
+    harness.handles(number, echo)
+    with FaultProxy.before(harness.dsn) as proxy:
+        state = PostgresState(harness.dsn, listen_dsn=proxy.address_in(harness.dsn))
+        client = AsyncClient(state, JOB_TYPES, observability=harness.log)
+        async with client, InProcessWorker(client, harness.processors):
             await until(lambda: client.notify.healthy, "notifications arrive")
             assert await (await client.start_chain(number, 1)).result(WAIT) == 1
             await in_time(waits.wait())
             proxy.refuse()
             proxy.reset()
-            await stage.log.wait_for(ListenerLost)
-            chain = await stage.client.start_chain(number, 2)
+            await harness.log.wait_for(ListenerLost)
+            chain = await harness.client.start_chain(number, 2)
             assert await (await client.get_chain(chain.id, number)).result(WAIT) == 2
 
 
 @pytest.mark.timeout(6 * WAIT)
-async def test_many_workers_come_and_go_while_jobs_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_workers_come_and_go_while_jobs_run(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # What a worker has not released by then is lost for as long as its lease lasts: here it may be slow in it.
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
-    stage.rows("create table effect (job text)")
+    harness.rows("create table effect (job text)")
 
-    @stage.processors.handles(number, retry=AT_ONCE)
+    @harness.processors.handles(number, retry=AT_ONCE)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             await tx.connection.execute("insert into effect values (%s)", (attempt.job_id,))
             await asyncio.sleep(0)
             return tx.finish(attempt.input)
 
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(300)])
-    waiting = asyncio.create_task(stage.client.wait(chains, timeout=3 * WAIT))
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(300)])
+    waiting = asyncio.create_task(harness.client.wait(chains, timeout=3 * WAIT))
     generation = 0
     while not waiting.done() and generation < 30:
         generation += 1
-        worker = stage.worker(concurrency=5)
+        worker = harness.worker(concurrency=5)
         await worker.start()
-        await stage.log.wait_for(WorkerStarted, times=generation)
-        running = asyncio.create_task(stage.log.wait_for(AttemptStarted, worker=worker.name, times=20))
+        await harness.log.wait_for(WorkerStarted, times=generation)
+        running = asyncio.create_task(harness.log.wait_for(AttemptStarted, worker=worker.name, times=20))
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
         await in_time(worker.stop(shutdown_timeout=0.0))
     await waiting
-    assert stage.one("select count(*) from effect") == 300
-    assert stage.one("select count(distinct job) from effect") == 300
-    expired = stage.rows("select id from queuert.job where lease_expirations > 0")
-    assert [[event for event in stage.log.events if getattr(event, "job_id", "") == one] for (one,) in expired] == []
+    assert harness.one("select count(*) from effect") == 300
+    assert harness.one("select count(distinct job) from effect") == 300
+    expired = harness.rows("select id from queuert.job where lease_expirations > 0")
+    assert [[event for event in harness.log.events if getattr(event, "job_id", "") == one] for (one,) in expired] == []
 
 
-async def test_a_middleware_may_not_run_the_handler_twice(stage: Stage) -> None:
+async def test_a_middleware_may_not_run_the_handler_twice(harness: PostgresHarness) -> None:
     ran: list[int] = []
 
     async def twice(attempt: Attempt[Any, Any], call_next: Any) -> Any:
         await call_next()
         return await call_next()
 
-    @stage.processors.handles(number, middlewares=[twice])
+    @harness.processors.handles(number, middlewares=[twice])
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         ran.append(attempt.number)
         async with attempt.complete() as tx:
             return tx.finish(attempt.input)
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 4)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 4)
         assert await chain.result(WAIT) == 4
-    assert (await stage.job(chain.id)).attempt == 1
+    assert (await harness.job(chain.id)).attempt == 1
 
 
-async def test_an_attempt_used_after_its_end_is_refused(stage: Stage) -> None:
+async def test_an_attempt_used_after_its_end_is_refused(harness: PostgresHarness) -> None:
     kept: list[Attempt[int, int]] = []
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         kept.append(attempt)
         return attempt.input
 
-    @stage.processors.handles(text)
+    @harness.processors.handles(text)
     async def other(attempt: Attempt[str, str]) -> Outcome[str]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    async with stage.worker(concurrency=2):
-        chain = await stage.client.start_chain(number, 4)
+    async with harness.worker(concurrency=2):
+        chain = await harness.client.start_chain(number, 4)
         await chain.result(WAIT)
         try:
             async with kept[0].complete() as tx:
                 tx.finish(9)
         except LeaseLostError as error:
             assert error.reason == "already_completed"  # noqa: PT017
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.status, job.output) == (JobStatus.COMPLETED, 4)

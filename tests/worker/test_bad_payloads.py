@@ -16,7 +16,9 @@ from queuert.errors import (
     UnknownJobTypeError,
 )
 from queuert.observability.events import AttemptRetried, FinishFailed, LoopFailed
-from tests.worker.support import WAIT, Order, Stage, anything, echo, number, order, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import Order, anything, echo, number, order, text
+from tests.support.waiting import WAIT
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -58,24 +60,24 @@ REFUSED: dict[str, tuple[JobType[Any, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_the_client_refuses_it_and_names_the_place(stage: Stage, what: str) -> None:
+async def test_the_client_refuses_it_and_names_the_place(harness: PostgresHarness, what: str) -> None:
     job_type, value, path = REFUSED[what]
     with pytest.raises(PayloadError) as raised:
-        await stage.client.start_chain(job_type, value)
+        await harness.client.start_chain(job_type, value)
     assert raised.value.path.startswith(path)
     assert raised.value.job_type == job_type.name
     with pytest.raises(PayloadError):
-        await stage.client.start_chains([NewChain(number, 1), NewChain(job_type, value), NewChain(text, "good")])
-    assert stage.one("select count(*) from queuert.job") == 0
+        await harness.client.start_chains([NewChain(number, 1), NewChain(job_type, value), NewChain(text, "good")])
+    assert harness.one("select count(*) from queuert.job") == 0
 
 
-async def test_an_unknown_type_is_refused(stage: Stage) -> None:
+async def test_an_unknown_type_is_refused(harness: PostgresHarness) -> None:
     stranger = JobType("numbr", input=int, output=int)
     with pytest.raises(UnknownJobTypeError, match="did you mean 'number'"):
-        await stage.client.start_chain(stranger, 1)
+        await harness.client.start_chain(stranger, 1)
     with pytest.raises(UnknownJobTypeError):
-        await stage.client.start_chain(JobType("number", input=int, output=int), 1)
-    assert stage.one("select count(*) from queuert.job") == 0
+        await harness.client.start_chain(JobType("number", input=int, output=int), 1)
+    assert harness.one("select count(*) from queuert.job") == 0
 
 
 @pytest.mark.parametrize(
@@ -98,44 +100,44 @@ async def test_an_unknown_type_is_refused(stage: Stage) -> None:
         "$1",
     ],
 )
-async def test_ids_of_any_characters_make_the_round(stage: Stage, id: str) -> None:
-    stage.handles(number, lambda attempt: len(attempt.job_id))
-    stage.handles(text, lambda attempt: attempt.blockers[0].chain_id)
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1, id=id)
+async def test_ids_of_any_characters_make_the_round(harness: PostgresHarness, id: str) -> None:
+    harness.handles(number, lambda attempt: len(attempt.job_id))
+    harness.handles(text, lambda attempt: attempt.blockers[0].chain_id)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1, id=id)
         assert await chain.result(WAIT) == len(id)
-        assert (await stage.client.get_chain(id)).id == id
-        assert (await stage.client.get_job(id)).id == id
-        assert await (await stage.client.start_chain(text, "", blockers=[id])).result(WAIT) == id
+        assert (await harness.client.get_chain(id)).id == id
+        assert (await harness.client.get_job(id)).id == id
+        assert await (await harness.client.start_chain(text, "", blockers=[id])).result(WAIT) == id
 
 
 @pytest.mark.parametrize("id", ["", "a\x00", "\ud800", "x" * 513, 7, b"x"])
-async def test_ids_that_cannot_be_stored_are_refused(stage: Stage, id: Any) -> None:
+async def test_ids_that_cannot_be_stored_are_refused(harness: PostgresHarness, id: Any) -> None:
     choices: list[dict[str, Any]] = [{"id": id}, {"blockers": [id]}]
     for settings in choices:
         with pytest.raises((InvalidIdentifierError, TypeError, AttributeError)) as raised:
-            await stage.client.start_chain(number, 1, **settings)
+            await harness.client.start_chain(number, 1, **settings)
         assert isinstance(raised.value, QueuertError) or not isinstance(id, str)
-    assert stage.one("select count(*) from queuert.job") == 0
+    assert harness.one("select count(*) from queuert.job") == 0
 
 
-async def test_ids_that_cannot_exist_are_not_found(stage: Stage) -> None:
+async def test_ids_that_cannot_exist_are_not_found(harness: PostgresHarness) -> None:
     for id in ("nowhere", "a\x00", "\ud800", "x" * 10_000, ""):
-        for look in (stage.client.get_chain, stage.client.get_job):
+        for look in (harness.client.get_chain, harness.client.get_job):
             with pytest.raises(QueuertError):
                 await look(id)
 
 
 @pytest.mark.parametrize("priority", [1_000_001, -1_000_001, 1.5, "1", None, True])
-async def test_odd_priorities_are_refused(stage: Stage, priority: Any) -> None:
+async def test_odd_priorities_are_refused(harness: PostgresHarness, priority: Any) -> None:
     with pytest.raises(ConfigurationError):
-        await stage.client.start_chain(number, 1, priority=priority)
-    assert stage.one("select count(*) from queuert.job") == 0
+        await harness.client.start_chain(number, 1, priority=priority)
+    assert harness.one("select count(*) from queuert.job") == 0
 
 
-async def test_blockers_are_not_one_string(stage: Stage) -> None:
+async def test_blockers_are_not_one_string(harness: PostgresHarness) -> None:
     with pytest.raises(InvalidIdentifierError, match="got a string"):
-        await stage.client.start_chain(number, 1, blockers="abc")
+        await harness.client.start_chain(number, 1, blockers="abc")
 
 
 # --- rows that were written by hand -----------------------------------------------------------------------------------
@@ -155,54 +157,54 @@ BY_HAND: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("what", BY_HAND)
-async def test_a_bad_row_is_one_failed_attempt_and_the_next_job_runs(stage: Stage, what: str) -> None:
+async def test_a_bad_row_is_one_failed_attempt_and_the_next_job_runs(harness: PostgresHarness, what: str) -> None:
     type, input = BY_HAND[what]
     for job_type in (number, text, order, anything):
-        stage.handles(job_type, echo, retry=ONCE)
-    stage.insert(type, input, id="bad")
-    async with stage.worker() as worker:
-        chain = await (await stage.client.get_chain("bad")).wait(WAIT)
-        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 1
+        harness.handles(job_type, echo, retry=ONCE)
+    harness.insert(type, input, id="bad")
+    async with harness.worker() as worker:
+        chain = await (await harness.client.get_chain("bad")).wait(WAIT)
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
         assert worker.health().live
     assert chain.error is not None
     assert chain.error.kind == "decode"
-    assert stage.rows("select status, attempt from queuert.job where id = 'bad'") == [("failed", 1)]
-    assert stage.log.of(LoopFailed) + stage.log.of(FinishFailed) == []
+    assert harness.rows("select status, attempt from queuert.job where id = 'bad'") == [("failed", 1)]
+    assert harness.log.of(LoopFailed) + harness.log.of(FinishFailed) == []
     with pytest.raises(PayloadDecodeError):
-        assert (await stage.client.get_chain("bad")).input
+        assert (await harness.client.get_chain("bad")).input
 
 
-async def test_bad_rows_do_not_hurt_the_good_ones_of_the_same_claim(stage: Stage) -> None:
+async def test_bad_rows_do_not_hurt_the_good_ones_of_the_same_claim(harness: PostgresHarness) -> None:
     for job_type in (number, text, order, anything):
-        stage.handles(job_type, echo, retry=ONCE)
+        harness.handles(job_type, echo, retry=ONCE)
     for one, (type, input) in enumerate(BY_HAND.values()):
-        stage.insert(type, input, id=f"bad-{one}")
-    good = await stage.client.start_chains([NewChain(number, one) for one in range(20)])
-    async with stage.worker(concurrency=40):
-        closed = await stage.client.wait(good, timeout=WAIT)
-        await stage.client.wait(
-            [await stage.client.get_chain(f"bad-{one}") for one in range(len(BY_HAND))], timeout=WAIT
+        harness.insert(type, input, id=f"bad-{one}")
+    good = await harness.client.start_chains([NewChain(number, one) for one in range(20)])
+    async with harness.worker(concurrency=40):
+        closed = await harness.client.wait(good, timeout=WAIT)
+        await harness.client.wait(
+            [await harness.client.get_chain(f"bad-{one}") for one in range(len(BY_HAND))], timeout=WAIT
         )
     assert [await chain.result() for chain in closed] == list(range(20))
 
 
-async def test_odd_errors_in_rows_can_be_read(stage: Stage) -> None:
+async def test_odd_errors_in_rows_can_be_read(harness: PostgresHarness) -> None:
     for one, error in enumerate(["null", "1", '"text"', "[]", "{}", '{"kind": 3, "message": [1]}', "1e5000"]):
-        stage.insert("number", "1", id=f"odd-{one}")
-        stage.rows("update queuert.job set error = %s::jsonb where id = %s", error, f"odd-{one}")
-        await stage.client.get_job(f"odd-{one}")
-        await stage.client.get_chain(f"odd-{one}")
+        harness.insert("number", "1", id=f"odd-{one}")
+        harness.rows("update queuert.job set error = %s::jsonb where id = %s", error, f"odd-{one}")
+        await harness.client.get_job(f"odd-{one}")
+        await harness.client.get_chain(f"odd-{one}")
 
 
-async def test_a_bad_row_that_is_mended_goes_through(stage: Stage) -> None:
-    stage.insert("number", '"three"', id="bad")
+async def test_a_bad_row_that_is_mended_goes_through(harness: PostgresHarness) -> None:
+    harness.insert("number", '"three"', id="bad")
 
-    @stage.processors.handles(number, retry=RetryPolicy(initial_delay=0.05, jitter=0.0))
+    @harness.processors.handles(number, retry=RetryPolicy(initial_delay=0.05, jitter=0.0))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input
 
-    async with stage.worker():
-        await stage.log.wait_for(AttemptRetried, job_id="bad")
-        stage.rows("update queuert.job set input = '3' where id = 'bad'")
-        assert await (await stage.client.get_chain("bad", number)).result(WAIT) == 3
-    assert (await stage.job("bad")).status is JobStatus.COMPLETED
+    async with harness.worker():
+        await harness.log.wait_for(AttemptRetried, job_id="bad")
+        harness.rows("update queuert.job set input = '3' where id = 'bad'")
+        assert await (await harness.client.get_chain("bad", number)).result(WAIT) == 3
+    assert (await harness.job("bad")).status is JobStatus.COMPLETED

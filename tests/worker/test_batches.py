@@ -12,73 +12,75 @@ import pytest
 from queuert import AbortReason, Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import BatchMismatchError, ConfigurationError, DuplicateJobTypeError, JobFailedError
 from queuert.worker.batches import BatchCollector
-from tests.worker.support import Stage, in_time, loop, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import loop, number
+from tests.support.waiting import in_time
 
 Numbers = Sequence[Attempt[int, int]]
 
 
-def batched(stage: Stage, handler: Any, **settings: Any) -> None:
-    stage.processors.handles_batch(number, **settings)(handler)
+def batched(harness: PostgresHarness, handler: Any, **settings: Any) -> None:
+    harness.processors.handles_batch(number, **settings)(handler)
 
 
-async def start(stage: Stage, *values: int) -> list[Any]:
-    return await stage.client.start_chains([NewChain(number, value) for value in values])
+async def start(harness: PostgresHarness, *values: int) -> list[Any]:
+    return await harness.client.start_chains([NewChain(number, value) for value in values])
 
 
-async def test_one_call_for_what_one_claim_brought(stage: Stage) -> None:
+async def test_one_call_for_what_one_claim_brought(harness: PostgresHarness) -> None:
     sizes = []
 
     async def double(attempts: Numbers) -> list[Outcome[int]]:
         sizes.append(len(attempts))
         return [attempt.input * 2 for attempt in attempts]
 
-    batched(stage, double, size=10)
-    chains = await start(stage, *range(10))
-    async with stage.worker(concurrency=10):
+    batched(harness, double, size=10)
+    chains = await start(harness, *range(10))
+    async with harness.worker(concurrency=10):
         assert [await chain.result(20) for chain in chains] == [value * 2 for value in range(10)]
     assert sizes == [10]
 
 
-async def test_never_more_than_the_size(stage: Stage) -> None:
+async def test_never_more_than_the_size(harness: PostgresHarness) -> None:
     sizes = []
 
     async def count(attempts: Numbers) -> list[Outcome[int]]:
         sizes.append(len(attempts))
         return [0 for _ in attempts]
 
-    batched(stage, count, size=4)
-    chains = await start(stage, *range(10))
-    async with stage.worker(concurrency=10):
-        await in_time(stage.client.wait(chains))
+    batched(harness, count, size=4)
+    chains = await start(harness, *range(10))
+    async with harness.worker(concurrency=10):
+        await in_time(harness.client.wait(chains))
     assert sum(sizes) == 10
     assert max(sizes) <= 4
 
 
-async def test_does_not_wait_to_fill(stage: Stage) -> None:
+async def test_does_not_wait_to_fill(harness: PostgresHarness) -> None:
     async def echo(attempts: Numbers) -> list[Outcome[int]]:
         return [attempt.input for attempt in attempts]
 
-    batched(stage, echo, size=1000)
-    async with stage.worker(concurrency=5):
-        [chain] = await start(stage, 7)
+    batched(harness, echo, size=1000)
+    async with harness.worker(concurrency=5):
+        [chain] = await start(harness, 7)
         assert await chain.result(20) == 7
 
 
-async def test_plain_function_runs_in_a_thread(stage: Stage) -> None:
+async def test_plain_function_runs_in_a_thread(harness: PostgresHarness) -> None:
     threads = []
 
     def echo(attempts: Numbers) -> list[Outcome[int]]:
         threads.append(threading.current_thread())
         return [attempt.input for attempt in attempts]
 
-    batched(stage, echo, size=3)
-    chains = await start(stage, 1, 2, 3)
-    async with stage.worker(concurrency=3):
+    batched(harness, echo, size=3)
+    chains = await start(harness, 1, 2, 3)
+    async with harness.worker(concurrency=3):
         assert [await chain.result(20) for chain in chains] == [1, 2, 3]
     assert threading.main_thread() not in threads
 
 
-async def test_each_attempt_has_its_own_outcome(stage: Stage) -> None:
+async def test_each_attempt_has_its_own_outcome(harness: PostgresHarness) -> None:
     async def judge(attempts: Numbers) -> list[Outcome[int]]:
         fates: dict[int, Outcome[int]] = {}
         for attempt in attempts:
@@ -87,16 +89,16 @@ async def test_each_attempt_has_its_own_outcome(stage: Stage) -> None:
             fates[attempt.input] = each[attempt.input]
         return [fates[attempt.input] for attempt in attempts]
 
-    batched(stage, judge, size=4)
-    chains = await start(stage, 0, 1, 2, 3)
-    async with stage.worker(concurrency=4):
-        closed = await in_time(stage.client.wait(chains))
+    batched(harness, judge, size=4)
+    chains = await start(harness, 0, 1, 2, 3)
+    async with harness.worker(concurrency=4):
+        closed = await in_time(harness.client.wait(chains))
     assert [chain.status.value for chain in closed] == ["completed", "failed", "cancelled", "completed"]
     assert [await closed[place].result() for place in (0, 3)] == [10, 30]
-    assert [(await stage.client.get_job(chain.id)).attempt for chain in chains] == [1, 1, 1, 2]
+    assert [(await harness.client.get_job(chain.id)).attempt for chain in chains] == [1, 1, 1, 2]
 
 
-async def test_an_error_is_a_failed_attempt_of_all(stage: Stage) -> None:
+async def test_an_error_is_a_failed_attempt_of_all(harness: PostgresHarness) -> None:
     calls = []
 
     async def fails_once(attempts: Numbers) -> list[Outcome[int]]:
@@ -105,26 +107,26 @@ async def test_an_error_is_a_failed_attempt_of_all(stage: Stage) -> None:
             raise ValueError("once")
         return [attempt.number for attempt in attempts]
 
-    batched(stage, fails_once, size=3)
-    chains = await start(stage, 1, 2, 3)
-    async with stage.worker(concurrency=3):
+    batched(harness, fails_once, size=3)
+    chains = await start(harness, 1, 2, 3)
+    async with harness.worker(concurrency=3):
         assert [await chain.result(20) for chain in chains] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("wrong", [[], [1, 2, 3], None, "ab", 5])
-async def test_other_than_one_outcome_each_fails_all(stage: Stage, wrong: Any) -> None:
+async def test_other_than_one_outcome_each_fails_all(harness: PostgresHarness, wrong: Any) -> None:
     async def returns(attempts: Numbers) -> Any:
         return wrong
 
-    batched(stage, returns, size=2, retry=RetryPolicy(max_attempts=1))
-    chains = await start(stage, 1, 2)
-    async with stage.worker(concurrency=2):
+    batched(harness, returns, size=2, retry=RetryPolicy(max_attempts=1))
+    chains = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2):
         for chain in chains:
             with pytest.raises(JobFailedError, match="BatchMismatchError"):
                 await chain.result(20)
 
 
-async def test_one_that_is_aborted_leaves_the_others_alone(stage: Stage) -> None:
+async def test_one_that_is_aborted_leaves_the_others_alone(harness: PostgresHarness) -> None:
     entered: asyncio.Queue[Numbers] = asyncio.Queue()
     go_on = asyncio.Event()
 
@@ -133,18 +135,18 @@ async def test_one_that_is_aborted_leaves_the_others_alone(stage: Stage) -> None
         await go_on.wait()
         return [attempt.input for attempt in attempts]
 
-    batched(stage, waits, size=2)
-    cancelled, other = await start(stage, 1, 2)
-    async with stage.worker(concurrency=2):
+    batched(harness, waits, size=2)
+    cancelled, other = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2):
         attempts = {attempt.input: attempt for attempt in await in_time(entered.get())}
-        await stage.client.cancel_chains([cancelled])
+        await harness.client.cancel_chains([cancelled])
         assert await attempts[1].abort.wait_async(20) is AbortReason.CANCELLED
         go_on.set()
         assert await other.result(20) == 2
-    assert (await stage.client.get_job(cancelled.id)).status is JobStatus.CANCELLED
+    assert (await harness.client.get_job(cancelled.id)).status is JobStatus.CANCELLED
 
 
-async def test_cancelled_when_nobody_wants_it_any_more(stage: Stage) -> None:
+async def test_cancelled_when_nobody_wants_it_any_more(harness: PostgresHarness) -> None:
     entered: asyncio.Queue[Numbers] = asyncio.Queue()
     ended = asyncio.Event()
 
@@ -156,15 +158,15 @@ async def test_cancelled_when_nobody_wants_it_any_more(stage: Stage) -> None:
             ended.set()
         raise AssertionError
 
-    batched(stage, waits, size=2)
-    chains = await start(stage, 1, 2)
-    async with stage.worker(concurrency=2):
+    batched(harness, waits, size=2)
+    chains = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2):
         await in_time(entered.get())
-        await stage.client.cancel_chains(chains)
+        await harness.client.cancel_chains(chains)
         await in_time(ended.wait())
 
 
-async def test_completes_each_with_its_own_writes(stage: Stage) -> None:
+async def test_completes_each_with_its_own_writes(harness: PostgresHarness) -> None:
     async def completes(attempts: Numbers) -> list[Outcome[int]]:
         outcomes: list[Outcome[int]] = []
         for attempt in attempts:
@@ -173,22 +175,22 @@ async def test_completes_each_with_its_own_writes(stage: Stage) -> None:
                 outcomes.append(tx.finish(attempt.input + 1))
         return outcomes
 
-    batched(stage, completes, size=3)
-    chains = await start(stage, 1, 2, 3)
-    async with stage.worker(concurrency=3):
+    batched(harness, completes, size=3)
+    chains = await start(harness, 1, 2, 3)
+    async with harness.worker(concurrency=3):
         assert [await chain.result(20) for chain in chains] == [2, 3, 4]
 
 
-def test_refused_where_it_makes_no_sense(stage: Stage) -> None:
+def test_refused_where_it_makes_no_sense(harness: PostgresHarness) -> None:
     async def handler(attempts: Any) -> Any:
         return []
 
     with pytest.raises(ConfigurationError, match="size"):
-        stage.processors.handles_batch(number, size=0)(handler)
-    stage.processors.handles_batch(number, size=2)(handler)
+        harness.processors.handles_batch(number, size=0)(handler)
+    harness.processors.handles_batch(number, size=2)(handler)
     with pytest.raises(DuplicateJobTypeError):
-        stage.processors.handles_batch(number, size=2)(handler)
-    stage.processors.handles_batch(loop, size=2)(handler)
+        harness.processors.handles_batch(number, size=2)(handler)
+    harness.processors.handles_batch(loop, size=2)(handler)
 
 
 async def test_cancelled_from_within_is_an_error_of_all() -> None:

@@ -24,7 +24,8 @@ from queuert import (
 )
 from queuert.errors import JobFailedError, PayloadError, UndeclaredContinuationError
 from queuert.observability.events import AttemptContinued, AttemptRetried, ChainClosed
-from tests.worker.support import WAIT, Stage
+from tests.support.harness import PostgresHarness
+from tests.support.waiting import WAIT
 
 end = JobType("end", input=str, output=str)
 other_end = JobType("other_end", input=str, output=int)
@@ -43,9 +44,9 @@ AT_ONCE = RetryPolicy(initial_delay=0.0)
 class Line:
     """A client and processors of these types."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.client = AsyncClient(stage.state, TYPES, observability=stage.log)
+    def __init__(self, harness: PostgresHarness) -> None:
+        self.harness = harness
+        self.client = AsyncClient(harness.state, TYPES, observability=harness.log)
         self.processors = Processors(TYPES, retry=AT_ONCE)
 
     def handles(self, job_type: JobType[Any, Any], handler: Any, **settings: Any) -> None:
@@ -53,19 +54,19 @@ class Line:
 
     def worker(self, concurrency: int = 1) -> InProcessWorker:
         worker = InProcessWorker(self.client, self.processors, concurrency=concurrency)
-        self.stage.workers.append(worker)
+        self.harness.workers.append(worker)
         return worker
 
     async def jobs(self, chain_id: str) -> list[Job]:
-        ids = self.stage.rows("select id from queuert.job where chain_id = %s order by chain_index", chain_id)
+        ids = self.harness.rows("select id from queuert.job where chain_id = %s order by chain_index", chain_id)
         return [await self.client.get_job(id) for (id,) in ids]
 
 
 @pytest.fixture
-async def line(stage: Stage) -> AsyncIterator[Line]:
-    line = Line(stage)
+async def line(harness: PostgresHarness) -> AsyncIterator[Line]:
+    line = Line(harness)
     yield line
-    for worker in stage.workers:
+    for worker in harness.workers:
         await worker.stop(shutdown_timeout=0)
     await line.client.aclose()
 
@@ -116,9 +117,9 @@ async def test_linear(line: Line, mode: str, how: str) -> None:
     assert [job.continued_by for job in jobs] == [jobs[1].id, jobs[2].id, None]
     assert [job.priority for job in jobs] == [4, 4, 4]
     assert jobs[0].id == chain.id
-    closed = line.stage.log.of(ChainClosed, chain_id=chain.id)
+    closed = line.harness.log.of(ChainClosed, chain_id=chain.id)
     assert [(event.type, event.status) for event in closed] == [("begin", ChainStatus.COMPLETED)]
-    assert len(line.stage.log.of(AttemptContinued)) == 2
+    assert len(line.harness.log.of(AttemptContinued)) == 2
 
 
 @pytest.mark.parametrize(("input", "result", "tail"), [("words", "words!", "end"), ("17", 17, "other_end")])
@@ -170,7 +171,7 @@ async def test_many_chains_beside_each_other(line: Line) -> None:
     async with line.worker(concurrency=10):
         chains = await line.client.start_chains([NewChain(begin, str(one)) for one in range(60)])
         assert [await chain.result(WAIT) for chain in chains] == [f"{one}123" for one in range(60)]
-    assert line.stage.one("select count(*) from queuert.job") == 180
+    assert line.harness.one("select count(*) from queuert.job") == 180
 
 
 # --- continuations ----------------------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ async def test_a_continuation_has_settings_of_its_own(line: Line) -> None:
     )
     async with line.worker():
         chain = await line.client.start_chain(middle, "0", limit_key="other")
-        await line.stage.log.wait_for(AttemptContinued)
+        await line.harness.log.wait_for(AttemptContinued)
     following = await line.client.get_job("mine")
     assert (following.status, following.priority, following.limit_key) == (JobStatus.SCHEDULED, -3, "k")
     assert following.chain_id == chain.id
@@ -225,7 +226,7 @@ async def test_an_error_after_the_continuation_was_requested_for_rolls_it_back(l
         chain = await line.client.start_chain(middle, "x")
         assert await chain.result(WAIT) == "x"
     assert [(job.type, job.attempt) for job in await line.jobs(chain.id)] == [("middle", 2), ("end", 1)]
-    assert [event.error.message for event in line.stage.log.of(AttemptRetried)] == ["late"]
+    assert [event.error.message for event in line.harness.log.of(AttemptRetried)] == ["late"]
 
 
 async def test_an_undeclared_continuation_writes_nothing(line: Line) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome
 from queuert.observability.events import AttemptStarted, JobsReleased
-from tests.worker.support import WAIT, WATCHED, Gate, Stage, in_time, number, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import WATCHED, number
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 LONG = 10**6
 
@@ -27,18 +29,18 @@ class Mixed:
 
 
 @pytest.fixture
-def handler(stage: Stage) -> Mixed:
+def handler(harness: PostgresHarness) -> Mixed:
     handler = Mixed()
 
     async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
         return await handler(attempt)
 
-    stage.handles(number, handle, lease=WATCHED)
+    harness.handles(number, handle, lease=WATCHED)
     return handler
 
 
-def running(stage: Stage) -> int:
-    return int(stage.one("select count(*) from queuert.job where status = 'running'"))
+def running(harness: PostgresHarness) -> int:
+    return int(harness.one("select count(*) from queuert.job where status = 'running'"))
 
 
 @pytest.fixture
@@ -48,78 +50,80 @@ def claims_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
 
 
-async def with_some_ahead(stage: Stage, handler: Mixed) -> None:
+async def with_some_ahead(harness: PostgresHarness, handler: Mixed) -> None:
     """A worker with one place, in which a long handler runs, and more jobs that are claimed ahead."""
     quick = [NewChain(number, one) for one in range(200)]
     long = [NewChain(number, LONG, priority=-1), *(NewChain(number, one, priority=-2) for one in range(500))]
-    await stage.client.start_chains([*quick, *long])
-    await stage.worker().start()
+    await harness.client.start_chains([*quick, *long])
+    await harness.worker().start()
     await handler.gate.next()
 
 
-async def some_wait(stage: Stage) -> None:
+async def some_wait(harness: PostgresHarness) -> None:
     """The long handler may have been the last of its claim: the next one comes then."""
-    await until(lambda: running(stage) > 1, "some were claimed ahead")
+    await until(lambda: running(harness) > 1, "some were claimed ahead")
 
 
 @pytest.mark.usefixtures("claims_ahead")
-async def test_given_back_when_the_worker_stops(stage: Stage, handler: Mixed) -> None:
-    await with_some_ahead(stage, handler)
-    await some_wait(stage)
-    stop = asyncio.ensure_future(stage.workers[0].stop())
-    await stage.log.wait_for(JobsReleased)
-    await until(lambda: running(stage) == 1, "all that waited are released")
+async def test_given_back_when_the_worker_stops(harness: PostgresHarness, handler: Mixed) -> None:
+    await with_some_ahead(harness, handler)
+    await some_wait(harness)
+    stop = asyncio.ensure_future(harness.workers[0].stop())
+    await harness.log.wait_for(JobsReleased)
+    await until(lambda: running(harness) == 1, "all that waited are released")
     handler.gate.open()
     await stop
-    assert stage.rows(
+    assert harness.rows(
         "select distinct status, attempt from queuert.job where input = '1'::jsonb and priority = -2"
     ) == [("ready", 0)]
-    assert running(stage) == 0
+    assert running(harness) == 0
 
 
 async def test_given_back_when_a_handler_turns_out_to_be_long(
-    stage: Stage, handler: Mixed, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, handler: Mixed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another worker gets the jobs that waited behind it."""
     # As long as may be: a quick handler that the machine held up for a moment must not pass for a long one.
     monkeypatch.setattr("queuert.worker.prefetch.PREFETCH_HORIZON", 0.9)
-    await with_some_ahead(stage, handler)
-    await stage.log.wait_for(JobsReleased)
-    await until(lambda: running(stage) == 1, "all that waited are released")
-    await stage.worker(name="other").start()
+    await with_some_ahead(harness, handler)
+    await harness.log.wait_for(JobsReleased)
+    await until(lambda: running(harness) == 1, "all that waited are released")
+    await harness.worker(name="other").start()
     waiting = "select count(*) from queuert.job where status <> 'completed'"
-    await until(lambda: stage.one(waiting) == 1, "all but the long one are completed")
+    await until(lambda: harness.one(waiting) == 1, "all but the long one are completed")
     handler.gate.open()
 
 
 @pytest.mark.usefixtures("claims_ahead")
-async def test_renewed_while_they_wait(stage: Stage, handler: Mixed) -> None:
-    await with_some_ahead(stage, handler)
-    await some_wait(stage)
+async def test_renewed_while_they_wait(harness: PostgresHarness, handler: Mixed) -> None:
+    await with_some_ahead(harness, handler)
+    await some_wait(harness)
     first = "select min(lease_expires_at) from queuert.job where status = 'running'"
-    before = stage.one(first)
-    await until(lambda: stage.one(first) > before, "all leases were renewed")
-    assert running(stage) > 1
+    before = harness.one(first)
+    await until(lambda: harness.one(first) > before, "all leases were renewed")
+    assert running(harness) > 1
     handler.gate.open()
-    await until(lambda: stage.one("select count(*) from queuert.job where status <> 'completed'") == 0, "all completed")
-    assert stage.one("select max(attempt) from queuert.job") == 1
+    await until(
+        lambda: harness.one("select count(*) from queuert.job where status <> 'completed'") == 0, "all completed"
+    )
+    assert harness.one("select max(attempt) from queuert.job") == 1
 
 
 @pytest.mark.usefixtures("claims_ahead")
-async def test_none_waits_beside_a_job_that_has_cost_a_lease(stage: Stage, handler: Mixed) -> None:
+async def test_none_waits_beside_a_job_that_has_cost_a_lease(harness: PostgresHarness, handler: Mixed) -> None:
     """If it kills its worker again, the others were not even claimed."""
-    await stage.client.start_chains([NewChain(number, one) for one in range(200)])
-    suspect = await stage.client.start_chain(number, LONG, priority=-1)
-    await stage.client.start_chains([NewChain(number, one, priority=-2) for one in range(300)])
-    stage.rows("update queuert.job set lease_expirations = 1, attempt = 1 where id = %s", suspect.id)
-    await stage.worker().start()
+    await harness.client.start_chains([NewChain(number, one) for one in range(200)])
+    suspect = await harness.client.start_chain(number, LONG, priority=-1)
+    await harness.client.start_chains([NewChain(number, one, priority=-2) for one in range(300)])
+    harness.rows("update queuert.job set lease_expirations = 1, attempt = 1 where id = %s", suspect.id)
+    await harness.worker().start()
     await handler.gate.next()
-    await until(lambda: running(stage) == 1, "it runs alone")
+    await until(lambda: running(harness) == 1, "it runs alone")
     handler.gate.open()
     assert await suspect.result(WAIT) == LONG
 
 
-async def test_one_handler_at_a_time(stage: Stage) -> None:
+async def test_one_handler_at_a_time(harness: PostgresHarness) -> None:
     """However many are claimed ahead, and whatever is being written meanwhile."""
     at_once: list[int] = []
     inside = 0
@@ -132,15 +136,15 @@ async def test_one_handler_at_a_time(stage: Stage) -> None:
         inside -= 1
         return attempt.input
 
-    stage.handles(number, handle)
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(300)])
-    async with stage.worker():
-        await stage.client.wait(chains, timeout=WAIT)
+    harness.handles(number, handle)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(300)])
+    async with harness.worker():
+        await harness.client.wait(chains, timeout=WAIT)
     assert at_once == [1] * 300
-    assert len(stage.log.of(AttemptStarted)) == len(chains)
+    assert len(harness.log.of(AttemptStarted)) == len(chains)
 
 
-async def test_the_next_handler_does_not_wait_for_the_finish_before(stage: Stage) -> None:
+async def test_the_next_handler_does_not_wait_for_the_finish_before(harness: PostgresHarness) -> None:
     """With the finish of a job locked by somebody else, the next one runs all the same."""
 
     async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -149,17 +153,17 @@ async def test_the_next_handler_does_not_wait_for_the_finish_before(stage: Stage
         return attempt.input
 
     locked = asyncio.Event()
-    stage.handles(number, handle)
-    first = await stage.client.start_chain(number, 0)
-    second = await stage.client.start_chain(number, 1)
-    async with stage.worker():
-        await stage.log.wait_for(AttemptStarted, job_id=first.id)
-        stage.rows("begin")
-        stage.rows("select 1 from queuert.job where id = %s for update", first.id)
+    harness.handles(number, handle)
+    first = await harness.client.start_chain(number, 0)
+    second = await harness.client.start_chain(number, 1)
+    async with harness.worker():
+        await harness.log.wait_for(AttemptStarted, job_id=first.id)
+        harness.rows("begin")
+        harness.rows("select 1 from queuert.job where id = %s for update", first.id)
         locked.set()
         assert await second.result(WAIT) == 1
-        assert (await stage.job(first.id)).status is JobStatus.RUNNING
-        stage.rows("rollback")
+        assert (await harness.job(first.id)).status is JobStatus.RUNNING
+        harness.rows("rollback")
         assert await in_time(first.result()) == 0
 
 
@@ -181,29 +185,29 @@ class Turnstile(Gate):
 
 
 @pytest.mark.usefixtures("claims_ahead")
-async def test_none_is_claimed_ahead_while_jobs_have_cost_leases(stage: Stage, handler: Mixed) -> None:
+async def test_none_is_claimed_ahead_while_jobs_have_cost_leases(harness: PostgresHarness, handler: Mixed) -> None:
     """After an outage many have: they are claimed as places become free, and not to be released."""
     gate = handler.gate = Turnstile()
-    await stage.client.start_chains([NewChain(number, one) for one in range(200)])
-    await stage.client.start_chains([NewChain(number, LONG, priority=-1) for one in range(60)])
-    stage.rows("update queuert.job set lease_expirations = 1, attempt = 1 where priority = -1")
-    await stage.worker(concurrency=4).start()
+    await harness.client.start_chains([NewChain(number, one) for one in range(200)])
+    await harness.client.start_chains([NewChain(number, LONG, priority=-1) for one in range(60)])
+    harness.rows("update queuert.job set lease_expirations = 1, attempt = 1 where priority = -1")
+    await harness.worker(concurrency=4).start()
     for _ in range(4):
         await gate.next()
     for _ in range(20):
         gate.turn()
         await gate.next()
     # With the first of them come as many as were claimed ahead of quick ones.
-    assert len(stage.log.of(JobsReleased)) <= 1
+    assert len(harness.log.of(JobsReleased)) <= 1
     gate.turn(60)
 
 
-async def test_all_places_begin_with_jobs_that_have_cost_leases(stage: Stage, handler: Mixed) -> None:
+async def test_all_places_begin_with_jobs_that_have_cost_leases(harness: PostgresHarness, handler: Mixed) -> None:
     """What begins is not released, though it begins a moment after the claim."""
-    await stage.client.start_chains([NewChain(number, LONG) for _ in range(4)])
-    stage.rows("update queuert.job set lease_expirations = 1, attempt = 1")
-    await stage.worker(concurrency=4).start()
+    await harness.client.start_chains([NewChain(number, LONG) for _ in range(4)])
+    harness.rows("update queuert.job set lease_expirations = 1, attempt = 1")
+    await harness.worker(concurrency=4).start()
     for _ in range(4):
         await handler.gate.next()
-    assert stage.log.of(JobsReleased) == []
+    assert harness.log.of(JobsReleased) == []
     handler.gate.open()

@@ -32,7 +32,9 @@ from queuert.notify import Notification, NotifyAdapter, Subscription, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability import Observers
 from queuert.observability.events import AttemptStarted, ChainStarted
-from tests.worker.support import JOB_TYPES, SPAWN, WAIT, Gate, Stage, echo, in_time, none_left, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, echo, number, text
+from tests.support.waiting import START, WAIT, Gate, in_time, none_left
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,16 +65,16 @@ class Liar(Silence):
     healthy = True
 
 
-async def test_results_of_every_finish(stage: Stage) -> None:
-    @stage.processors.handles(number)
+async def test_results_of_every_finish(harness: PostgresHarness) -> None:
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         outcomes: list[Outcome[int]] = [0, attempt.fail("failed on purpose"), attempt.cancel("not wanted")]
         return outcomes[attempt.input]
 
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(3)])
     assert [chain.status for chain in chains] == [ChainStatus.OPEN] * 3
-    async with stage.worker():
-        closed = await stage.client.wait(chains, timeout=WAIT)
+    async with harness.worker():
+        closed = await harness.client.wait(chains, timeout=WAIT)
     assert [chain.status for chain in closed] == ["completed", "failed", "cancelled"]
     assert await closed[0].result() == 0
     with pytest.raises(JobFailedError, match="failed on purpose") as failed:
@@ -84,42 +86,42 @@ async def test_results_of_every_finish(stage: Stage) -> None:
     assert all(chain.created_at and chain.closed_at and chain.created_at < chain.closed_at for chain in closed)
 
 
-async def test_what_does_not_exist_is_a_typed_error(stage: Stage) -> None:
+async def test_what_does_not_exist_is_a_typed_error(harness: PostgresHarness) -> None:
     with pytest.raises(ChainNotFoundError, match="'nowhere'"):
-        await stage.client.get_chain("nowhere")
+        await harness.client.get_chain("nowhere")
     with pytest.raises(JobNotFoundError, match="'nowhere'"):
-        await stage.client.get_job("nowhere")
-    chain = await stage.client.start_chain(number, 1)
+        await harness.client.get_job("nowhere")
+    chain = await harness.client.start_chain(number, 1)
     with pytest.raises(ChainNotFoundError):
-        await stage.client.get_chains([chain, "nowhere"])
+        await harness.client.get_chains([chain, "nowhere"])
     with pytest.raises(JobTypeMismatchError, match="'number', not 'text'"):
-        await stage.client.get_chain(chain.id, text)
+        await harness.client.get_chain(chain.id, text)
     with pytest.raises(ChainNotFoundError, match="nowhere"):
-        await stage.client.start_chain(number, 1, blockers=["nowhere"])
-    assert stage.one("select count(*) from queuert.job") == 1
+        await harness.client.start_chain(number, 1, blockers=["nowhere"])
+    assert harness.one("select count(*) from queuert.job") == 1
 
 
-async def test_a_chosen_id_is_taken_once(stage: Stage) -> None:
-    await stage.client.start_chain(number, 1, id="mine")
+async def test_a_chosen_id_is_taken_once(harness: PostgresHarness) -> None:
+    await harness.client.start_chain(number, 1, id="mine")
     with pytest.raises(JobIdConflictError) as raised:
-        await stage.client.start_chains([NewChain(number, 2), NewChain(number, 3, id="mine")])
+        await harness.client.start_chains([NewChain(number, 2), NewChain(number, 3, id="mine")])
     assert raised.value.ids == ("mine",)
-    assert stage.one("select count(*) from queuert.job") == 1
+    assert harness.one("select count(*) from queuert.job") == 1
 
 
-async def test_waiting_is_woken_by_a_notification(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_is_woken_by_a_notification(harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITH_NOTIFY", 3600.0)
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITHOUT_NOTIFY", 3600.0)
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    async with stage.worker(concurrency=3):
-        chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
-        waiting = asyncio.create_task(stage.client.wait(chains, timeout=WAIT))
+    async with harness.worker(concurrency=3):
+        chains = await harness.client.start_chains([NewChain(number, one) for one in range(3)])
+        waiting = asyncio.create_task(harness.client.wait(chains, timeout=WAIT))
         for _ in chains:
             await gate.next()
         gate.open()
@@ -128,55 +130,55 @@ async def test_waiting_is_woken_by_a_notification(stage: Stage, monkeypatch: pyt
 
 @pytest.mark.parametrize("notify", [Silence, Liar, InProcessNotify])
 async def test_without_notifications_everything_works_later(
-    stage: Stage, notify: Callable[[], NotifyAdapter], monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, notify: Callable[[], NotifyAdapter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITH_NOTIFY", 0.2)
     monkeypatch.setattr("queuert.worker.claimer.POLL_WITH_NOTIFY", 0.2)
-    stage.handles(number, echo)
-    deaf = AsyncClient(stage.state, JOB_TYPES, notify=notify(), observability=stage.log)
-    worker = InProcessWorker(AsyncClient(stage.state, JOB_TYPES, notify=notify()), stage.processors)
+    harness.handles(number, echo)
+    deaf = AsyncClient(harness.state, JOB_TYPES, notify=notify(), observability=harness.log)
+    worker = InProcessWorker(AsyncClient(harness.state, JOB_TYPES, notify=notify()), harness.processors)
     async with deaf, worker:
         for value in range(3):
             chain = await deaf.start_chain(number, value)
             assert await chain.result(WAIT) == value
 
 
-async def test_a_wait_that_takes_too_long(stage: Stage) -> None:
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
+async def test_a_wait_that_takes_too_long(harness: PostgresHarness) -> None:
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(3)])
     with pytest.raises(WaitTimeoutError) as raised:
-        await stage.client.wait(chains, timeout=0.05)
+        await harness.client.wait(chains, timeout=0.05)
     assert set(raised.value.open_ids) == {chain.id for chain in chains}
     with pytest.raises(TimeoutError):
         await chains[0].result(0)
 
 
-async def test_waiting_for_nothing_and_for_one_chain_twice(stage: Stage) -> None:
-    assert await stage.client.wait([], timeout=0) == []
-    stage.handles(number, echo)
-    chain = await stage.client.start_chain(number, 4)
-    async with stage.worker():
-        assert [one.id for one in await stage.client.wait([chain, chain], timeout=WAIT)] == [chain.id, chain.id]
+async def test_waiting_for_nothing_and_for_one_chain_twice(harness: PostgresHarness) -> None:
+    assert await harness.client.wait([], timeout=0) == []
+    harness.handles(number, echo)
+    chain = await harness.client.start_chain(number, 4)
+    async with harness.worker():
+        assert [one.id for one in await harness.client.wait([chain, chain], timeout=WAIT)] == [chain.id, chain.id]
 
 
-async def test_waiting_for_many(stage: Stage) -> None:
-    stage.handles(number, echo)
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(1_500)])
-    async with stage.worker(concurrency=50):
-        closed = await stage.client.wait(chains, timeout=WAIT)
+async def test_waiting_for_many(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(1_500)])
+    async with harness.worker(concurrency=50):
+        closed = await harness.client.wait(chains, timeout=WAIT)
     assert [await chain.result() for chain in closed] == list(range(1_500))
 
 
-async def test_waiting_for_a_chain_that_is_deleted(stage: Stage) -> None:
-    chain = await stage.client.start_chain(number, 1)
+async def test_waiting_for_a_chain_that_is_deleted(harness: PostgresHarness) -> None:
+    chain = await harness.client.start_chain(number, 1)
     waiting = asyncio.create_task(chain.wait(WAIT))
-    stage.rows("delete from queuert.job")
-    stage.client.notify.publish(Topic.CHAINS, [chain.id])
+    harness.rows("delete from queuert.job")
+    harness.client.notify.publish(Topic.CHAINS, [chain.id])
     with pytest.raises(ChainNotFoundError):
         await in_time(waiting)
 
 
-async def test_a_cancelled_wait_leaves_nothing(stage: Stage) -> None:
-    chain = await stage.client.start_chain(number, 1)
+async def test_a_cancelled_wait_leaves_nothing(harness: PostgresHarness) -> None:
+    chain = await harness.client.start_chain(number, 1)
     waiting = asyncio.create_task(chain.wait())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -188,53 +190,53 @@ async def test_a_cancelled_wait_leaves_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("finish", ["commit", "rollback"])
-async def test_a_start_stands_or_falls_with_the_callers_transaction(stage: Stage, finish: str) -> None:
-    stage.handles(number, echo)
+async def test_a_start_stands_or_falls_with_the_callers_transaction(harness: PostgresHarness, finish: str) -> None:
+    harness.handles(number, echo)
     async with (
-        stage.worker(poll_interval=3600.0),
-        await psycopg.AsyncConnection.connect(stage.dsn) as connection,
+        harness.worker(poll_interval=3600.0),
+        await psycopg.AsyncConnection.connect(harness.dsn) as connection,
     ):
-        await (await stage.client.start_chain(number, 0)).result(WAIT)
-        chain = await stage.client.start_chain(number, 1, id="inside", connection=connection)
-        assert stage.log.of(ChainStarted, chain_id="inside")[0].in_callers_transaction
+        await (await harness.client.start_chain(number, 0)).result(WAIT)
+        chain = await harness.client.start_chain(number, 1, id="inside", connection=connection)
+        assert harness.log.of(ChainStarted, chain_id="inside")[0].in_callers_transaction
         with pytest.raises(ChainNotFoundError):
-            await stage.client.get_chain("inside")
+            await harness.client.get_chain("inside")
         if finish == "commit":
             await connection.commit()
             assert await chain.result(WAIT) == 1
         else:
             await connection.rollback()
-            assert await (await stage.client.start_chain(number, 2)).result(WAIT) == 2
+            assert await (await harness.client.start_chain(number, 2)).result(WAIT) == 2
             with pytest.raises(ChainNotFoundError):
                 await chain.result(WAIT)
-            assert stage.log.of(AttemptStarted, job_id="inside") == []
+            assert harness.log.of(AttemptStarted, job_id="inside") == []
 
 
-async def test_a_conflict_does_not_spoil_the_callers_transaction(stage: Stage) -> None:
-    await stage.client.start_chain(number, 1, id="taken")
-    async with await psycopg.AsyncConnection.connect(stage.dsn) as connection:
+async def test_a_conflict_does_not_spoil_the_callers_transaction(harness: PostgresHarness) -> None:
+    await harness.client.start_chain(number, 1, id="taken")
+    async with await psycopg.AsyncConnection.connect(harness.dsn) as connection:
         await connection.execute("create table business (x int)")
         with pytest.raises(JobIdConflictError):
-            await stage.client.start_chain(number, 1, id="taken", connection=connection)
+            await harness.client.start_chain(number, 1, id="taken", connection=connection)
         await connection.execute("insert into business values (1)")
-        await stage.client.start_chain(number, 1, id="free", connection=connection)
-    assert stage.one("select count(*) from business") == 1
-    assert stage.one("select count(*) from queuert.job") == 2
+        await harness.client.start_chain(number, 1, id="free", connection=connection)
+    assert harness.one("select count(*) from business") == 1
+    assert harness.one("select count(*) from queuert.job") == 2
 
 
-async def test_a_connection_of_the_wrong_kind_is_refused(stage: Stage) -> None:
-    with psycopg.connect(stage.dsn) as connection:
+async def test_a_connection_of_the_wrong_kind_is_refused(harness: PostgresHarness) -> None:
+    with psycopg.connect(harness.dsn) as connection:
         for wrong in (connection, object(), "dsn", 1):
             with pytest.raises(UnsupportedConnectionError):
-                await stage.client.start_chain(number, 1, connection=wrong)
-    assert stage.one("select count(*) from queuert.job") == 0
+                await harness.client.start_chain(number, 1, connection=wrong)
+    assert harness.one("select count(*) from queuert.job") == 0
 
 
 # --- life -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_closed_client_says_so(stage: Stage) -> None:
-    client = AsyncClient(stage.state, JOB_TYPES, observability=stage.log)
+async def test_a_closed_client_says_so(harness: PostgresHarness) -> None:
+    client = AsyncClient(harness.state, JOB_TYPES, observability=harness.log)
     chain = await client.start_chain(number, 1)
     await client.aclose()
     await client.aclose()
@@ -250,8 +252,8 @@ async def test_a_closed_client_says_so(stage: Stage) -> None:
             await use()
 
 
-async def test_a_client_opened_by_many_at_once_opens_once(stage: Stage) -> None:
-    client = AsyncClient(stage.state, JOB_TYPES, observability=stage.log)
+async def test_a_client_opened_by_many_at_once_opens_once(harness: PostgresHarness) -> None:
+    client = AsyncClient(harness.state, JOB_TYPES, observability=harness.log)
     chains = await asyncio.gather(*(client.start_chain(number, one) for one in range(20)))
     assert len({chain.id for chain in chains}) == 20
     await client.aclose()
@@ -289,21 +291,21 @@ def test_a_synchronous_client_opened_by_many_threads_at_once(dsn: str) -> None:
         asyncio.run(none_left(lambda: [row for row in look.execute(count).fetchall() if row != (0,)], "connections"))
 
 
-async def test_a_worker_shares_a_synchronous_client(stage: Stage) -> None:
-    client = Client(stage.state, JOB_TYPES, observability=stage.log)
-    stage.handles(number, echo)
+async def test_a_worker_shares_a_synchronous_client(harness: PostgresHarness) -> None:
+    client = Client(harness.state, JOB_TYPES, observability=harness.log)
+    harness.handles(number, echo)
 
     def use() -> int:
         with client:
             return client.start_chain(number, 5).result(WAIT)
 
-    async with InProcessWorker(client, stage.processors):
+    async with InProcessWorker(client, harness.processors):
         assert await asyncio.to_thread(use) == 5
     with pytest.raises(ClosedError):
         client.start_chain(number, 1)
 
 
-@pytest.mark.timeout(2 * SPAWN)
+@pytest.mark.timeout(2 * START)
 def test_a_forked_child_uses_connections_of_its_own(dsn: str) -> None:
     done = subprocess.run(
         # Since 3.12 Python warns of every fork beside threads: that is what is tried here.
@@ -320,7 +322,7 @@ def test_a_forked_child_uses_connections_of_its_own(dsn: str) -> None:
         env={**os.environ, "QUEUERT_URL": dsn},
         capture_output=True,
         text=True,
-        timeout=SPAWN,
+        timeout=START,
         check=False,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["child:", "well", "parent:", "well"]), done.stderr

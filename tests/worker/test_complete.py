@@ -24,8 +24,10 @@ from queuert.observability.events import (
     WorkerStopping,
 )
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number, relay, text
+from tests.support.waiting import WAIT, in_time
 from tests.worker.completing import WRITE, Effects, closed, effects_of
-from tests.worker.support import WAIT, Stage, in_time, number, relay, text
 
 
 @pytest.fixture(autouse=True)
@@ -35,36 +37,36 @@ def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def effects(stage: Stage) -> Effects:
+def effects(harness: PostgresHarness) -> Effects:
     """A table for the handlers' own writes, and what is in it."""
-    return effects_of(stage)
+    return effects_of(harness)
 
 
-async def test_a_coroutine_writes_and_finishes(stage: Stage, effects: Effects) -> None:
+async def test_a_coroutine_writes_and_finishes(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             assert effects() == []
             return tx.finish(6)
 
-    assert await closed(stage, handler) == (JobStatus.COMPLETED, "None")
+    assert await closed(harness, handler) == (JobStatus.COMPLETED, "None")
     assert effects() == [("one", 1)]
-    assert (await stage.job("one")).output == 6
+    assert (await harness.job("one")).output == 6
 
 
-async def test_a_thread_writes_and_finishes(stage: Stage, effects: Effects) -> None:
+async def test_a_thread_writes_and_finishes(harness: PostgresHarness, effects: Effects) -> None:
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with attempt.complete() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             return tx.finish(6)
 
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert (await closed(harness, handler))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1)]
 
 
 @pytest.mark.parametrize("finish", ["continue", "retry", "fail", "cancel"])
-async def test_every_outcome_commits_with_the_writes(stage: Stage, effects: Effects, finish: str) -> None:
-    @stage.processors.handles(relay)
+async def test_every_outcome_commits_with_the_writes(harness: PostgresHarness, effects: Effects, finish: str) -> None:
+    @harness.processors.handles(relay)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         outcomes: dict[str, Any] = {
             "continue": attempt.continue_with(number, 1),
@@ -77,18 +79,20 @@ async def test_every_outcome_commits_with_the_writes(stage: Stage, effects: Effe
             return tx.finish(outcomes[finish])
 
     wanted = {"continue": "continued", "retry": "scheduled", "fail": "failed", "cancel": "cancelled"}
-    async with stage.worker() as worker:
-        chain = await stage.client.start_chain(relay, 1)
-        await stage.log.wait_for(AttemptStarted)
+    async with harness.worker() as worker:
+        chain = await harness.client.start_chain(relay, 1)
+        await harness.log.wait_for(AttemptStarted)
     assert worker.abandoned == 0
-    assert (await stage.job(chain.id)).status == wanted[finish]
+    assert (await harness.job(chain.id)).status == wanted[finish]
     assert effects() == [(chain.id, 1)]
-    assert stage.one("select count(*) from queuert.job") == (2 if finish == "continue" else 1)
+    assert harness.one("select count(*) from queuert.job") == (2 if finish == "continue" else 1)
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("when", ["before finish", "after finish"])
-async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: Effects, mode: str, when: str) -> None:
+async def test_an_exception_inside_rolls_all_of_it_back(
+    harness: PostgresHarness, effects: Effects, mode: str, when: str
+) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -103,7 +107,7 @@ async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: E
                 tx.finish(6)
             raise ValueError("inside")
 
-    status, error = await closed(stage, in_loop if mode == "coroutine" else in_thread)
+    status, error = await closed(harness, in_loop if mode == "coroutine" else in_thread)
     assert (status, error) == (JobStatus.FAILED, "ValueError: inside")
     assert effects() == []
 
@@ -111,7 +115,7 @@ async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: E
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, GeneratorExit])
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 async def test_an_odd_exception_inside_rolls_back_too(
-    stage: Stage, effects: Effects, mode: str, error: type[BaseException]
+    harness: PostgresHarness, effects: Effects, mode: str, error: type[BaseException]
 ) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
@@ -123,13 +127,13 @@ async def test_an_odd_exception_inside_rolls_back_too(
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             raise error
 
-    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert (await closed(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
     assert effects() == []
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 async def test_an_error_of_sql_that_is_swallowed_does_not_commit_half(
-    stage: Stage, effects: Effects, mode: str
+    harness: PostgresHarness, effects: Effects, mode: str
 ) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
@@ -145,11 +149,11 @@ async def test_an_error_of_sql_that_is_swallowed_does_not_commit_half(
                 tx.connection.execute("select * from nothing_of_the_kind")
             return tx.finish(6)
 
-    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert (await closed(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
     assert effects() == []
 
 
-async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects) -> None:
+async def test_a_savepoint_keeps_an_error_apart(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -158,14 +162,14 @@ async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects) 
                     await tx.connection.execute("select 1 / 0")
             return tx.finish(6)
 
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert (await closed(harness, handler))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1)]
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
-async def test_blocks_go_on_after_psycopg_has_forgotten_its_statements(stage: Stage, mode: str) -> None:
+async def test_blocks_go_on_after_psycopg_has_forgotten_its_statements(harness: PostgresHarness, mode: str) -> None:
     """A rollback, even one to a savepoint, makes psycopg deallocate all that is prepared, ours among it."""
-    handles = stage.processors.handles(number, retry=RetryPolicy(max_attempts=1))
+    handles = harness.processors.handles(number, retry=RetryPolicy(max_attempts=1))
     if mode == "coroutine":
 
         @handles
@@ -187,14 +191,14 @@ async def test_blocks_go_on_after_psycopg_has_forgotten_its_statements(stage: St
                     raise ZeroDivisionError
                 return tx.finish(attempt.input)
 
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(8)])
-    async with stage.worker(concurrency=1):
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(8)])
+    async with harness.worker(concurrency=1):
         assert [await chain.result(timeout=WAIT) for chain in chains] == list(range(8))
 
 
 @pytest.mark.parametrize("statement", ["commit", "rollback"])
 async def test_a_commit_of_the_handlers_own_does_not_complete_the_job_twice(
-    stage: Stage, effects: Effects, statement: str
+    harness: PostgresHarness, effects: Effects, statement: str
 ) -> None:
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
@@ -202,16 +206,16 @@ async def test_a_commit_of_the_handlers_own_does_not_complete_the_job_twice(
             await tx.connection.execute(statement)
             return tx.finish(6)
 
-    status, _ = await closed(stage, handler)
+    status, _ = await closed(harness, handler)
     assert status in (JobStatus.COMPLETED, JobStatus.FAILED)
-    assert len(stage.log.of(AttemptCompleted)) == (1 if status is JobStatus.COMPLETED else 0)
+    assert len(harness.log.of(AttemptCompleted)) == (1 if status is JobStatus.COMPLETED else 0)
 
 
 # --- around the commit ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
-async def test_an_error_after_the_commit_changes_nothing(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_an_error_after_the_commit_changes_nothing(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -224,31 +228,33 @@ async def test_an_error_after_the_commit_changes_nothing(stage: Stage, effects: 
             tx.finish(6)
         raise SystemExit("late")
 
-    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1)]
-    assert "late" in stage.log.of(ErrorAfterCompletion)[0].error.message
-    assert stage.log.of(AttemptFailed) + stage.log.of(AttemptRetried) == []
-    assert len(stage.log.of(AttemptCompleted)) == 1
+    assert "late" in harness.log.of(ErrorAfterCompletion)[0].error.message
+    assert harness.log.of(AttemptFailed) + harness.log.of(AttemptRetried) == []
+    assert len(harness.log.of(AttemptCompleted)) == 1
 
 
-async def test_another_return_value_after_the_commit_changes_nothing(stage: Stage, effects: Effects) -> None:
+async def test_another_return_value_after_the_commit_changes_nothing(
+    harness: PostgresHarness, effects: Effects
+) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             tx.finish(6)
         return 7
 
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
-    assert (await stage.job("one")).output == 6
+    assert (await closed(harness, handler))[0] is JobStatus.COMPLETED
+    assert (await harness.job("one")).output == 6
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
-async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_a_lost_lease_is_refused_at_the_door(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     steal: LiteralString = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
     inside: list[str] = []
     refused: list[str] = []
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
-        stage.rows(steal, attempt.job_id)
+        harness.rows(steal, attempt.job_id)
         try:
             async with attempt.complete() as tx:
                 inside.append(attempt.job_id)
@@ -258,7 +264,7 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
             raise
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
-        stage.rows(steal, attempt.job_id)
+        harness.rows(steal, attempt.job_id)
         try:
             with attempt.complete() as tx:
                 inside.append(attempt.job_id)
@@ -267,15 +273,15 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
             refused.append(error.reason)
             raise
 
-    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 5)
-        await stage.log.wait_for(FinishRejected, job_id=chain.id)
+    harness.handles(number, in_loop if mode == "coroutine" else in_thread)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 5)
+        await harness.log.wait_for(FinishRejected, job_id=chain.id)
     assert (inside, refused) == ([], ["taken_by_another_worker"])
-    assert (await stage.job(chain.id)).status is JobStatus.RUNNING
+    assert (await harness.job(chain.id)).status is JobStatus.RUNNING
 
 
-async def test_many_blocks_at_once_on_few_connections(stage: Stage, effects: Effects) -> None:
+async def test_many_blocks_at_once_on_few_connections(harness: PostgresHarness, effects: Effects) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -286,22 +292,22 @@ async def test_many_blocks_at_once_on_few_connections(stage: Stage, effects: Eff
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             return tx.finish(attempt.input)
 
-    stage.handles(number, in_loop)
-    stage.handles(text, in_thread)
-    chains = await stage.client.start_chains(
+    harness.handles(number, in_loop)
+    harness.handles(text, in_thread)
+    chains = await harness.client.start_chains(
         [NewChain(number, 1) for _ in range(40)] + [NewChain(text, "x") for _ in range(40)]
     )
-    worker = InProcessWorker(stage.client, stage.processors, concurrency=40, max_connections=2)
-    stage.workers.append(worker)
+    worker = InProcessWorker(harness.client, harness.processors, concurrency=40, max_connections=2)
+    harness.workers.append(worker)
     async with worker:
-        await stage.client.wait(chains, timeout=WAIT)
+        await harness.client.wait(chains, timeout=WAIT)
     assert len(effects()) == 80
     assert {row[1] for row in effects()} == {1}
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 async def test_a_block_that_is_open_when_the_grace_ends_has_one_finish(
-    stage: Stage, effects: Effects, mode: str
+    harness: PostgresHarness, effects: Effects, mode: str
 ) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -318,17 +324,17 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_finish(
             assert go_on.wait(WAIT)
             return tx.finish(6)
 
-    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
-    worker = stage.worker()
+    harness.handles(number, in_loop if mode == "coroutine" else in_thread)
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 5)
+    chain = await harness.client.start_chain(number, 5)
     assert await asyncio.to_thread(inside.wait, WAIT)
     stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
-    await stage.log.wait_for(WorkerStopping)
+    await harness.log.wait_for(WorkerStopping)
     go_on.set()
     await in_time(stopping)
-    job = await stage.job(chain.id)
-    finishes = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
+    job = await harness.job(chain.id)
+    finishes = [*harness.log.of(AttemptCompleted), *harness.log.of(AttemptReleased)]
     if job.status is JobStatus.COMPLETED:
         assert effects() == [(chain.id, 1)]
         assert [type(event) for event in finishes] == [AttemptCompleted]
@@ -339,7 +345,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_finish(
 
 
 async def test_an_end_that_fails_after_its_handler_was_cancelled_is_reported(
-    stage: Stage, effects: Effects, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left to hear of it: it is an event, and the attempt has failed."""
     tasks: list[asyncio.Task[Any] | None] = []
@@ -358,10 +364,10 @@ async def test_an_end_that_fails_after_its_handler_was_cancelled_is_reported(
             return tx.finish(6)
 
     monkeypatch.setattr(AsyncPostgresTransaction, "finish", fails)
-    status, error = await closed(stage, handler)
+    status, error = await closed(harness, handler)
     assert status is JobStatus.FAILED
     assert "cancelled from within" in error
-    assert [one.error for one in stage.log.of(StoreCallFailed) if one.operation == "complete"] == [
+    assert [one.error for one in harness.log.of(StoreCallFailed) if one.operation == "complete"] == [
         "StateUnavailableError: cut off"
     ]
     assert effects() == []

@@ -11,50 +11,50 @@ import pytest
 from queuert import Attempt, JobStatus
 from queuert.errors import CompletionMissingError, CompletionMisuseError
 from queuert.observability.events import ErrorAfterCompletion
+from tests.support.harness import PostgresHarness
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
-from tests.worker.support import Stage
 
 
 @pytest.fixture
-def effects(stage: Stage) -> Effects:
+def effects(harness: PostgresHarness) -> Effects:
     """A table for the handlers' own writes, and what is in it."""
-    return effects_of(stage)
+    return effects_of(harness)
 
 
-async def misuses(stage: Stage, handler: Handler, error: type[Exception]) -> None:
-    status, reported = await closed(stage, handler)
+async def misuses(harness: PostgresHarness, handler: Handler, error: type[Exception]) -> None:
+    status, reported = await closed(harness, handler)
     assert status is JobStatus.FAILED
     assert error.__name__ in reported
 
 
-async def test_a_block_without_finish(stage: Stage, effects: Effects) -> None:
+async def test_a_block_without_finish(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
         return 6
 
-    await misuses(stage, handler, CompletionMissingError)
+    await misuses(harness, handler, CompletionMissingError)
     assert effects() == []
 
 
-async def test_a_block_without_finish_in_a_thread(stage: Stage, effects: Effects) -> None:
+async def test_a_block_without_finish_in_a_thread(harness: PostgresHarness, effects: Effects) -> None:
     def handler(attempt: Attempt[Any, Any]) -> Any:
         with attempt.complete() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
 
-    await misuses(stage, handler, CompletionMissingError)
+    await misuses(harness, handler, CompletionMissingError)
     assert effects() == []
 
 
-async def test_a_synchronous_block_in_a_coroutine(stage: Stage) -> None:
+async def test_a_synchronous_block_in_a_coroutine(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         with attempt.complete() as tx:
             return tx.finish(6)
 
-    await misuses(stage, handler, CompletionMisuseError)
+    await misuses(harness, handler, CompletionMisuseError)
 
 
-async def test_an_asynchronous_block_in_an_event_loop_of_the_threads_own(stage: Stage) -> None:
+async def test_an_asynchronous_block_in_an_event_loop_of_the_threads_own(harness: PostgresHarness) -> None:
     def handler(attempt: Attempt[Any, Any]) -> Any:
         async def inner() -> Any:
             async with attempt.complete() as tx:
@@ -62,19 +62,19 @@ async def test_an_asynchronous_block_in_an_event_loop_of_the_threads_own(stage: 
 
         return asyncio.run(inner())
 
-    await misuses(stage, handler, CompletionMisuseError)
+    await misuses(harness, handler, CompletionMisuseError)
 
 
-async def test_finish_twice(stage: Stage, effects: Effects) -> None:
+async def test_finish_twice(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             tx.finish(6)
             return tx.finish(7)
 
-    await misuses(stage, handler, CompletionMisuseError)
+    await misuses(harness, handler, CompletionMisuseError)
 
 
-async def test_a_second_block(stage: Stage, effects: Effects) -> None:
+async def test_a_second_block(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         with pytest.raises(ValueError, match="first"):
             async with attempt.complete():
@@ -82,10 +82,12 @@ async def test_a_second_block(stage: Stage, effects: Effects) -> None:
         async with attempt.complete() as tx:
             return tx.finish(6)
 
-    await misuses(stage, handler, CompletionMisuseError)
+    await misuses(harness, handler, CompletionMisuseError)
 
 
-async def test_a_second_block_after_the_first_committed_changes_nothing(stage: Stage, effects: Effects) -> None:
+async def test_a_second_block_after_the_first_committed_changes_nothing(
+    harness: PostgresHarness, effects: Effects
+) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             tx.finish(6)
@@ -93,13 +95,13 @@ async def test_a_second_block_after_the_first_committed_changes_nothing(stage: S
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             return tx.finish(7)
 
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
-    assert (await stage.job("one")).output == 6
+    assert (await closed(harness, handler))[0] is JobStatus.COMPLETED
+    assert (await harness.job("one")).output == 6
     assert effects() == []
-    assert len(stage.log.of(ErrorAfterCompletion)) == 1
+    assert len(harness.log.of(ErrorAfterCompletion)) == 1
 
 
-async def test_the_same_completion_entered_twice(stage: Stage, effects: Effects) -> None:
+async def test_the_same_completion_entered_twice(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         completion = attempt.complete()
         async with completion as tx:
@@ -108,23 +110,23 @@ async def test_the_same_completion_entered_twice(stage: Stage, effects: Effects)
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             return tx.finish(7)
 
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
-    assert (await stage.job("one")).output == 6
+    assert (await closed(harness, handler))[0] is JobStatus.COMPLETED
+    assert (await harness.job("one")).output == 6
     assert effects() == []
 
 
-async def test_a_block_inside_itself(stage: Stage, effects: Effects) -> None:
+async def test_a_block_inside_itself(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         completion = attempt.complete()
         async with completion as outer, completion as inner:
             await outer.connection.execute(WRITE, (attempt.job_id, attempt.number))
             return inner.finish(7)
 
-    assert (await closed(stage, handler))[0] is JobStatus.FAILED
+    assert (await closed(harness, handler))[0] is JobStatus.FAILED
     assert effects() == []
 
 
-async def test_finished_is_returned_without_a_commit(stage: Stage) -> None:
+async def test_finished_is_returned_without_a_commit(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         kept: list[Any] = []
         with suppress(ValueError):
@@ -133,17 +135,17 @@ async def test_finished_is_returned_without_a_commit(stage: Stage) -> None:
                 raise ValueError("roll back")
         return kept[0]
 
-    await misuses(stage, handler, CompletionMisuseError)
+    await misuses(harness, handler, CompletionMisuseError)
 
 
-async def test_an_output_that_cannot_be_stored_rolls_back(stage: Stage, effects: Effects) -> None:
+async def test_an_output_that_cannot_be_stored_rolls_back(harness: PostgresHarness, effects: Effects) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             wrong: Any = "six"
             return tx.finish(wrong)
 
-    status, error = await closed(stage, handler)
+    status, error = await closed(harness, handler)
     assert status is JobStatus.FAILED
     assert "output" in error
     assert effects() == []

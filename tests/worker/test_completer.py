@@ -22,83 +22,85 @@ from queuert.outcomes import ContinueWith, Retry
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import Finish, FinishResult
 from queuert.worker.completer import Completer
-from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number, relay, text
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 ONCE = RetryPolicy(max_attempts=1)
 
 
-async def expect_one_failed_attempt(stage: Stage, chain_id: str) -> str:
+async def expect_one_failed_attempt(harness: PostgresHarness, chain_id: str) -> str:
     """The chain failed by its one attempt, and the worker runs good jobs; the error's message."""
-    await stage.log.wait_for(ChainClosed, chain_id=chain_id)
-    good = await stage.client.start_chain(number, 7)
+    await harness.log.wait_for(ChainClosed, chain_id=chain_id)
+    good = await harness.client.start_chain(number, 7)
     assert await good.result(WAIT) == 7
-    job = await stage.job(chain_id)
+    job = await harness.job(chain_id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
     assert job.last_error is not None
-    assert stage.log.of(FinishFailed) == []
-    assert stage.log.of(LoopFailed) == []
+    assert harness.log.of(FinishFailed) == []
+    assert harness.log.of(LoopFailed) == []
     return job.last_error.message
 
 
-async def start_relay(stage: Stage, outcome: Any) -> str:
+async def start_relay(harness: PostgresHarness, outcome: Any) -> str:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         return outcome(attempt)
 
-    stage.handles(number, echo)
-    stage.handles(relay, handler, retry=ONCE)
-    await stage.worker(concurrency=3).start()
-    return (await stage.client.start_chain(relay, 1)).id
+    harness.handles(number, echo)
+    harness.handles(relay, handler, retry=ONCE)
+    await harness.worker(concurrency=3).start()
+    return (await harness.client.start_chain(relay, 1)).id
 
 
-async def test_a_continuation_with_an_id_that_exists(stage: Stage) -> None:
-    stage.insert("text", '"x"', id="taken")
-    one = await start_relay(stage, lambda attempt: attempt.continue_with(number, 1, id="taken"))
-    assert "taken" in await expect_one_failed_attempt(stage, one)
+async def test_a_continuation_with_an_id_that_exists(harness: PostgresHarness) -> None:
+    harness.insert("text", '"x"', id="taken")
+    one = await start_relay(harness, lambda attempt: attempt.continue_with(number, 1, id="taken"))
+    assert "taken" in await expect_one_failed_attempt(harness, one)
 
 
-async def test_a_continuation_that_waits_for_a_chain_that_does_not_exist(stage: Stage) -> None:
-    one = await start_relay(stage, lambda attempt: attempt.continue_with(number, 1, blockers=["nowhere"]))
-    assert "nowhere" in await expect_one_failed_attempt(stage, one)
+async def test_a_continuation_that_waits_for_a_chain_that_does_not_exist(harness: PostgresHarness) -> None:
+    one = await start_relay(harness, lambda attempt: attempt.continue_with(number, 1, blockers=["nowhere"]))
+    assert "nowhere" in await expect_one_failed_attempt(harness, one)
 
 
-async def test_a_continuation_that_waits_for_its_own_chain(stage: Stage) -> None:
-    one = await start_relay(stage, lambda attempt: attempt.continue_with(number, 1, blockers=[attempt.chain_id]))
-    await expect_one_failed_attempt(stage, one)
+async def test_a_continuation_that_waits_for_its_own_chain(harness: PostgresHarness) -> None:
+    one = await start_relay(harness, lambda attempt: attempt.continue_with(number, 1, blockers=[attempt.chain_id]))
+    await expect_one_failed_attempt(harness, one)
 
 
 @pytest.mark.parametrize("input", ["{", '"\ud800"', '"\\u0000"', "1e200000", "[" * 20_000 + "]" * 20_000])
-async def test_a_continuation_made_by_hand_with_an_input_that_is_no_json(stage: Stage, input: str) -> None:
-    one = await start_relay(stage, lambda attempt: ContinueWith("number", input))
-    await expect_one_failed_attempt(stage, one)
+async def test_a_continuation_made_by_hand_with_an_input_that_is_no_json(harness: PostgresHarness, input: str) -> None:
+    one = await start_relay(harness, lambda attempt: ContinueWith("number", input))
+    await expect_one_failed_attempt(harness, one)
 
 
-async def test_a_continuation_made_by_hand_of_an_undeclared_type(stage: Stage) -> None:
-    one = await start_relay(stage, lambda attempt: ContinueWith("text", '"x"'))
-    await expect_one_failed_attempt(stage, one)
+async def test_a_continuation_made_by_hand_of_an_undeclared_type(harness: PostgresHarness) -> None:
+    one = await start_relay(harness, lambda attempt: ContinueWith("text", '"x"'))
+    await expect_one_failed_attempt(harness, one)
 
 
 @pytest.mark.parametrize("after", [float("inf"), float("nan"), 1e300, -5.0, 1e18])
-async def test_a_retry_after_an_impossible_time_is_one_counted_attempt(stage: Stage, after: float) -> None:
+async def test_a_retry_after_an_impossible_time_is_one_counted_attempt(harness: PostgresHarness, after: float) -> None:
     one = await start_relay(
-        stage, lambda attempt: Retry(after=after) if attempt.number == 1 else attempt.fail("second")
+        harness, lambda attempt: Retry(after=after) if attempt.number == 1 else attempt.fail("second")
     )
-    await expect_one_failed_attempt(stage, one)
+    await expect_one_failed_attempt(harness, one)
 
 
-async def test_a_retry_after_an_impossible_time_is_not_left_to_the_lease(stage: Stage) -> None:
+async def test_a_retry_after_an_impossible_time_is_not_left_to_the_lease(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         return attempt.retry(after=1e300) if attempt.number == 1 else attempt.input
 
-    stage.handles(number, handler)
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 5)
+    harness.handles(number, handler)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 5)
         assert await chain.result(WAIT) == 5
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.attempt, job.lease_expirations) == (2, 0)
 
 
 @pytest.mark.parametrize("held", [1, 4])
-async def test_an_finish_that_waits_for_a_lock_does_not_hold_up_the_others(stage: Stage, held: int) -> None:
+async def test_an_finish_that_waits_for_a_lock_does_not_hold_up_the_others(harness: PostgresHarness, held: int) -> None:
     """A caller's open transaction has the chains locked, as a start with blockers does."""
     gate = Gate()
 
@@ -106,24 +108,24 @@ async def test_an_finish_that_waits_for_a_lock_does_not_hold_up_the_others(stage
         await gate.pass_through(attempt)
         return attempt.input
 
-    stage.handles(number, echo)
-    stage.handles(text, handler)
-    chains = await stage.client.start_chains([NewChain(text, "x", id=f"held-{one}") for one in range(held)])
-    with psycopg.connect(stage.dsn) as connection:
-        async with stage.worker(concurrency=held + 1):
+    harness.handles(number, echo)
+    harness.handles(text, handler)
+    chains = await harness.client.start_chains([NewChain(text, "x", id=f"held-{one}") for one in range(held)])
+    with psycopg.connect(harness.dsn) as connection:
+        async with harness.worker(concurrency=held + 1):
             for _ in chains:
                 await gate.next()
             # They run by now: what is locked already is not even claimed.
             connection.execute("select 1 from queuert.job where id like 'held-%' for share")
             gate.open()
-            good = await stage.client.start_chain(number, 1)
+            good = await harness.client.start_chain(number, 1)
             assert await good.result(WAIT) == 1
-            assert {(await stage.job(chain.id)).status for chain in chains} == {JobStatus.RUNNING}
+            assert {(await harness.job(chain.id)).status for chain in chains} == {JobStatus.RUNNING}
             connection.rollback()
-            await stage.client.wait(chains, timeout=WAIT)
+            await harness.client.wait(chains, timeout=WAIT)
 
 
-async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage: Stage) -> None:
+async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(harness: PostgresHarness) -> None:
     """Each time that it is postponed counts anew: else a lock of a minute would cost the job its lease and an
     attempt."""
     gate = Gate()
@@ -132,10 +134,10 @@ async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage
         await gate.pass_through(attempt)
         return attempt.input
 
-    stage.handles(number, handler)
-    chain = await stage.client.start_chain(number, 1)
-    with psycopg.connect(stage.dsn) as connection:
-        async with stage.worker() as worker:
+    harness.handles(number, handler)
+    chain = await harness.client.start_chain(number, 1)
+    with psycopg.connect(harness.dsn) as connection:
+        async with harness.worker() as worker:
             await gate.next()
             connection.execute("select 1 from queuert.job for share")
             gate.open()
@@ -148,27 +150,30 @@ async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage
             assert await chain.result(WAIT) == 1
 
 
-async def test_an_attempt_has_one_finish_when_the_worker_stops_while_it_is_written(stage: Stage) -> None:
-    stage.handles(number, echo)
-    with psycopg.connect(stage.dsn) as connection:
-        worker = stage.worker(concurrency=3)
-        chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
+async def test_an_attempt_has_one_finish_when_the_worker_stops_while_it_is_written(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    with psycopg.connect(harness.dsn) as connection:
+        worker = harness.worker(concurrency=3)
+        chains = await harness.client.start_chains([NewChain(number, one) for one in range(3)])
         await worker.start()
         for chain in chains:
-            await stage.log.wait_for(AttemptStarted, job_id=chain.id)
+            await harness.log.wait_for(AttemptStarted, job_id=chain.id)
         connection.execute("select 1 from queuert.job for share")
         await in_time(worker.stop(shutdown_timeout=0.0))
         connection.rollback()
     for chain in chains:
-        job = await stage.job(chain.id)
-        reported = [*stage.log.of(AttemptCompleted, job_id=chain.id), *stage.log.of(AttemptReleased, job_id=chain.id)]
+        job = await harness.job(chain.id)
+        reported = [
+            *harness.log.of(AttemptCompleted, job_id=chain.id),
+            *harness.log.of(AttemptReleased, job_id=chain.id),
+        ]
         assert len(reported) <= 1
         if reported and isinstance(reported[0], AttemptCompleted):
             assert job.status is JobStatus.COMPLETED
 
 
-async def test_many_finishes_at_once_are_written_once_each(stage: Stage) -> None:
-    @stage.processors.handles(number)
+async def test_many_finishes_at_once_are_written_once_each(harness: PostgresHarness) -> None:
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input % 5 == 0 and attempt.number == 1:
             return attempt.retry(after=0)
@@ -176,13 +181,13 @@ async def test_many_finishes_at_once_are_written_once_each(stage: Stage) -> None
             return attempt.fail("seven")
         return attempt.input
 
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(200)])
-    async with stage.worker(concurrency=50):
-        closed = await stage.client.wait(chains, timeout=WAIT)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(200)])
+    async with harness.worker(concurrency=50):
+        closed = await harness.client.wait(chains, timeout=WAIT)
     for one, chain in enumerate(closed):
         assert chain.status == ("failed" if one % 7 == 0 else "completed")
-    assert stage.one("select count(*) from queuert.job where attempt = 2") == 40
-    assert stage.one("select count(*) from queuert.job where attempt > 2") == 0
+    assert harness.one("select count(*) from queuert.job where attempt = 2") == 40
+    assert harness.one("select count(*) from queuert.job where attempt > 2") == 0
 
 
 class Statements:
@@ -216,24 +221,24 @@ class Statements:
 class Held:
     """Handlers that end when they are told to."""
 
-    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.stage = stage
+    def __init__(self, harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.harness = harness
         self.statements = Statements(monkeypatch)
         self.ends = [asyncio.Event() for _ in range(8)]
 
-        @stage.processors.handles(number)
+        @harness.processors.handles(number)
         async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
             await self.ends[attempt.input].wait()
             return attempt.input
 
-        self.worker = stage.worker(concurrency=8)
+        self.worker = harness.worker(concurrency=8)
 
     async def start(self) -> list[Any]:
         """Start the worker and its jobs, and let four of them end: the size of their statement is known."""
-        chains = await self.stage.client.start_chains([NewChain(number, one) for one in range(8)])
+        chains = await self.harness.client.start_chains([NewChain(number, one) for one in range(8)])
         await self.worker.start()
         for chain in chains:
-            await self.stage.log.wait_for(AttemptStarted, job_id=chain.id)
+            await self.harness.log.wait_for(AttemptStarted, job_id=chain.id)
         self.end(0, 1, 2, 3)
         assert await self.statements.next() == 4
         return chains
@@ -256,9 +261,9 @@ class Held:
 
 
 async def test_finishes_go_together_while_two_statements_are_under_way(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(stage, monkeypatch)
+    held = Held(harness, monkeypatch)
     chains = await held.start()
     held.end(4)
     assert await held.statements.next() == 1
@@ -269,5 +274,5 @@ async def test_finishes_go_together_while_two_statements_are_under_way(
     assert held.statements.sizes == [4, 1]
     held.statements.let_go.set()
     assert await held.statements.next() == 3
-    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
+    assert {one.status for one in await harness.client.wait(chains, timeout=WAIT)} == {"completed"}
     assert held.statements.sizes == [4, 1, 3]

@@ -19,7 +19,7 @@ from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, Le
 from queuert.testing.events import EventLog
 from queuert.worker.completer import Completer
 from queuert.worker.telemetry import FinishReport
-from tests.worker.support import in_time
+from tests.support.waiting import in_time
 
 LARGE = 1024 * 1024
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

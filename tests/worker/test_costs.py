@@ -35,7 +35,7 @@ from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import ObservabilityAdapter
 from queuert.observability.events import AttemptCompleted, Event
 from tests.conftest import StartPostgres
-from tests.worker.support import WAIT
+from tests.support.waiting import WAIT
 from tests.worker.wire import Wire
 
 noop = JobType("noop", input=int, output=int)

@@ -14,7 +14,9 @@ from queuert import Attempt
 from queuert.jobs import JobStatus
 from queuert.worker.django_connections import close_old_connections
 from tests.client.callers import django_database
-from tests.worker.support import WAIT, Stage, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number, text
+from tests.support.waiting import WAIT
 
 
 @pytest.fixture(params=["for ever", "health checks", "default"])
@@ -44,17 +46,17 @@ def terminate(dsn: str, pid: int) -> None:
 
 
 async def test_a_handler_in_a_thread_works_again_after_its_connection_was_lost(
-    stage: Stage, dsn: str, django: Any
+    harness: PostgresHarness, dsn: str, django: Any
 ) -> None:
     """One attempt may find out, unless connections are checked or made anew; the next one has another connection."""
     name, _ = django
-    stage.handles(number, backend)
-    async with stage.worker():
-        first = await (await stage.client.start_chain(number, 1)).result(WAIT)
+    harness.handles(number, backend)
+    async with harness.worker():
+        first = await (await harness.client.start_chain(number, 1)).result(WAIT)
         terminate(dsn, first)
-        chain = await stage.client.start_chain(number, 2)
+        chain = await harness.client.start_chain(number, 2)
         assert await chain.result(WAIT) != first
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt) == (JobStatus.COMPLETED, 2 if name == "for ever" else 1)
 
 
@@ -72,21 +74,25 @@ def backend_in_process(attempt: Attempt[str, str]) -> str:
         return str(cursor.fetchone()[0])
 
 
-async def test_a_handler_in_a_process_works_again_after_its_connection_was_lost(stage: Stage, dsn: str) -> None:
+async def test_a_handler_in_a_process_works_again_after_its_connection_was_lost(
+    harness: PostgresHarness, dsn: str
+) -> None:
     """The process is the same, and goes on to the next attempt."""
-    stage.handles(text, backend_in_process, executor="process")
-    async with stage.worker():
-        first = await (await stage.client.start_chain(text, dsn)).result(WAIT)
+    harness.handles(text, backend_in_process, executor="process")
+    async with harness.worker():
+        first = await (await harness.client.start_chain(text, dsn)).result(WAIT)
         terminate(dsn, int(first))
-        assert await (await stage.client.start_chain(text, dsn)).result(WAIT) != first
+        assert await (await harness.client.start_chain(text, dsn)).result(WAIT) != first
 
 
-async def test_a_connection_is_kept_from_attempt_to_attempt_within_its_age(stage: Stage, django: Any) -> None:
+async def test_a_connection_is_kept_from_attempt_to_attempt_within_its_age(
+    harness: PostgresHarness, django: Any
+) -> None:
     """``CONN_MAX_AGE`` counts, as for requests."""
     name, _ = django
-    stage.handles(number, backend)
-    async with stage.worker():
-        pids = [await (await stage.client.start_chain(number, n)).result(WAIT) for n in range(3)]
+    harness.handles(number, backend)
+    async with harness.worker():
+        pids = [await (await harness.client.start_chain(number, n)).result(WAIT) for n in range(3)]
     assert len(set(pids)) == (3 if name == "default" else 1)
 
 

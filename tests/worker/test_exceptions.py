@@ -11,7 +11,9 @@ import pytest
 
 from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.observability.events import AttemptFailed, AttemptRetried, FinishFailed, LoopFailed
-from tests.worker.support import WAIT, Stage, echo, number, text, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number, text
+from tests.support.waiting import WAIT, until
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -99,59 +101,59 @@ RAISED: dict[str, Callable[[], BaseException]] = {
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("what", RAISED)
-async def test_whatever_is_raised_is_one_failed_attempt(stage: Stage, what: str, mode: str) -> None:
+async def test_whatever_is_raised_is_one_failed_attempt(harness: PostgresHarness, what: str, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         raise RAISED[what]()
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         raise RAISED[what]()
 
-    await expect_failure(stage, in_loop if mode == "coroutine" else in_thread)
+    await expect_failure(harness, in_loop if mode == "coroutine" else in_thread)
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
-async def test_bottomless_recursion_is_one_failed_attempt(stage: Stage, mode: str) -> None:
+async def test_bottomless_recursion_is_one_failed_attempt(harness: PostgresHarness, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         recurse()
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         recurse()
 
-    error = await expect_failure(stage, in_loop if mode == "coroutine" else in_thread)
+    error = await expect_failure(harness, in_loop if mode == "coroutine" else in_thread)
     assert "RecursionError" in error
 
 
-async def expect_failure(stage: Stage, handler: Any) -> str:
+async def expect_failure(harness: PostgresHarness, handler: Any) -> str:
     """A job of this handler fails by its one attempt, and another job still runs; the failure in words."""
-    stage.handles(number, handler, retry=ONCE)
-    stage.handles(text, echo)
-    async with stage.worker() as worker:
-        bad = await stage.client.start_chain(number, 1)
+    harness.handles(number, handler, retry=ONCE)
+    harness.handles(text, echo)
+    async with harness.worker() as worker:
+        bad = await harness.client.start_chain(number, 1)
         # There may be thousands of causes to be put into words.
         chain = await bad.wait(2 * WAIT)
-        good = await stage.client.start_chain(text, "still here")
+        good = await harness.client.start_chain(text, "still here")
         assert await good.result(WAIT) == "still here"
         # The client may have read of the finish before the worker has the answer to it.
         await until(lambda: worker.running == 0, "all attempts are over")
         assert worker.health().live
-    job = await stage.job(bad.id)
+    job = await harness.job(bad.id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
     assert chain.error == job.last_error is not None
     assert job.last_error is not None
     assert len(job.last_error.message) <= 2_100
     assert len(job.last_error.traceback or "") <= 10_100
-    assert not stage.log.of(FinishFailed) + stage.log.of(LoopFailed)
-    assert stage.log.of(AttemptFailed, job_id=bad.id)[0].error.kind == job.last_error.kind
+    assert not harness.log.of(FinishFailed) + harness.log.of(LoopFailed)
+    assert harness.log.of(AttemptFailed, job_id=bad.id)[0].error.kind == job.last_error.kind
     return str(job.last_error)
 
 
-async def test_the_error_says_what_and_where(stage: Stage) -> None:
+async def test_the_error_says_what_and_where(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         raise ValueError("boo")
 
-    assert await expect_failure(stage, handler) == "ValueError: boo"
-    job_id = stage.one("select id from queuert.job where status = 'failed'")
-    error = (await stage.job(job_id)).last_error
+    assert await expect_failure(harness, handler) == "ValueError: boo"
+    job_id = harness.one("select id from queuert.job where status = 'failed'")
+    error = (await harness.job(job_id)).last_error
     assert error is not None
     assert (error.kind, error.type) == ("handler", "ValueError")
     assert "test_exceptions.py" in (error.traceback or "")
@@ -200,34 +202,34 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", [name for name in WRONG if name != "str"])
-async def test_an_output_of_the_wrong_type_is_a_failed_attempt(stage: Stage, what: str) -> None:
-    error = await expect_failure(stage, WRONG[what])
+async def test_an_output_of_the_wrong_type_is_a_failed_attempt(harness: PostgresHarness, what: str) -> None:
+    error = await expect_failure(harness, WRONG[what])
     assert "output" in error or what == "a generator"
     gc.collect()
 
 
-async def test_a_handler_that_takes_no_attempt_is_a_failed_attempt(stage: Stage) -> None:
+async def test_a_handler_that_takes_no_attempt_is_a_failed_attempt(harness: PostgresHarness) -> None:
     async def handler() -> int:
         return 1
 
-    assert "TypeError" in await expect_failure(stage, handler)
+    assert "TypeError" in await expect_failure(harness, handler)
 
 
-async def test_an_error_is_gone_when_the_next_attempt_completes(stage: Stage) -> None:
-    @stage.processors.handles(number)
+async def test_an_error_is_gone_when_the_next_attempt_completes(harness: PostgresHarness) -> None:
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number == 1:
             raise ValueError("only once")
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 3)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 3)
         assert await chain.result(WAIT) == 3
-    assert (await stage.job(chain.id)).last_error is None
-    assert stage.log.of(AttemptRetried, job_id=chain.id)[0].error.message == "only once"
+    assert (await harness.job(chain.id)).last_error is None
+    assert harness.log.of(AttemptRetried, job_id=chain.id)[0].error.message == "only once"
 
 
-async def test_a_group_of_tasks_that_fails_is_a_failed_attempt(stage: Stage) -> None:
+async def test_a_group_of_tasks_that_fails_is_a_failed_attempt(harness: PostgresHarness) -> None:
     async def fails() -> None:
         raise ValueError("in a task")
 
@@ -236,40 +238,42 @@ async def test_a_group_of_tasks_that_fails_is_a_failed_attempt(stage: Stage) -> 
             group.create_task(fails())
             group.create_task(asyncio.Event().wait())
 
-    await expect_failure(stage, handler)
+    await expect_failure(harness, handler)
 
 
-async def test_a_timeout_of_the_handlers_own_is_a_failed_attempt(stage: Stage) -> None:
+async def test_a_timeout_of_the_handlers_own_is_a_failed_attempt(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         async with asyncio.timeout(0.01):
             await asyncio.Event().wait()
 
-    assert "TimeoutError" in await expect_failure(stage, handler)
+    assert "TimeoutError" in await expect_failure(harness, handler)
 
 
-async def test_a_handler_that_cancels_its_own_task_is_a_failed_attempt(stage: Stage) -> None:
+async def test_a_handler_that_cancels_its_own_task_is_a_failed_attempt(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
         await asyncio.sleep(0)
 
-    assert "cancelled from within" in await expect_failure(stage, handler)
+    assert "cancelled from within" in await expect_failure(harness, handler)
 
 
-async def test_what_a_handler_leaves_behind_disturbs_nobody(stage: Stage, complaints: list[dict[str, Any]]) -> None:
+async def test_what_a_handler_leaves_behind_disturbs_nobody(
+    harness: PostgresHarness, complaints: list[dict[str, Any]]
+) -> None:
     """A task that fails after its handler has returned is the handler's own affair."""
     left: list[asyncio.Task[None]] = []
 
     async def fails() -> None:
         raise ValueError("nobody listens")
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         left.append(asyncio.create_task(fails()))
         return attempt.input
 
-    async with stage.worker():
+    async with harness.worker():
         for one in range(3):
-            assert await (await stage.client.start_chain(number, one)).result(WAIT) == one
+            assert await (await harness.client.start_chain(number, one)).result(WAIT) == one
     assert [type(task.exception()) for task in left] == [ValueError] * 3

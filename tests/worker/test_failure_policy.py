@@ -10,8 +10,10 @@ import pytest
 from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptFailed, AttemptRetried
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import anything, echo, number, text
+from tests.support.waiting import START, WAIT
 from tests.worker import killable
-from tests.worker.support import SPAWN, WAIT, Stage, anything, echo, number, text
 
 
 class Passing(Exception):
@@ -64,56 +66,58 @@ RULES = {"retry_on": (Passing,), "fail_on": (Broken,)}
     ],
     ids=repr,
 )
-async def test_classes_decide(stage: Stage, rules: dict[str, Any], error: BaseException, attempts: int) -> None:
-    stage.handles(number, raising(error), retry=policy(**rules))
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
-    job = await stage.job(chain.id)
+async def test_classes_decide(
+    harness: PostgresHarness, rules: dict[str, Any], error: BaseException, attempts: int
+) -> None:
+    harness.handles(number, raising(error), retry=policy(**rules))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(number, 1)).wait(WAIT)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt) == (JobStatus.FAILED, attempts)
     assert job.last_error is not None
     assert type(error).__name__ in str(job.last_error.type)
-    assert len(stage.log.of(AttemptRetried)) == attempts - 1
-    assert len(stage.log.of(AttemptFailed)) == 1
+    assert len(harness.log.of(AttemptRetried)) == attempts - 1
+    assert len(harness.log.of(AttemptFailed)) == 1
 
 
-async def test_each_type_has_its_own_rules(stage: Stage) -> None:
-    stage.handles(number, raising(Busy()), retry=policy(fail_on=(Passing,)))
-    stage.handles(text, raising(Busy()), retry=policy())
-    async with stage.worker():
-        chains = await stage.client.start_chains([NewChain(number, 1, id="n"), NewChain(text, "x", id="t")])
-        await stage.client.wait(chains, timeout=WAIT)
-    assert ((await stage.job("n")).attempt, (await stage.job("t")).attempt) == (1, 3)
+async def test_each_type_has_its_own_rules(harness: PostgresHarness) -> None:
+    harness.handles(number, raising(Busy()), retry=policy(fail_on=(Passing,)))
+    harness.handles(text, raising(Busy()), retry=policy())
+    async with harness.worker():
+        chains = await harness.client.start_chains([NewChain(number, 1, id="n"), NewChain(text, "x", id="t")])
+        await harness.client.wait(chains, timeout=WAIT)
+    assert ((await harness.job("n")).attempt, (await harness.job("t")).attempt) == (1, 3)
 
 
-async def test_an_input_that_cannot_be_read_is_tried_again_whatever_the_classes(stage: Stage) -> None:
-    stage.insert("number", '"no number"', id="bad")
-    stage.handles(number, echo, retry=policy(retry_on=(Passing,)))
-    async with stage.worker():
-        await stage.log.wait_for(AttemptFailed, job_id="bad")
-    assert (await stage.job("bad")).attempt == 3
+async def test_an_input_that_cannot_be_read_is_tried_again_whatever_the_classes(harness: PostgresHarness) -> None:
+    harness.insert("number", '"no number"', id="bad")
+    harness.handles(number, echo, retry=policy(retry_on=(Passing,)))
+    async with harness.worker():
+        await harness.log.wait_for(AttemptFailed, job_id="bad")
+    assert (await harness.job("bad")).attempt == 3
 
 
-async def test_a_blocker_that_failed_fails_at_once_whatever_the_classes(stage: Stage) -> None:
-    stage.handles(number, raising(Busy()), retry=policy(max_attempts=1))
-    stage.handles(text, echo, retry=policy(retry_on=(Exception,)))
-    async with stage.worker():
-        blocker = await stage.client.start_chain(number, 1)
-        chain = await (await stage.client.start_chain(text, "x", blockers=[blocker])).wait(WAIT)
+async def test_a_blocker_that_failed_fails_at_once_whatever_the_classes(harness: PostgresHarness) -> None:
+    harness.handles(number, raising(Busy()), retry=policy(max_attempts=1))
+    harness.handles(text, echo, retry=policy(retry_on=(Exception,)))
+    async with harness.worker():
+        blocker = await harness.client.start_chain(number, 1)
+        chain = await (await harness.client.start_chain(text, "x", blockers=[blocker])).wait(WAIT)
     assert chain.error is not None
     assert chain.error.kind == "blocker_failed"
-    assert (await stage.job(chain.id)).attempt == 1
+    assert (await harness.job(chain.id)).attempt == 1
 
 
-async def test_a_retry_that_the_handler_asks_for_is_no_exception(stage: Stage) -> None:
+async def test_a_retry_that_the_handler_asks_for_is_no_exception(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.number if attempt.number == 2 else attempt.retry(after=0)
 
-    stage.handles(number, handler, retry=policy(retry_on=(), fail_on=(Exception,)))
-    async with stage.worker():
-        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 2
+    harness.handles(number, handler, retry=policy(retry_on=(), fail_on=(Exception,)))
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 2
 
 
-@pytest.mark.timeout(2 * SPAWN)
+@pytest.mark.timeout(2 * START)
 @pytest.mark.parametrize(
     ("rules", "input", "attempts"),
     [
@@ -127,63 +131,63 @@ async def test_a_retry_that_the_handler_asks_for_is_no_exception(stage: Stage) -
     ],
 )
 async def test_classes_decide_in_another_process_too(
-    stage: Stage, rules: dict[str, Any], input: str, attempts: int
+    harness: PostgresHarness, rules: dict[str, Any], input: str, attempts: int
 ) -> None:
     """Also for exceptions that cannot be sent: the class is looked at where it was raised."""
-    stage.handles(anything, killable.raises, executor="process", retry=policy(**rules))
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
-    assert (await stage.job(chain.id)).attempt == attempts
+    harness.handles(anything, killable.raises, executor="process", retry=policy(**rules))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, input)).wait(START)
+    assert (await harness.job(chain.id)).attempt == attempts
 
 
 # --- poison -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(2 * SPAWN)
-async def test_a_job_that_kills_its_process_fails_at_max_crashes(stage: Stage) -> None:
-    stage.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, "exit")).wait(SPAWN)
-    job = await stage.job(chain.id)
+@pytest.mark.timeout(2 * START)
+async def test_a_job_that_kills_its_process_fails_at_max_crashes(harness: PostgresHarness) -> None:
+    harness.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, "exit")).wait(START)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 3, 3)
     assert job.last_error is not None
     assert (job.last_error.kind, "exit code 7" in job.last_error.message) == ("crashed", True)
-    assert [event.error.kind for event in stage.log.of(AttemptRetried)] == ["crashed", "crashed"]
+    assert [event.error.kind for event in harness.log.of(AttemptRetried)] == ["crashed", "crashed"]
 
 
-@pytest.mark.timeout(2 * SPAWN)
-async def test_expired_leases_and_crashes_are_counted_together(stage: Stage) -> None:
-    stage.insert("anything", '"exit"', id="poison", attempt=2)
-    stage.rows("update queuert.job set lease_expirations = 2 where id = 'poison'")
-    stage.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
-    async with stage.worker():
-        await stage.log.wait_for(AttemptFailed, timeout=SPAWN, job_id="poison")
-    job = await stage.job("poison")
+@pytest.mark.timeout(2 * START)
+async def test_expired_leases_and_crashes_are_counted_together(harness: PostgresHarness) -> None:
+    harness.insert("anything", '"exit"', id="poison", attempt=2)
+    harness.rows("update queuert.job set lease_expirations = 2 where id = 'poison'")
+    harness.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
+    async with harness.worker():
+        await harness.log.wait_for(AttemptFailed, timeout=START, job_id="poison")
+    job = await harness.job("poison")
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 3, 3)
 
 
-async def test_errors_of_the_handler_do_not_count_as_crashes(stage: Stage) -> None:
+async def test_errors_of_the_handler_do_not_count_as_crashes(harness: PostgresHarness) -> None:
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number < 5:
             raise Busy
         return attempt.number
 
-    stage.insert("number", "1", id="shaky", attempt=2)
-    stage.rows("update queuert.job set lease_expirations = 2 where id = 'shaky'")
-    stage.handles(number, handler, retry=policy(max_attempts=25, max_crashes=2))
-    async with stage.worker():
-        assert await (await stage.client.get_chain("shaky", number)).result(WAIT) == 5
-    assert (await stage.job("shaky")).lease_expirations == 2
+    harness.insert("number", "1", id="shaky", attempt=2)
+    harness.rows("update queuert.job set lease_expirations = 2 where id = 'shaky'")
+    harness.handles(number, handler, retry=policy(max_attempts=25, max_crashes=2))
+    async with harness.worker():
+        assert await (await harness.client.get_chain("shaky", number)).result(WAIT) == 5
+    assert (await harness.job("shaky")).lease_expirations == 2
 
 
-@pytest.mark.timeout(2 * SPAWN)
-async def test_a_killed_process_is_no_crash(stage: Stage, tmp_path: Path) -> None:
-    stage.handles(
+@pytest.mark.timeout(2 * START)
+async def test_a_killed_process_is_no_crash(harness: PostgresHarness, tmp_path: Path) -> None:
+    harness.handles(
         anything, killable.stay, executor="process", hard_timeout=0.5, retry=policy(max_attempts=2, max_crashes=1)
     )
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(SPAWN)
-    job = await stage.job(chain.id)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, str(tmp_path / "here"))).wait(START)
+    job = await harness.job(chain.id)
     assert (job.attempt, job.lease_expirations) == (2, 0)
     assert job.last_error is not None
     assert job.last_error.kind == "timeout"

@@ -15,7 +15,9 @@ from queuert import InProcessWorker, NewChain
 from queuert.observability.adapter import Observers
 from queuert.worker.health import Health
 from queuert.worker.run import ExitCode, run, tuned_gc
-from tests.worker.support import WAIT, Stage, echo, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number
+from tests.support.waiting import WAIT
 
 
 @pytest.fixture
@@ -31,12 +33,12 @@ def collected_by_hand() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collected_by_hand")
-async def test_attempts_are_in_no_cycle(stage: Stage) -> None:
-    stage.handles(number, echo)
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(300)])
-    async with stage.worker(concurrency=5):
-        await stage.client.wait(chains, timeout=WAIT)
-        stage.log.forget()
+async def test_attempts_are_in_no_cycle(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(300)])
+    async with harness.worker(concurrency=5):
+        await harness.client.wait(chains, timeout=WAIT)
+        harness.log.forget()
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         kinds = Counter(type(one).__name__ for one in gc.garbage)

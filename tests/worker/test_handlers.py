@@ -21,41 +21,43 @@ from queuert.observability.events import (
     WorkerStopped,
     WorkerStopping,
 )
-from tests.worker.support import JOB_TYPES, WAIT, Order, Stage, anything, echo, loop, number, order, relay, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, Order, anything, echo, loop, number, order, relay, text
+from tests.support.waiting import WAIT
 
 
-async def test_a_coroutine_gets_its_model_and_returns_one(stage: Stage) -> None:
+async def test_a_coroutine_gets_its_model_and_returns_one(harness: PostgresHarness) -> None:
     seen: list[Order] = []
 
-    @stage.processors.handles(order)
+    @harness.processors.handles(order)
     async def handler(attempt: Attempt[Order, Order]) -> Outcome[Order]:
         seen.append(attempt.input)
         return Order(name=attempt.input.name.upper(), lines=[*attempt.input.lines, 3])
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(order, Order(name="tea", lines=[1, 2]))
+    async with harness.worker():
+        chain = await harness.client.start_chain(order, Order(name="tea", lines=[1, 2]))
         result = await chain.result(WAIT)
     assert seen == [Order(name="tea", lines=[1, 2])]
     assert result == Order(name="TEA", lines=[1, 2, 3])
 
 
-async def test_a_plain_function_runs_in_a_thread(stage: Stage) -> None:
+async def test_a_plain_function_runs_in_a_thread(harness: PostgresHarness) -> None:
     threads: list[str] = []
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         threads.append(threading.current_thread().name)
         return attempt.input * 2
 
-    async with stage.worker() as worker:
-        chains = await stage.client.start_chains([NewChain(number, one) for one in range(5)])
-        closed = await stage.client.wait(chains, timeout=WAIT)
+    async with harness.worker() as worker:
+        chains = await harness.client.start_chains([NewChain(number, one) for one in range(5)])
+        closed = await harness.client.wait(chains, timeout=WAIT)
         assert [await chain.result() for chain in closed] == [0, 2, 4, 6, 8]
         assert threading.current_thread().name not in threads
         assert all(worker.name in name for name in threads)
 
 
-async def test_a_callable_object_of_either_mode_is_a_handler(stage: Stage) -> None:
+async def test_a_callable_object_of_either_mode_is_a_handler(harness: PostgresHarness) -> None:
     class Doubler:
         async def __call__(self, attempt: Attempt[int, int]) -> Outcome[int]:
             return attempt.input * 2
@@ -64,27 +66,27 @@ async def test_a_callable_object_of_either_mode_is_a_handler(stage: Stage) -> No
         def __call__(self, attempt: Attempt[str, str]) -> Outcome[str]:
             return attempt.input.upper()
 
-    stage.processors.handles(number)(Doubler())
-    stage.processors.handles(text)(Shouter())
-    async with stage.worker():
-        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
-        assert await (await stage.client.start_chain(text, "a")).result(WAIT) == "A"
+    harness.processors.handles(number)(Doubler())
+    harness.processors.handles(text)(Shouter())
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 4)).result(WAIT) == 8
+        assert await (await harness.client.start_chain(text, "a")).result(WAIT) == "A"
 
 
-async def test_a_plain_function_may_return_an_awaitable(stage: Stage) -> None:
-    stage.handles(number, lambda attempt: echo(attempt))
-    async with stage.worker():
-        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 4
+async def test_a_plain_function_may_return_an_awaitable(harness: PostgresHarness) -> None:
+    harness.handles(number, lambda attempt: echo(attempt))
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 4)).result(WAIT) == 4
 
 
-async def test_an_attempt_knows_itself(stage: Stage) -> None:
+async def test_an_attempt_knows_itself(harness: PostgresHarness) -> None:
     seen: list[dict[str, Any]] = []
 
-    @stage.processors.handles(relay)
+    @harness.processors.handles(relay)
     async def begin(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.continue_with(number, attempt.input + 1, id="next")
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def finish(attempt: Attempt[int, int]) -> Outcome[int]:
         seen.append({name: getattr(attempt, name) for name in ("job_id", "chain_id", "type", "chain_type", "number")})
         assert attempt.worker.startswith("worker-")
@@ -94,86 +96,90 @@ async def test_an_attempt_knows_itself(stage: Stage) -> None:
         assert "next" in repr(attempt)
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(relay, 1, id="root")
+    async with harness.worker():
+        chain = await harness.client.start_chain(relay, 1, id="root")
         assert await chain.result(WAIT) == 2
     assert seen == [{"job_id": "next", "chain_id": "root", "type": "number", "chain_type": "relay", "number": 1}]
-    first, second = await stage.job("root"), await stage.job("next")
+    first, second = await harness.job("root"), await harness.job("next")
     assert (first.status, first.continued_by, first.output) == (JobStatus.CONTINUED, "next", None)
     assert (second.status, second.chain_index, second.output) == (JobStatus.COMPLETED, 1, 2)
 
 
-async def test_a_chain_may_loop(stage: Stage) -> None:
-    @stage.processors.handles(loop)
+async def test_a_chain_may_loop(harness: PostgresHarness) -> None:
+    @harness.processors.handles(loop)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input < 20:
             return attempt.continue_with(loop, attempt.input + 1)
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(loop, 0)
+    async with harness.worker():
+        chain = await harness.client.start_chain(loop, 0)
         assert await chain.result(WAIT) == 20
-    assert stage.rows("select chain_index from queuert.job order by chain_index") == [(one,) for one in range(21)]
+    assert harness.rows("select chain_index from queuert.job order by chain_index") == [(one,) for one in range(21)]
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
-async def test_an_undeclared_continuation_is_a_failed_attempt(stage: Stage, mode: str) -> None:
+async def test_an_undeclared_continuation_is_a_failed_attempt(harness: PostgresHarness, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         return attempt.continue_with(text, "x")
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         return attempt.continue_with(text, "x")
 
-    stage.handles(relay, in_loop if mode == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(relay, 1)).wait(WAIT)
+    harness.handles(relay, in_loop if mode == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(relay, 1)).wait(WAIT)
     assert chain.error is not None
     assert "declares to continue with 'number', not with 'text'" in chain.error.message
-    assert len(stage.rows("select 1 from queuert.job")) == 1
+    assert len(harness.rows("select 1 from queuert.job")) == 1
 
 
-async def test_the_events_of_a_chain_come_in_order(stage: Stage) -> None:
-    @stage.processors.handles(relay)
+async def test_the_events_of_a_chain_come_in_order(harness: PostgresHarness) -> None:
+    @harness.processors.handles(relay)
     async def begin(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.continue_with(number, attempt.input)
 
-    stage.handles(number, echo)
-    worker = stage.worker()
+    harness.handles(number, echo)
+    worker = harness.worker()
     # Beside a worker that runs, the attempt may begin before the client has the answer to its start.
-    chain = await stage.client.start_chain(relay, 1, id="c")
+    chain = await harness.client.start_chain(relay, 1, id="c")
     async with worker:
         await chain.result(WAIT)
-        await stage.log.wait_for(ChainClosed)
+        await harness.log.wait_for(ChainClosed)
     wanted = [ChainStarted, WorkerStarted, AttemptStarted, AttemptContinued, AttemptStarted, AttemptCompleted]
     reported = [
-        event for event in stage.log.events if isinstance(event, (*wanted, ChainClosed, WorkerStopping, WorkerStopped))
+        event
+        for event in harness.log.events
+        if isinstance(event, (*wanted, ChainClosed, WorkerStopping, WorkerStopped))
     ]
     assert [type(event) for event in reported] == [*wanted, ChainClosed, WorkerStopping, WorkerStopped]
-    assert {event.chain_id for event in stage.log.of(AttemptStarted)} == {"c"}
-    assert [event.attempt for event in stage.log.of(AttemptStarted)] == [1, 1]
-    assert {event.worker for event in stage.log.of(AttemptStarted)} == {worker.name}
+    assert {event.chain_id for event in harness.log.of(AttemptStarted)} == {"c"}
+    assert [event.attempt for event in harness.log.of(AttemptStarted)] == [1, 1]
+    assert {event.worker for event in harness.log.of(AttemptStarted)} == {worker.name}
 
 
-async def test_handlers_of_both_modes_see_and_log_their_attempt(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_handlers_of_both_modes_see_and_log_their_attempt(
+    harness: PostgresHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: dict[str, Any] = {}
     caplog.handler.addFilter(ContextFilter())
     logger = logging.getLogger("tests.handlers")
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
         seen[attempt.job_id] = dict(current())
         logger.warning("in a thread")
         return 1
 
-    @stage.processors.handles(text)
+    @harness.processors.handles(text)
     async def in_loop(attempt: Attempt[str, str]) -> Outcome[str]:
         seen[attempt.job_id] = dict(current())
         logger.warning("in the loop")
         return ""
 
-    async with stage.worker() as worker:
-        await (await stage.client.start_chain(number, 1, id="n")).result(WAIT)
-        await (await stage.client.start_chain(text, "", id="t")).result(WAIT)
+    async with harness.worker() as worker:
+        await (await harness.client.start_chain(number, 1, id="n")).result(WAIT)
+        await (await harness.client.start_chain(text, "", id="t")).result(WAIT)
     for one, type in (("n", "number"), ("t", "text")):
         assert seen[one] == {"worker": worker.name, "job_id": one, "chain_id": one, "type": type, "attempt": 1}
     logged = {record.message: record.__dict__ for record in caplog.records if record.name == "tests.handlers"}
@@ -182,12 +188,12 @@ async def test_handlers_of_both_modes_see_and_log_their_attempt(stage: Stage, ca
     assert current() == {}
 
 
-async def test_null_is_an_input_and_an_output_like_any_other(stage: Stage) -> None:
-    stage.handles(anything, echo)
-    async with stage.worker():
+async def test_null_is_an_input_and_an_output_like_any_other(harness: PostgresHarness) -> None:
+    harness.handles(anything, echo)
+    async with harness.worker():
         values: list[Any] = [None, False, 0, "", [], {}, {"a": None}]
         for value in values:
-            chain = await stage.client.start_chain(anything, value)
+            chain = await harness.client.start_chain(anything, value)
             assert await chain.result(WAIT) == value
 
 
@@ -201,12 +207,12 @@ def test_two_handlers_of_one_type_are_refused() -> None:
         processors.handles(number)(echo)
 
 
-async def test_two_groups_with_one_type_are_refused(stage: Stage) -> None:
+async def test_two_groups_with_one_type_are_refused(harness: PostgresHarness) -> None:
     one, other = Processors(JOB_TYPES), Processors(JOB_TYPES)
     one.handles(number)(echo)
     other.handles(number)(echo)
     with pytest.raises(DuplicateJobTypeError, match="'number' has two handlers"):
-        InProcessWorker(stage.client, [one, other])
+        InProcessWorker(harness.client, [one, other])
 
 
 def test_a_handler_of_a_type_that_is_not_registered_is_refused() -> None:
@@ -238,9 +244,9 @@ def test_processors_of_a_list_are_refused() -> None:
 
 
 @pytest.mark.parametrize("handlers", [echo, [echo], "handlers"])
-async def test_a_worker_is_given_processors(stage: Stage, handlers: Any) -> None:
+async def test_a_worker_is_given_processors(harness: PostgresHarness, handlers: Any) -> None:
     with pytest.raises(DefinitionError, match="must be a Processors"):
-        InProcessWorker(stage.client, handlers)
+        InProcessWorker(harness.client, handlers)
 
 
 def test_a_worker_is_given_a_client() -> None:
@@ -249,25 +255,25 @@ def test_a_worker_is_given_a_client() -> None:
         InProcessWorker(address, Processors(JOB_TYPES))
 
 
-async def test_a_worker_without_handlers_is_refused(stage: Stage) -> None:
+async def test_a_worker_without_handlers_is_refused(harness: PostgresHarness) -> None:
     for nothing in (Processors(JOB_TYPES), [], [Processors(JOB_TYPES)]):
         with pytest.raises(DefinitionError, match="at least one handler"):
-            InProcessWorker(stage.client, nothing)
+            InProcessWorker(harness.client, nothing)
 
 
-async def test_a_handler_of_a_type_that_the_client_does_not_know_is_refused(stage: Stage) -> None:
+async def test_a_handler_of_a_type_that_the_client_does_not_know_is_refused(harness: PostgresHarness) -> None:
     stranger = JobType("stranger", input=int, output=int)
     processors = Processors(JobTypes(stranger))
     processors.handles(stranger)(echo)
     with pytest.raises(DefinitionError, match="stranger"):
-        InProcessWorker(stage.client, processors)
+        InProcessWorker(harness.client, processors)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 65, "a/b", "a\nb", "a\n"])
-async def test_odd_worker_names_are_refused(stage: Stage, name: str) -> None:
-    stage.handles(number, echo)
+async def test_odd_worker_names_are_refused(harness: PostgresHarness, name: str) -> None:
+    harness.handles(number, echo)
     with pytest.raises(ConfigurationError, match="worker name"):
-        InProcessWorker(stage.client, stage.processors, name=name)
+        InProcessWorker(harness.client, harness.processors, name=name)
 
 
 @pytest.mark.parametrize(
@@ -280,15 +286,15 @@ async def test_odd_worker_names_are_refused(stage: Stage, name: str) -> None:
         {"max_connections": 1},
     ],
 )
-async def test_settings_out_of_range_are_refused(stage: Stage, setting: dict[str, Any]) -> None:
-    stage.handles(number, echo)
+async def test_settings_out_of_range_are_refused(harness: PostgresHarness, setting: dict[str, Any]) -> None:
+    harness.handles(number, echo)
     with pytest.raises(ConfigurationError, match=next(iter(setting))):
-        InProcessWorker(stage.client, stage.processors, **setting)
+        InProcessWorker(harness.client, harness.processors, **setting)
 
 
-async def test_two_workers_of_one_name_are_two(stage: Stage) -> None:
-    stage.handles(number, echo)
-    async with stage.worker(name="twin") as one, stage.worker(name="twin") as other:
+async def test_two_workers_of_one_name_are_two(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    async with harness.worker(name="twin") as one, harness.worker(name="twin") as other:
         assert one.name != other.name
         assert one.name.startswith("twin-")
         assert other.name.startswith("twin-")

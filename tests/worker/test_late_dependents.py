@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from queuert import Attempt, NewChain, Outcome
 from queuert.observability.events import FinishRejected
-from tests.worker.support import WAIT, Gate, Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
+from tests.support.waiting import WAIT, Gate
 
 
-async def test_between_the_claim_and_the_block(stage: Stage) -> None:
+async def test_between_the_claim_and_the_block(harness: PostgresHarness) -> None:
     gate = Gate()
 
     async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -16,12 +18,12 @@ async def test_between_the_claim_and_the_block(stage: Stage) -> None:
         async with attempt.complete() as tx:
             return tx.finish(attempt.number)
 
-    stage.handles(number, handle)
-    first = await stage.client.start_chain(number, 1)
-    await stage.worker(concurrency=2).start()
+    harness.handles(number, handle)
+    first = await harness.client.start_chain(number, 1)
+    await harness.worker(concurrency=2).start()
     await gate.next()
-    [waiting] = await stage.client.start_chains([NewChain(number, 0, blockers=[first])])
+    [waiting] = await harness.client.start_chains([NewChain(number, 0, blockers=[first])])
     gate.open()
     assert await waiting.result(WAIT) == 1
     assert await first.result(WAIT) == 1
-    assert stage.log.of(FinishRejected) == []
+    assert harness.log.of(FinishRejected) == []

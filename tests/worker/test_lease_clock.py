@@ -16,7 +16,9 @@ from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing.events import EventLog
 from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer, lease_time
-from tests.worker.support import WAIT, Stage, echo, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number
+from tests.support.waiting import WAIT
 
 LEASE = 60.0
 
@@ -108,7 +110,7 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
 
 
 async def test_a_job_that_was_claimed_before_a_suspend_is_not_begun_after_it(
-    stage: Stage, suspend: Suspend, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, suspend: Suspend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else may have it by now. If nobody has, it is claimed anew, and that costs it no attempt."""
     claim = AsyncPostgresStore.claim
@@ -122,9 +124,9 @@ async def test_a_job_that_was_claimed_before_a_suspend_is_not_begun_after_it(
         return found
 
     monkeypatch.setattr(AsyncPostgresStore, "claim", suspended_after)
-    stage.handles(number, echo)
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 7)
+    harness.handles(number, echo)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 7)
         assert await chain.result(WAIT) == 7
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.attempt, job.uncounted) == (2, 1)

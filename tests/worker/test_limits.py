@@ -17,7 +17,9 @@ from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, JobReaped
 from queuert.worker.claimer import _longest_contention
 from queuert.worker.processors import Processor
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, in_time, number, text, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, number, text
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +62,35 @@ def counting(processors: Processors, most: Counter[Any]) -> None:
         return attempt.input
 
 
-async def run_all(stage: Stage, processors: Processors, *, workers: int, jobs: int, keys: int) -> None:
+async def run_all(harness: PostgresHarness, processors: Processors, *, workers: int, jobs: int, keys: int) -> None:
     """Run jobs of so many keys, which are their inputs, with several workers of many slots."""
     new = [NewChain(number, one % keys, limit_key=f"key{one % keys}") for one in range(jobs)]
-    chains = await stage.client.start_chains(new)
-    started = [stage.worker(processors, name=f"w{n}", concurrency=5, poll_interval=3600.0) for n in range(workers)]
+    chains = await harness.client.start_chains(new)
+    started = [harness.worker(processors, name=f"w{n}", concurrency=5, poll_interval=3600.0) for n in range(workers)]
     await asyncio.gather(*(worker.start() for worker in started))
-    await stage.client.wait(chains, timeout=3 * WAIT)
+    await harness.client.wait(chains, timeout=3 * WAIT)
 
 
-async def test_concurrency_over_workers(stage: Stage) -> None:
+async def test_concurrency_over_workers(harness: PostgresHarness) -> None:
     """Three workers of five slots run no more of a type at once than its concurrency, and all jobs end."""
     most: Counter[Any] = Counter()
     processors = Limiting(number=Limits(concurrency=2))
     counting(processors, most)
-    await run_all(stage, processors, workers=3, jobs=60, keys=3)
+    await run_all(harness, processors, workers=3, jobs=60, keys=3)
     assert most["all"] == 2
 
 
-async def test_keys_over_workers(stage: Stage) -> None:
+async def test_keys_over_workers(harness: PostgresHarness) -> None:
     """No key runs twice at once, several keys do."""
     most: Counter[Any] = Counter()
     processors = Limiting(number=Limits(per_key=1))
     counting(processors, most)
-    await run_all(stage, processors, workers=3, jobs=60, keys=4)
+    await run_all(harness, processors, workers=3, jobs=60, keys=4)
     assert [most[key] for key in range(4)] == [1] * 4
     assert most["all"] > 1
 
 
-async def test_other_types_are_not_held_up(stage: Stage) -> None:
+async def test_other_types_are_not_held_up(harness: PostgresHarness) -> None:
     """While a type is at its limit, the worker's other slots run other types, and no job of it."""
     gate = Gate()
     processors = Limiting(number=Limits(concurrency=1))
@@ -102,23 +104,23 @@ async def test_other_types_are_not_held_up(stage: Stage) -> None:
     async def free(attempt: Attempt[str, str]) -> Outcome[str]:
         return attempt.input
 
-    numbers = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
-    async with stage.worker(processors, concurrency=5):
+    numbers = await harness.client.start_chains([NewChain(number, one) for one in range(3)])
+    async with harness.worker(processors, concurrency=5):
         await gate.next()
-        texts = await stage.client.start_chains([NewChain(text, "x") for _ in range(20)])
-        await stage.client.wait(texts, timeout=WAIT)
+        texts = await harness.client.start_chains([NewChain(text, "x") for _ in range(20)])
+        await harness.client.wait(texts, timeout=WAIT)
         assert gate.arrived.empty()
-        assert len(stage.log.of(AttemptStarted, type="number")) == 1
+        assert len(harness.log.of(AttemptStarted, type="number")) == 1
         gate.open()
-        await stage.client.wait(numbers, timeout=WAIT)
+        await harness.client.wait(numbers, timeout=WAIT)
 
 
 @pytest.mark.parametrize("finish", ["completed", "retried"])
-async def test_the_end_of_an_attempt_tells_other_workers(stage: Stage, finish: str) -> None:
+async def test_the_end_of_an_attempt_tells_other_workers(harness: PostgresHarness, finish: str) -> None:
     """When an attempt of a limited type ends, a notification of its type goes out, whether or not a job became due by
     it."""
     reported: list[frozenset[str] | None] = []
-    stage.client.notify = notify = InProcessNotify()
+    harness.client.notify = notify = InProcessNotify()
     notify.subscribe("jobs", lambda notification: reported.append(notification.keys))  # type: ignore[arg-type]
     gate = Gate()
     processors = Limiting(number=Limits(concurrency=1))
@@ -128,18 +130,18 @@ async def test_the_end_of_an_attempt_tells_other_workers(stage: Stage, finish: s
         await gate.pass_through(attempt)
         return attempt.retry(after=3600.0) if finish == "retried" else attempt.input
 
-    async with stage.worker(processors) as worker:
-        await stage.client.start_chain(number, 1)
+    async with harness.worker(processors) as worker:
+        await harness.client.start_chain(number, 1)
         await gate.next()
         reported.clear()
         gate.open()
-        await stage.log.wait_for(AttemptStarted)
+        await harness.log.wait_for(AttemptStarted)
         await until(lambda: not worker.running, "the attempt has ended")
     assert frozenset({"number"}) in reported
 
 
 @pytest.mark.parametrize("attempts", [1, 25], ids=["failed for good", "tried much later"])
-async def test_the_reaper_tells_other_workers(stage: Stage, attempts: int) -> None:
+async def test_the_reaper_tells_other_workers(harness: PostgresHarness, attempts: int) -> None:
     """When a dead worker's job is taken back, its slot is known to be free, whether or not there is another attempt."""
     reported: list[frozenset[str] | None] = []
     processors = Limiting(number=Limits(concurrency=1))
@@ -147,43 +149,43 @@ async def test_the_reaper_tells_other_workers(stage: Stage, attempts: int) -> No
     processors.handles(number, retry=policy)(lambda attempt: attempt.input)
     # The reaper looks as often as the shortest lease asks for; that of the second job must not run out.
     processors.handles(text, lease=LeasePolicy(seconds=1.0))(lambda attempt: attempt.input)
-    stage.client.notify = notify = InProcessNotify()
-    await stage.client.start_chain(number, 1)
-    stage.rows(
+    harness.client.notify = notify = InProcessNotify()
+    await harness.client.start_chain(number, 1)
+    harness.rows(
         "update queuert.job set status = 'running', attempt = 1, lease_token = gen_random_uuid(),"
         " lease_expires_at = now() - interval '1 s', holder = 'dead'"
     )
-    second = await stage.client.start_chain(number, 2)
+    second = await harness.client.start_chain(number, 2)
     notify.subscribe("jobs", lambda notification: reported.append(notification.keys))  # type: ignore[arg-type]
-    async with stage.worker(processors):
-        await stage.log.wait_for(JobReaped)
+    async with harness.worker(processors):
+        await harness.log.wait_for(JobReaped)
         assert frozenset({"number"}) in reported
         assert await second.result(WAIT) == 2
 
 
-async def test_a_rate_over_workers(stage: Stage) -> None:
+async def test_a_rate_over_workers(harness: PostgresHarness) -> None:
     """Two workers begin no more attempts in a window than the rate, retries among them, and go on after it."""
     processors = Limiting(number=Limits(rate=Rate(3, per=0.5)))
     begun = []
 
     @processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        begun.append(stage.one("select started_at from queuert.job where id = %s", attempt.job_id))
+        begun.append(harness.one("select started_at from queuert.job where id = %s", attempt.job_id))
         return attempt.retry() if attempt.number == 1 else attempt.input
 
-    chains = await stage.client.start_chains([NewChain(number, one, limit_key="a") for one in range(4)])
+    chains = await harness.client.start_chains([NewChain(number, one, limit_key="a") for one in range(4)])
     for name in ("one", "two"):
-        await stage.worker(processors, name=name, concurrency=4, poll_interval=3600.0).start()
-    await stage.client.wait(chains, timeout=WAIT)
+        await harness.worker(processors, name=name, concurrency=4, poll_interval=3600.0).start()
+    await harness.client.wait(chains, timeout=WAIT)
     assert len(begun) == 8
     spans = [(later - earlier).total_seconds() for earlier, later in pairwise(sorted(begun)[::3])]
     assert len(spans) == 2
     assert all(span > 0.5 for span in spans)
     # Starts that have left the window are deleted.
-    assert stage.one("select count(*) from queuert.limit_start") < 8
+    assert harness.one("select count(*) from queuert.limit_start") < 8
 
 
-async def test_held_back_jobs_do_not_make_the_worker_spin(stage: Stage) -> None:
+async def test_held_back_jobs_do_not_make_the_worker_spin(harness: PostgresHarness) -> None:
     """While ready jobs are held back, claims come at growing intervals."""
     gate = Gate()
     processors = Limiting(number=Limits(concurrency=1))
@@ -193,14 +195,14 @@ async def test_held_back_jobs_do_not_make_the_worker_spin(stage: Stage) -> None:
         await gate.pass_through(attempt)
         return attempt.input
 
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(2)])
-    async with stage.worker(processors, concurrency=5) as worker:
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(2)])
+    async with harness.worker(processors, concurrency=5) as worker:
         await gate.next()
         assert worker._runtime is not None
         claimer = worker._runtime.claimer
         await until(lambda: claimer._empty_claims >= 4, "some claims were without result")
         gate.open()
-        await stage.client.wait(chains, timeout=WAIT)
+        await harness.client.wait(chains, timeout=WAIT)
 
 
 def test_pauses_in_contention() -> None:

@@ -13,7 +13,9 @@ from queuert import Attempt, JobStatus, Processors, RetryPolicy
 from queuert.observability.context import current
 from queuert.observability.events import AttemptCompleted, ErrorAfterCompletion
 from queuert.worker import CallNext, MiddlewareFunction
-from tests.worker.support import JOB_TYPES, WAIT, Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, number
+from tests.support.waiting import WAIT
 
 ONCE = RetryPolicy(max_attempts=1)
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
@@ -37,10 +39,10 @@ def handler_of(mode: str, body: Callable[[Attempt[Any, Any]], Any]) -> Callable[
     return in_loop if mode == "coroutine" else body
 
 
-async def run(stage: Stage, processors: Processors) -> tuple[JobStatus, Any, str]:
-    async with stage.worker(processors):
-        chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
-    job = await stage.job(chain.id)
+async def run(harness: PostgresHarness, processors: Processors) -> tuple[JobStatus, Any, str]:
+    async with harness.worker(processors):
+        chain = await (await harness.client.start_chain(number, 1)).wait(WAIT)
+    job = await harness.job(chain.id)
     return job.status, job.output, str(chain.error)
 
 
@@ -48,7 +50,7 @@ modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 
 
 @modes
-async def test_they_are_an_onion(stage: Stage, mode: str) -> None:
+async def test_they_are_an_onion(harness: PostgresHarness, mode: str) -> None:
     notes: list[str] = []
     processors = Processors(JOB_TYPES, middlewares=[noting("1", notes), noting("2", notes)])
 
@@ -57,14 +59,14 @@ async def test_they_are_an_onion(stage: Stage, mode: str) -> None:
         return 5
 
     processors.handles(number, middlewares=[noting("3", notes)])(handler_of(mode, body))
-    assert (await run(stage, processors))[:2] == (JobStatus.COMPLETED, 5)
+    assert (await run(harness, processors))[:2] == (JobStatus.COMPLETED, 5)
     assert notes == [
         *("before 1", "before 2", "before 3", "handler", "after 3", "after 2", "after 1"),
     ]
 
 
 @modes
-async def test_context_variables_and_the_attempts_fields_are_seen_inside(stage: Stage, mode: str) -> None:
+async def test_context_variables_and_the_attempts_fields_are_seen_inside(harness: PostgresHarness, mode: str) -> None:
     seen: list[Any] = []
 
     async def middleware(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
@@ -78,13 +80,13 @@ async def test_context_variables_and_the_attempts_fields_are_seen_inside(stage: 
 
     processors = Processors(JOB_TYPES, middlewares=[middleware])
     processors.handles(number)(handler_of(mode, body))
-    await run(stage, processors)
-    job_id = stage.one("select id from queuert.job")
+    await run(harness, processors)
+    job_id = harness.one("select id from queuert.job")
     assert seen == [("acme", job_id)]
     assert tenant.get() == "nobody"
 
 
-async def test_one_may_change_the_outcome(stage: Stage) -> None:
+async def test_one_may_change_the_outcome(harness: PostgresHarness) -> None:
     async def doubles(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         return await call_next() * 2
 
@@ -93,13 +95,13 @@ async def test_one_may_change_the_outcome(stage: Stage) -> None:
 
     processors = Processors(JOB_TYPES, middlewares=[doubles])
     processors.handles(number)(handler_of("coroutine", lambda attempt: 21))
-    assert (await run(stage, processors))[:2] == (JobStatus.COMPLETED, 42)
+    assert (await run(harness, processors))[:2] == (JobStatus.COMPLETED, 42)
     other = Processors(JOB_TYPES, middlewares=[cancels])
     other.handles(number)(handler_of("coroutine", lambda attempt: 21))
-    assert (await run(stage, other))[0] is JobStatus.CANCELLED
+    assert (await run(harness, other))[0] is JobStatus.CANCELLED
 
 
-async def test_one_may_turn_an_error_into_an_outcome(stage: Stage) -> None:
+async def test_one_may_turn_an_error_into_an_outcome(harness: PostgresHarness) -> None:
     async def forgives(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         try:
             return await call_next()
@@ -111,12 +113,14 @@ async def test_one_may_turn_an_error_into_an_outcome(stage: Stage) -> None:
 
     processors = Processors(JOB_TYPES, middlewares=[forgives])
     processors.handles(number)(handler_of("thread", body))
-    assert (await run(stage, processors))[:2] == (JobStatus.COMPLETED, 7)
+    assert (await run(harness, processors))[:2] == (JobStatus.COMPLETED, 7)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
-async def test_what_one_raises_is_a_failed_attempt(stage: Stage, when: str, error: type[BaseException]) -> None:
+async def test_what_one_raises_is_a_failed_attempt(
+    harness: PostgresHarness, when: str, error: type[BaseException]
+) -> None:
     async def raises(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         if when == "after":
             await call_next()
@@ -124,10 +128,10 @@ async def test_what_one_raises_is_a_failed_attempt(stage: Stage, when: str, erro
 
     processors = Processors(JOB_TYPES, middlewares=[raises], retry=ONCE)
     processors.handles(number)(handler_of("coroutine", lambda attempt: 5))
-    assert (await run(stage, processors))[0] is JobStatus.FAILED
+    assert (await run(harness, processors))[0] is JobStatus.FAILED
 
 
-async def test_one_that_never_calls_the_next_answers_itself(stage: Stage) -> None:
+async def test_one_that_never_calls_the_next_answers_itself(harness: PostgresHarness) -> None:
     async def answers(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         return 3
 
@@ -136,21 +140,21 @@ async def test_one_that_never_calls_the_next_answers_itself(stage: Stage) -> Non
 
     processors = Processors(JOB_TYPES, middlewares=[answers])
     processors.handles(number)(handler_of("coroutine", body))
-    assert (await run(stage, processors))[:2] == (JobStatus.COMPLETED, 3)
+    assert (await run(harness, processors))[:2] == (JobStatus.COMPLETED, 3)
 
 
-async def test_one_that_forgets_to_return_is_a_failed_attempt_with_a_clear_error(stage: Stage) -> None:
+async def test_one_that_forgets_to_return_is_a_failed_attempt_with_a_clear_error(harness: PostgresHarness) -> None:
     async def forgets(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         await call_next()
 
     processors = Processors(JOB_TYPES, middlewares=[forgets], retry=ONCE)
     processors.handles(number)(handler_of("coroutine", lambda attempt: 5))
-    status, _, error = await run(stage, processors)
+    status, _, error = await run(harness, processors)
     assert status is JobStatus.FAILED
     assert "output" in error
 
 
-async def test_one_that_raises_after_the_commit_changes_nothing(stage: Stage) -> None:
+async def test_one_that_raises_after_the_commit_changes_nothing(harness: PostgresHarness) -> None:
     async def raises(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         await call_next()
         raise ValueError("too late")
@@ -161,17 +165,17 @@ async def test_one_that_raises_after_the_commit_changes_nothing(stage: Stage) ->
 
     processors = Processors(JOB_TYPES, middlewares=[raises], retry=ONCE)
     processors.handles(number)(handler)
-    assert (await run(stage, processors))[:2] == (JobStatus.COMPLETED, 5)
-    assert len(stage.log.of(ErrorAfterCompletion)) == len(stage.log.of(AttemptCompleted)) == 1
+    assert (await run(harness, processors))[:2] == (JobStatus.COMPLETED, 5)
+    assert len(harness.log.of(ErrorAfterCompletion)) == len(harness.log.of(AttemptCompleted)) == 1
 
 
-async def test_they_do_not_see_an_input_that_cannot_be_read(stage: Stage) -> None:
+async def test_they_do_not_see_an_input_that_cannot_be_read(harness: PostgresHarness) -> None:
     notes: list[str] = []
-    stage.insert("number", '"not a number"', id="bad")
+    harness.insert("number", '"not a number"', id="bad")
     processors = Processors(JOB_TYPES, middlewares=[noting("1", notes)], retry=ONCE)
     processors.handles(number)(handler_of("coroutine", lambda attempt: 5))
-    async with stage.worker(processors):
-        chain = await (await stage.client.get_chain("bad")).wait(WAIT)
+    async with harness.worker(processors):
+        chain = await (await harness.client.get_chain("bad")).wait(WAIT)
     assert chain.error is not None
     assert chain.error.kind == "decode"
     assert notes == []

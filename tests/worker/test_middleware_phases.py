@@ -11,9 +11,10 @@ import pytest
 from queuert import Attempt, AttemptMiddleware, JobStatus, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import ContextMissingError, DefinitionError
 from queuert.worker import CallNext, ContextKey, GuardedTransaction, Transaction
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, number
 from tests.worker import killable
 from tests.worker.completing import WRITE, Effects, closed, effects_of
-from tests.worker.support import JOB_TYPES, Stage, number
 
 TENANT = ContextKey[str]("tenant")
 modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
@@ -21,9 +22,9 @@ phases = pytest.mark.parametrize("phase", ["prepare", "complete"])
 
 
 @pytest.fixture
-def effects(stage: Stage) -> Effects:
+def effects(harness: PostgresHarness) -> Effects:
     """A table for the handlers' own writes, and what is in it."""
-    return effects_of(stage)
+    return effects_of(harness)
 
 
 class Noting(AttemptMiddleware):
@@ -98,10 +99,10 @@ def staged(mode: str, inside: Callable[[str], None] = lambda phase: None) -> Cal
 
 
 @modes
-async def test_the_onion_is_the_same_in_all_phases(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_the_onion_is_the_same_in_all_phases(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     notes: list[str] = []
     handler = staged(mode, lambda phase: notes.append(f"in {phase}"))
-    assert (await closed(stage, handler, middlewares=[Noting("1", notes), Noting("2", notes)]))[0] == "completed"
+    assert (await closed(harness, handler, middlewares=[Noting("1", notes), Noting("2", notes)]))[0] == "completed"
     assert notes == [
         *("handler 1", "handler 2"),
         *("prepare 1", "prepare 2", "in prepare", "after prepare 2", "after prepare 1"),
@@ -113,14 +114,14 @@ async def test_the_onion_is_the_same_in_all_phases(stage: Stage, effects: Effect
 
 
 @modes
-async def test_a_returned_outcome_has_no_transaction_to_be_around(stage: Stage, mode: str) -> None:
+async def test_a_returned_outcome_has_no_transaction_to_be_around(harness: PostgresHarness, mode: str) -> None:
     notes: list[str] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         return 6
 
     handler: Any = in_loop if mode == "coroutine" else lambda attempt: 6
-    assert (await closed(stage, handler, middlewares=[Noting("1", notes)]))[0] == "completed"
+    assert (await closed(harness, handler, middlewares=[Noting("1", notes)]))[0] == "completed"
     assert notes == ["handler 1", "after handler 1"]
 
 
@@ -168,8 +169,8 @@ class Writing(AttemptMiddleware):
 
 
 @modes
-async def test_what_one_writes_commits_with_the_block(stage: Stage, effects: Effects, mode: str) -> None:
-    assert (await closed(stage, staged(mode), middlewares=[Writing()]))[0] == "completed"
+async def test_what_one_writes_commits_with_the_block(harness: PostgresHarness, effects: Effects, mode: str) -> None:
+    assert (await closed(harness, staged(mode), middlewares=[Writing()]))[0] == "completed"
     assert [one[0] for one in effects()] == [
         *("after complete", "after prepare", "before complete", "before prepare", "complete", "prepare")
     ]
@@ -179,11 +180,11 @@ async def test_what_one_writes_commits_with_the_block(stage: Stage, effects: Eff
 @phases
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_one_raises_rolls_the_block_back(
-    stage: Stage, effects: Effects, mode: str, phase: str, when: str
+    harness: PostgresHarness, effects: Effects, mode: str, phase: str, when: str
 ) -> None:
     notes: list[str] = []
     middlewares = [Noting("1", notes), Writing(f"{when} {phase}"), Noting("3", notes)]
-    status, error = await closed(stage, staged(mode), middlewares=middlewares)
+    status, error = await closed(harness, staged(mode), middlewares=middlewares)
     assert (status, error) == (JobStatus.FAILED, f"ValueError: the middleware, {when} {phase}")
     stands = ["after prepare", "before prepare", "prepare"] if phase == "complete" else []
     assert [one[0] for one in effects()] == stands
@@ -194,7 +195,9 @@ async def test_what_one_raises_rolls_the_block_back(
 
 
 @modes
-async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(
+    harness: PostgresHarness, effects: Effects, mode: str
+) -> None:
     heard: list[str] = []
 
     class Swallowing(AttemptMiddleware):
@@ -216,14 +219,14 @@ async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(stage: Stage
         if phase == "complete":
             raise ValueError("from the block")
 
-    status, error = await closed(stage, staged(mode, inside), middlewares=[Swallowing()])
+    status, error = await closed(harness, staged(mode, inside), middlewares=[Swallowing()])
     assert (status, error) == (JobStatus.FAILED, "ValueError: from the block")
     assert heard == ["from the block"]
     assert effects() == [("prepare", 1)]
 
 
 @modes
-async def test_a_forgotten_finish_is_reported_to_middlewares(stage: Stage, mode: str) -> None:
+async def test_a_forgotten_finish_is_reported_to_middlewares(harness: PostgresHarness, mode: str) -> None:
     notes: list[str] = []
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
@@ -235,14 +238,16 @@ async def test_a_forgotten_finish_is_reported_to_middlewares(stage: Stage, mode:
             pass
 
     handler = in_loop if mode == "coroutine" else in_thread
-    status, error = await closed(stage, handler, middlewares=[Noting("1", notes)])
+    status, error = await closed(harness, handler, middlewares=[Noting("1", notes)])
     assert status is JobStatus.FAILED
     assert "CompletionMissingError" in error
     assert "CompletionMissingError in complete 1" in notes
 
 
 @modes
-async def test_after_a_failed_entry_the_job_is_tried_again(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_after_a_failed_entry_the_job_is_tried_again(
+    harness: PostgresHarness, effects: Effects, mode: str
+) -> None:
     middleware = Writing("before prepare")
 
     def handler(attempt: Attempt[Any, Any]) -> Any:
@@ -254,7 +259,7 @@ async def test_after_a_failed_entry_the_job_is_tried_again(stage: Stage, effects
         return await handler(attempt)
 
     status, _ = await closed(
-        stage,
+        harness,
         in_loop if mode == "coroutine" else handler,
         middlewares=[middleware],
         retry=RetryPolicy(initial_delay=0.0),
@@ -287,7 +292,9 @@ class Tenancy(AttemptMiddleware):
 
 
 @modes
-async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql(stage: Stage, mode: str) -> None:
+async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql(
+    harness: PostgresHarness, mode: str
+) -> None:
     seen: list[tuple[str, str, str]] = []
     shown = "select current_setting('app.tenant')"
 
@@ -309,13 +316,13 @@ async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql
 
     processors = Processors(JOB_TYPES, middlewares=[Tenancy(), inner])
     processors.handles(number)(in_loop if mode == "coroutine" else in_thread)
-    chains = await stage.client.start_chains([NewChain(number, one) for one in (1, 2)])
-    async with stage.worker(processors, concurrency=2):
-        await stage.client.wait(chains, timeout=20)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in (1, 2)])
+    async with harness.worker(processors, concurrency=2):
+        await harness.client.wait(chains, timeout=20)
     assert sorted(seen) == [("TENANT 1",) * 3, ("TENANT 2",) * 3]
 
 
-async def test_a_missing_key_is_named(stage: Stage) -> None:
+async def test_a_missing_key_is_named(harness: PostgresHarness) -> None:
     other = ContextKey[str]("tenant")
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -327,7 +334,7 @@ async def test_a_missing_key_is_named(stage: Stage) -> None:
         assert attempt.context[other] == "another key of the same name"
         return 6
 
-    status, error = await closed(stage, handler)
+    status, error = await closed(harness, handler)
     assert status is JobStatus.FAILED
     assert ContextMissingError.__name__ in error
     assert "ContextKey('tenant')" in error
@@ -395,11 +402,11 @@ def test_none_enters_a_child_process() -> None:
     processors.handles(number, middlewares=[AttemptMiddleware()], executor="process")(killable.double)
 
 
-async def test_a_function_that_returns_a_coroutine_is_found_out_when_it_runs(stage: Stage) -> None:
+async def test_a_function_that_returns_a_coroutine_is_found_out_when_it_runs(harness: PostgresHarness) -> None:
     def handler(attempt: Attempt[Any, Any]) -> Any:
         return staged("coroutine")(attempt)
 
-    effects_of(stage)
-    status, error = await closed(stage, handler, middlewares=[ThreadOnly()])
+    effects_of(harness)
+    status, error = await closed(harness, handler, middlewares=[ThreadOnly()])
     assert status is JobStatus.FAILED
     assert "override around_prepare" in error

@@ -45,23 +45,11 @@ from queuert.worker.processes import handle
 from queuert.worker.processes.executor import HandlerProcesses
 from queuert.worker.processes.handle import ChildProcess
 from queuert.worker.processes.messages import Abort
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import AT_ONCE, JOB_TYPES, WATCHED, anything, echo, number, relay, text
+from tests.support.waiting import START, WAIT, in_time, until
 from tests.worker import killable
 from tests.worker.completing import effects_of
-from tests.worker.support import (
-    AT_ONCE,
-    JOB_TYPES,
-    SPAWN,
-    WAIT,
-    WATCHED,
-    Stage,
-    anything,
-    echo,
-    in_time,
-    number,
-    relay,
-    text,
-    until,
-)
 from tests.worker.test_abort import CANCEL, EXPIRE_AND_GIVE_BACK
 
 ROOT = Path(__file__).parents[2]
@@ -93,11 +81,11 @@ def runs(pid: int) -> bool:
 async def arrived(place: Path) -> int:
     """The process that has come to a place."""
     try:
-        async with asyncio.timeout(SPAWN):
+        async with asyncio.timeout(START):
             while not place.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     except TimeoutError:
-        raise AssertionError(f"no handler came to {place} within {SPAWN:g} s") from None
+        raise AssertionError(f"no handler came to {place} within {START:g} s") from None
     return int(place.read_text())
 
 
@@ -106,25 +94,25 @@ async def gone(*pids: int) -> None:
     await until(lambda: not any(map(runs, pids)), f"the processes {pids} end")
 
 
-def handles(stage: Stage, handler: Callable[[Attempt[Any, Any]], Any], **settings: Any) -> None:
-    stage.handles(anything, handler, executor="process", **settings)
+def handles(harness: PostgresHarness, handler: Callable[[Attempt[Any, Any]], Any], **settings: Any) -> None:
+    harness.handles(anything, handler, executor="process", **settings)
 
 
-async def result(stage: Stage, input: Any) -> Any:
-    return await (await stage.client.start_chain(anything, input)).result(SPAWN)
+async def result(harness: PostgresHarness, input: Any) -> Any:
+    return await (await harness.client.start_chain(anything, input)).result(START)
 
 
 # --- what it can do ---------------------------------------------------------------------------------------------------
 
 
-async def test_it_runs_elsewhere_with_all_that_an_attempt_has(stage: Stage) -> None:
-    handles(stage, killable.here)
-    stage.handles(number, echo)
-    async with stage.worker() as worker:
-        blockers = await stage.client.start_chains([NewChain(number, 1), NewChain(number, 2)])
-        chain = await stage.client.start_chain(anything, {"a": [1]}, id="here", blockers=blockers)
-        found = await chain.result(SPAWN)
-        again = await result(stage, None)
+async def test_it_runs_elsewhere_with_all_that_an_attempt_has(harness: PostgresHarness) -> None:
+    handles(harness, killable.here)
+    harness.handles(number, echo)
+    async with harness.worker() as worker:
+        blockers = await harness.client.start_chains([NewChain(number, 1), NewChain(number, 2)])
+        chain = await harness.client.start_chain(anything, {"a": [1]}, id="here", blockers=blockers)
+        found = await chain.result(START)
+        again = await result(harness, None)
     assert found["pid"] not in (os.getpid(), 0)
     assert again["pid"] == found["pid"], "the process is kept"
     del found["pid"]
@@ -138,47 +126,49 @@ async def test_it_runs_elsewhere_with_all_that_an_attempt_has(stage: Stage) -> N
     }
 
 
-async def test_each_slot_has_a_process_of_its_own(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.wait_for_leave)
+async def test_each_slot_has_a_process_of_its_own(harness: PostgresHarness, tmp_path: Path) -> None:
+    handles(harness, killable.wait_for_leave)
     places = [tmp_path / "one", tmp_path / "two"]
-    async with stage.worker(concurrency=2):
-        chains = await stage.client.start_chains([NewChain(anything, str(place)) for place in places])
+    async with harness.worker(concurrency=2):
+        chains = await harness.client.start_chains([NewChain(anything, str(place)) for place in places])
         pids = [await arrived(place) for place in places]
         for place in places:
             place.with_suffix(".go").touch()
-        await stage.client.wait(chains, timeout=SPAWN)
+        await harness.client.wait(chains, timeout=START)
     assert len({*pids, os.getpid()}) == 3
     await gone(*pids)
 
 
-async def test_it_continues_its_chain(stage: Stage) -> None:
-    stage.handles(relay, killable.onwards, executor="process")
-    stage.handles(number, killable.double, executor="process")
-    async with stage.worker():
-        assert await (await stage.client.start_chain(relay, 20)).result(SPAWN) == 42
+async def test_it_continues_its_chain(harness: PostgresHarness) -> None:
+    harness.handles(relay, killable.onwards, executor="process")
+    harness.handles(number, killable.double, executor="process")
+    async with harness.worker():
+        assert await (await harness.client.start_chain(relay, 20)).result(START) == 42
 
 
 @pytest.mark.parametrize(("input", "status"), [("fail", JobStatus.FAILED), ("cancel", JobStatus.CANCELLED)])
-async def test_it_asks_for_retries_fails_and_cancels(stage: Stage, input: str, status: JobStatus) -> None:
-    handles(stage, killable.again)
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
-    job = await stage.job(chain.id)
+async def test_it_asks_for_retries_fails_and_cancels(harness: PostgresHarness, input: str, status: JobStatus) -> None:
+    handles(harness, killable.again)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, input)).wait(START)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.last_error and job.last_error.kind) == (status, 2, input)
-    assert stage.log.of(AttemptRetried)[0].error.message == "once more"
+    assert harness.log.of(AttemptRetried)[0].error.message == "once more"
 
 
-async def test_what_it_logs_goes_to_the_workers_loggers(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    handles(stage, killable.here)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, 1)
-        await chain.result(SPAWN)
+async def test_what_it_logs_goes_to_the_workers_loggers(
+    harness: PostgresHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    handles(harness, killable.here)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, 1)
+        await chain.result(START)
     record = next(one for one in caplog.records if one.name == "tests.killable")
     assert (record.getMessage(), record.levelno) == ("said by the handler", logging.WARNING)
     assert vars(record)["queuert_job_id"] == chain.id
 
 
-async def test_middlewares_wrap_it_and_see_what_it_raised(stage: Stage) -> None:
+async def test_middlewares_wrap_it_and_see_what_it_raised(harness: PostgresHarness) -> None:
     seen: list[object] = []
 
     async def watch(attempt: Attempt[Any, Any], call_next: Any) -> Any:
@@ -189,11 +179,11 @@ async def test_middlewares_wrap_it_and_see_what_it_raised(stage: Stage) -> None:
             return "mended"
         return seen[-1]
 
-    handles(stage, killable.raises, middlewares=[watch])
-    stage.handles(number, killable.double, executor="process", middlewares=[watch])
-    async with stage.worker():
-        assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
-        assert await result(stage, "odd") == "mended"
+    handles(harness, killable.raises, middlewares=[watch])
+    harness.handles(number, killable.double, executor="process", middlewares=[watch])
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 4)).result(START) == 8
+        assert await result(harness, "odd") == "mended"
     assert seen == [8, "odd"]
 
 
@@ -210,12 +200,12 @@ async def test_middlewares_wrap_it_and_see_what_it_raised(stage: Stage) -> None:
     ],
 )
 async def test_an_exception_is_a_failed_attempt_with_its_traceback(
-    stage: Stage, input: str, type: str, message: str
+    harness: PostgresHarness, input: str, type: str, message: str
 ) -> None:
-    handles(stage, killable.raises, retry=ONCE)
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
-    job = await stage.job(chain.id)
+    handles(harness, killable.raises, retry=ONCE)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, input)).wait(START)
+    job = await harness.job(chain.id)
     assert job.last_error is not None
     assert (job.status, job.last_error.kind, job.last_error.type, job.last_error.message) == (
         JobStatus.FAILED,
@@ -227,125 +217,127 @@ async def test_an_exception_is_a_failed_attempt_with_its_traceback(
     assert (job.attempt, job.lease_expirations) == (1, 0)
 
 
-async def test_what_cannot_be_sent_back_is_a_failed_attempt(stage: Stage) -> None:
-    handles(stage, killable.raises, retry=ONCE)
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, "a function")).wait(SPAWN)
+async def test_what_cannot_be_sent_back_is_a_failed_attempt(harness: PostgresHarness) -> None:
+    handles(harness, killable.raises, retry=ONCE)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, "a function")).wait(START)
         assert "what the handler returned cannot be pickled" in str(chain.error)
-        assert "odd" in str((await (await stage.client.start_chain(anything, "odd")).wait(SPAWN)).error)
+        assert "odd" in str((await (await harness.client.start_chain(anything, "odd")).wait(START)).error)
 
 
-async def test_a_lost_lease_that_it_reports_writes_nothing(stage: Stage) -> None:
-    handles(stage, killable.raises)
-    async with stage.worker():
-        await stage.client.start_chain(anything, "lost", id="lost")
-        refused = await stage.log.wait_for(FinishRejected, job_id="lost", timeout=SPAWN)
+async def test_a_lost_lease_that_it_reports_writes_nothing(harness: PostgresHarness) -> None:
+    handles(harness, killable.raises)
+    async with harness.worker():
+        await harness.client.start_chain(anything, "lost", id="lost")
+        refused = await harness.log.wait_for(FinishRejected, job_id="lost", timeout=START)
         assert refused.reason is AbortReason.NOT_FOUND
-    assert stage.log.of(AttemptRetried) == []
+    assert harness.log.of(AttemptRetried) == []
 
 
 # --- complete() -------------------------------------------------------------------------------------------------------
 
 
-async def test_its_writes_commit_with_the_finish(stage: Stage) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.completes)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, "")
-        assert await chain.result(SPAWN) == 1
-        assert await result(stage, "") == 1, "in the same process, on the same connection"
+async def test_its_writes_commit_with_the_finish(harness: PostgresHarness) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.completes)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, "")
+        assert await chain.result(START) == 1
+        assert await result(harness, "") == 1, "in the same process, on the same connection"
     assert effects()[0] == (chain.id, 1)
-    assert len(stage.log.of(AttemptCompleted)) == 2
+    assert len(harness.log.of(AttemptCompleted)) == 2
 
 
-async def test_a_block_that_forgets_to_finish_is_rolled_back(stage: Stage) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.completes)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, "forgets")
-        assert await chain.result(SPAWN) == 2
+async def test_a_block_that_forgets_to_finish_is_rolled_back(harness: PostgresHarness) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.completes)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, "forgets")
+        assert await chain.result(START) == 2
     assert effects() == [(chain.id, 2)]
-    assert "CompletionMissingError" in str(stage.log.of(AttemptRetried)[0].error)
+    assert "CompletionMissingError" in str(harness.log.of(AttemptRetried)[0].error)
 
 
-async def test_an_error_after_the_commit_changes_nothing(stage: Stage) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.completes)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, "raises")
-        assert await chain.result(SPAWN) == 1
-        await stage.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
+async def test_an_error_after_the_commit_changes_nothing(harness: PostgresHarness) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.completes)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, "raises")
+        assert await chain.result(START) == 1
+        await harness.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
     assert effects() == [(chain.id, 1)]
 
 
-async def test_a_death_inside_the_block_rolls_back(stage: Stage) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.completes)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, "inside")
-        assert await chain.result(SPAWN) == 2
+async def test_a_death_inside_the_block_rolls_back(harness: PostgresHarness) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.completes)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, "inside")
+        assert await chain.result(START) == 2
     assert effects() == [(chain.id, 2)]
-    assert [event.error.kind for event in stage.log.of(AttemptRetried)] == ["crashed"]
+    assert [event.error.kind for event in harness.log.of(AttemptRetried)] == ["crashed"]
 
 
-async def test_a_death_after_the_commit_changes_nothing(stage: Stage) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.completes)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, "after")
-        assert await chain.result(SPAWN) == 1
-        await stage.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
+async def test_a_death_after_the_commit_changes_nothing(harness: PostgresHarness) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.completes)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, "after")
+        assert await chain.result(START) == 1
+        await harness.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
     assert effects() == [(chain.id, 1)]
-    assert (await stage.job(chain.id)).lease_expirations == 0
+    assert (await harness.job(chain.id)).lease_expirations == 0
 
 
 @pytest.mark.parametrize("how", ["committed", "uncommitted"])
-async def test_a_death_around_the_commit_is_settled_by_the_store(stage: Stage, how: str) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.dies_before_it_says_so)
+async def test_a_death_around_the_commit_is_settled_by_the_store(harness: PostgresHarness, how: str) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.dies_before_it_says_so)
     expected = 1 if how == "committed" else 2
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, how)
-        assert await chain.result(SPAWN) == expected
-        await stage.log.wait_for(AttemptCompleted, attempt=expected)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, how)
+        assert await chain.result(START) == expected
+        await harness.log.wait_for(AttemptCompleted, attempt=expected)
     assert effects() == [(chain.id, expected)]
-    assert len(stage.log.of(AttemptRetried)) == expected - 1
-    assert len(stage.log.of(AttemptCompleted)) == 1
-    assert (await stage.job(chain.id)).attempt == expected
+    assert len(harness.log.of(AttemptRetried)) == expected - 1
+    assert len(harness.log.of(AttemptCompleted)) == 1
+    assert (await harness.job(chain.id)).attempt == expected
 
 
 @pytest.mark.parametrize("stands", [True, False], ids=["the commit goes through", "it does not"])
-async def test_a_death_in_the_commit_waits_for_the_server(stage: Stage, tmp_path: Path, stands: bool) -> None:
-    effects = effects_of(stage)
-    stage.rows(
+async def test_a_death_in_the_commit_waits_for_the_server(
+    harness: PostgresHarness, tmp_path: Path, stands: bool
+) -> None:
+    effects = effects_of(harness)
+    harness.rows(
         "create function hold() returns trigger language plpgsql as"
         " 'begin if new.attempt = 1 then perform pg_advisory_xact_lock(42); end if; return new; end'"
     )
-    stage.rows(
+    harness.rows(
         "create constraint trigger hold after insert on effect deferrable initially deferred"
         " for each row execute function hold()"
     )
-    handles(stage, killable.commits_slowly)
-    with psycopg.connect(stage.dsn, autocommit=True) as other:
+    handles(harness, killable.commits_slowly)
+    with psycopg.connect(harness.dsn, autocommit=True) as other:
         other.execute("select pg_advisory_lock(42)")
-        async with stage.worker():
-            chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+        async with harness.worker():
+            chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
             pid = await arrived(tmp_path / "here")
-            await until(lambda: bool(_committing(stage)), "the server works on the commit")
+            await until(lambda: bool(_committing(harness)), "the server works on the commit")
             (tmp_path / "here").unlink()
             os.kill(pid, signal.SIGKILL)
             await gone(pid)
             if not stands:
-                other.execute("select pg_terminate_backend(%s)", _committing(stage))
+                other.execute("select pg_terminate_backend(%s)", _committing(harness))
             other.execute("select pg_advisory_unlock(42)")
-            assert await chain.result(SPAWN) == (1 if stands else 2)
-            await stage.log.wait_for(AttemptCompleted)
+            assert await chain.result(START) == (1 if stands else 2)
+            await harness.log.wait_for(AttemptCompleted)
     assert effects() == [(chain.id, 1 if stands else 2)]
-    assert len(stage.log.of(AttemptRetried)) == (0 if stands else 1)
+    assert len(harness.log.of(AttemptRetried)) == (0 if stands else 1)
 
 
-def _committing(stage: Stage) -> list[int]:
-    found = stage.rows("select pid from pg_locks where locktype = 'advisory' and not granted")
+def _committing(harness: PostgresHarness) -> list[int]:
+    found = harness.rows("select pid from pg_locks where locktype = 'advisory' and not granted")
     return [row[0] for row in found]
 
 
@@ -353,7 +345,7 @@ def _committing(stage: Stage) -> list[int]:
 
 
 async def test_the_hard_timeout_kills_it_with_all_that_it_started(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timers: list[tuple[float | None, Callable[[], None]]] = []
 
@@ -367,37 +359,39 @@ async def test_the_hard_timeout_kills_it_with_all_that_it_started(
             timers.pop()
 
     monkeypatch.setattr("queuert.worker.processes.executor.timer", timer)
-    handles(stage, killable.stay, hard_timeout=1.5, retry=ONCE)
-    stage.handles(number, killable.double, executor="process")
+    handles(harness, killable.stay, hard_timeout=1.5, retry=ONCE)
+    harness.handles(number, killable.double, executor="process")
     place = tmp_path / "here"
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, str(place))
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, str(place))
         pids = [await arrived(place), await arrived(tmp_path / "here.grandchild")]
         await until(lambda: [seconds for seconds, _ in timers] == [1.5], "the time of the handler runs")
         timers[0][1]()
-        assert "ran for longer than 1.5 seconds: its process was killed" in str((await chain.wait(SPAWN)).error)
+        assert "ran for longer than 1.5 seconds: its process was killed" in str((await chain.wait(START)).error)
         await gone(*pids)
-        assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
-    job = await stage.job(chain.id)
+        assert await (await harness.client.start_chain(number, 4)).result(START) == 8
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
     assert job.last_error is not None
     assert job.last_error.kind == "timeout"
-    assert [event.reason for event in stage.log.of(HandlerKilled)] == [AbortReason.TIMEOUT]
+    assert [event.reason for event in harness.log.of(HandlerKilled)] == [AbortReason.TIMEOUT]
 
 
-async def test_the_hard_timeout_kills_what_never_lets_go_of_the_interpreter(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.spin, timeout=0.2, hard_timeout=0.5, retry=ONCE)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
-        assert "0.5 seconds" in str((await chain.wait(SPAWN)).error)
-    assert len(stage.log.of(AttemptAborted)) == 1
+async def test_the_hard_timeout_kills_what_never_lets_go_of_the_interpreter(
+    harness: PostgresHarness, tmp_path: Path
+) -> None:
+    handles(harness, killable.spin, timeout=0.2, hard_timeout=0.5, retry=ONCE)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
+        assert "0.5 seconds" in str((await chain.wait(START)).error)
+    assert len(harness.log.of(AttemptAborted)) == 1
 
 
-async def test_a_timeout_in_the_block_leaves_nothing_written(stage: Stage, tmp_path: Path) -> None:
-    effects = effects_of(stage)
-    handles(stage, killable.holds, hard_timeout=1, retry=ONCE)
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(SPAWN)
+async def test_a_timeout_in_the_block_leaves_nothing_written(harness: PostgresHarness, tmp_path: Path) -> None:
+    effects = effects_of(harness)
+    handles(harness, killable.holds, hard_timeout=1, retry=ONCE)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, str(tmp_path / "here"))).wait(START)
     assert chain.error is not None
     assert chain.error.kind == "timeout"
     assert effects() == []
@@ -412,35 +406,35 @@ async def test_a_timeout_in_the_block_leaves_nothing_written(stage: Stage, tmp_p
     ids=["lease lost", "cancelled"],
 )
 async def test_it_is_killed_when_it_does_not_listen(
-    stage: Stage, tmp_path: Path, statement: Any, reason: AbortReason
+    harness: PostgresHarness, tmp_path: Path, statement: Any, reason: AbortReason
 ) -> None:
-    handles(stage, killable.stay, lease=WATCHED)
-    stage.handles(text, echo)
-    async with stage.worker():
-        await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
+    handles(harness, killable.stay, lease=WATCHED)
+    harness.handles(text, echo)
+    async with harness.worker():
+        await harness.client.start_chain(anything, str(tmp_path / "here"), id="one")
         pid = await arrived(tmp_path / "here")
-        stage.rows(statement, "one")
-        await stage.log.wait_for(HandlerKilled, job_id="one", reason=reason)
+        harness.rows(statement, "one")
+        await harness.log.wait_for(HandlerKilled, job_id="one", reason=reason)
         await gone(pid)
-        assert await (await stage.client.start_chain(text, "the slot is free")).result(SPAWN)
-    assert stage.log.of(AttemptRetried) + stage.log.of(AttemptFailed) == []
+        assert await (await harness.client.start_chain(text, "the slot is free")).result(START)
+    assert harness.log.of(AttemptRetried) + harness.log.of(AttemptFailed) == []
 
 
 @pytest.mark.usefixtures("time_to_listen")
-async def test_it_is_reported_first(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.listen, lease=WATCHED)
-    async with stage.worker():
-        await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
+async def test_it_is_reported_first(harness: PostgresHarness, tmp_path: Path) -> None:
+    handles(harness, killable.listen, lease=WATCHED)
+    async with harness.worker():
+        await harness.client.start_chain(anything, str(tmp_path / "here"), id="one")
         pid = await arrived(tmp_path / "here")
-        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
+        harness.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
         await until((tmp_path / "here.told").exists, "it is told")
-        await stage.log.wait_for(FinishRejected, job_id="one")
+        await harness.log.wait_for(FinishRejected, job_id="one")
         assert runs(pid), "it ended in time, and is kept"
     assert (tmp_path / "here.told").read_text() == "taken_by_another_worker False"
-    assert stage.log.of(HandlerKilled) == []
+    assert harness.log.of(HandlerKilled) == []
 
 
-async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path: Path) -> None:
+async def test_a_call_that_a_middleware_cancels_is_killed(harness: PostgresHarness, tmp_path: Path) -> None:
     came = asyncio.Event()
 
     async def timeout(attempt: Attempt[Any, Any], call_next: Any) -> Any:
@@ -449,12 +443,12 @@ async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path
         call.cancel()
         return "given up"
 
-    handles(stage, killable.stay, middlewares=[timeout])
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+    handles(harness, killable.stay, middlewares=[timeout])
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
         pid = await arrived(tmp_path / "here")
         came.set()
-        assert await chain.result(SPAWN) == "given up"
+        assert await chain.result(START) == "given up"
         await gone(pid)
 
 
@@ -464,12 +458,14 @@ async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path
 @pytest.mark.parametrize(
     ("input", "says"), [("exit", "exit code 7"), ("kill", "killed by SIGKILL"), ("segfault", "killed by SIGSEGV")]
 )
-async def test_a_death_is_a_failed_attempt_and_the_worker_lives(stage: Stage, input: str, says: str) -> None:
-    handles(stage, killable.die, retry=ONCE)
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
-        assert await result(stage, "well") == "well"
-    job = await stage.job(chain.id)
+async def test_a_death_is_a_failed_attempt_and_the_worker_lives(
+    harness: PostgresHarness, input: str, says: str
+) -> None:
+    handles(harness, killable.die, retry=ONCE)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, input)).wait(START)
+        assert await result(harness, "well") == "well"
+    job = await harness.job(chain.id)
     assert job.last_error is not None
     assert (job.status, job.last_error.kind) == (JobStatus.FAILED, "crashed")
     assert says in job.last_error.message
@@ -477,23 +473,23 @@ async def test_a_death_is_a_failed_attempt_and_the_worker_lives(stage: Stage, in
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "not noticed yet"])
 async def test_a_process_that_dies_idle_is_replaced(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, noticed: bool
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, noticed: bool
 ) -> None:
     if not noticed:
         monkeypatch.setattr(ChildProcess, "alive", True)
         monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
-    handles(stage, killable.here)
-    async with stage.worker():
-        first = await result(stage, 1)
+    handles(harness, killable.here)
+    async with harness.worker():
+        first = await result(harness, 1)
         os.kill(first["pid"], signal.SIGKILL)
         await gone(first["pid"])
-        second = await result(stage, 2)
+        second = await result(harness, 2)
     assert second["pid"] != first["pid"]
-    assert stage.log.of(AttemptRetried) == []
+    assert harness.log.of(AttemptRetried) == []
 
 
 async def test_nothing_of_a_process_that_is_found_dead_stays_open(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
     closed: list[ChildProcess] = []
@@ -510,17 +506,17 @@ async def test_nothing_of_a_process_that_is_found_dead_stays_open(
     # It is still among those that wait for an attempt when the next one comes.
     monkeypatch.setattr(HandlerProcesses, "_forget", tell)
     monkeypatch.setattr(ChildProcess, "close", close_and_tell)
-    handles(stage, killable.here)
-    async with stage.worker():
-        os.kill((await result(stage, 1))["pid"], signal.SIGKILL)
+    handles(harness, killable.here)
+    async with harness.worker():
+        os.kill((await result(harness, 1))["pid"], signal.SIGKILL)
         dead = await in_time(found)
-        await result(stage, 2)
+        await result(harness, 2)
         assert dead in closed
 
 
 @pytest.mark.usefixtures("time_to_listen")
 async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found_it(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[ChildProcess] = []
     send = ChildProcess.send
@@ -533,19 +529,19 @@ async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found
     monkeypatch.setattr(ChildProcess, "send", send_and_note)
     monkeypatch.setattr(ChildProcess, "alive", True)
     monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
-    handles(stage, killable.here)
-    stage.handles(text, killable.listen, executor="process", lease=WATCHED)
-    async with stage.worker():
-        pid = (await result(stage, 1))["pid"]
+    handles(harness, killable.here)
+    harness.handles(text, killable.listen, executor="process", lease=WATCHED)
+    async with harness.worker():
+        pid = (await result(harness, 1))["pid"]
         os.kill(pid, signal.SIGKILL)
         await gone(pid)
-        await stage.client.start_chain(text, str(tmp_path / "here"), id="one")
+        await harness.client.start_chain(text, str(tmp_path / "here"), id="one")
         listening = await arrived(tmp_path / "here")
-        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
-        await stage.log.wait_for(FinishRejected, job_id="one")
+        harness.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
+        await harness.log.wait_for(FinishRejected, job_id="one")
     # Whoever is told is killed later, if it does not listen: the dead one, which was there first, was not even told.
     assert [child._process.pid for child in reported] == [listening]
-    assert stage.log.of(HandlerKilled) == []
+    assert harness.log.of(HandlerKilled) == []
 
 
 async def test_a_process_for_which_there_is_no_thread_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,42 +565,44 @@ async def test_a_process_for_which_there_is_no_thread_does_not_stay(monkeypatch:
     gc.collect()
 
 
-async def test_signals_meant_for_the_whole_service_do_not_end_it(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.wait_for_leave)
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+async def test_signals_meant_for_the_whole_service_do_not_end_it(harness: PostgresHarness, tmp_path: Path) -> None:
+    handles(harness, killable.wait_for_leave)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
         pid = await arrived(tmp_path / "here")
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
         (tmp_path / "here.go").touch()
-        assert await chain.result(SPAWN) == {"stopping": False}
-    assert (await stage.job(chain.id)).attempt == 1
+        assert await chain.result(START) == {"stopping": False}
+    assert (await harness.job(chain.id)).attempt == 1
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
-async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.wait_for_leave)
-    worker = stage.worker(shutdown_timeout=WAIT)
+async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(harness: PostgresHarness, tmp_path: Path) -> None:
+    handles(harness, killable.wait_for_leave)
+    worker = harness.worker(shutdown_timeout=WAIT)
     await worker.start()
-    chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+    chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
     pid = await arrived(tmp_path / "here")
     stopping = asyncio.create_task(worker.stop())
     await asyncio.sleep(0)
     (tmp_path / "here.stop").touch()
     (tmp_path / "here.go").touch()
     await in_time(stopping)
-    assert await chain.result(SPAWN) == {"stopping": True}
+    assert await chain.result(START) == {"stopping": True}
     await gone(pid)
 
 
 @pytest.mark.parametrize("how", ["beyond the grace", "asked twice"])
-async def test_it_is_reported_and_killed_when_the_grace_is_over(stage: Stage, tmp_path: Path, how: str) -> None:
-    handles(stage, killable.stay)
-    worker = stage.worker(shutdown_timeout=0 if how == "beyond the grace" else 3600)
+async def test_it_is_reported_and_killed_when_the_grace_is_over(
+    harness: PostgresHarness, tmp_path: Path, how: str
+) -> None:
+    handles(harness, killable.stay)
+    worker = harness.worker(shutdown_timeout=0 if how == "beyond the grace" else 3600)
     await worker.start()
-    chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+    chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
     pids = [await arrived(tmp_path / "here"), await arrived(tmp_path / "here.grandchild")]
     stops = [asyncio.create_task(worker.stop())]
     if how == "asked twice":
@@ -612,30 +610,30 @@ async def test_it_is_reported_and_killed_when_the_grace_is_over(stage: Stage, tm
         stops.append(asyncio.create_task(worker.stop()))
     await in_time(asyncio.gather(*stops))
     assert worker.abandoned == 0
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 1, 0)
-    assert len(stage.log.of(AttemptReleased)) == 1
+    assert len(harness.log.of(AttemptReleased)) == 1
     await gone(*pids)
 
 
 @pytest.mark.usefixtures("time_to_listen")
-async def test_it_hears_why_when_the_grace_is_over(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.listen)
-    worker = stage.worker()
+async def test_it_hears_why_when_the_grace_is_over(harness: PostgresHarness, tmp_path: Path) -> None:
+    handles(harness, killable.listen)
+    worker = harness.worker()
     await worker.start()
-    await stage.client.start_chain(anything, str(tmp_path / "here"))
+    await harness.client.start_chain(anything, str(tmp_path / "here"))
     await arrived(tmp_path / "here")
     await in_time(worker.stop(shutdown_timeout=0))
     assert (tmp_path / "here.told").read_text() == "worker_stopping True"
 
 
 @pytest.mark.parametrize("handler", ["stay", "spin"])
-async def test_nothing_outlives_a_worker_that_is_killed(stage: Stage, tmp_path: Path, handler: str) -> None:
+async def test_nothing_outlives_a_worker_that_is_killed(harness: PostgresHarness, tmp_path: Path, handler: str) -> None:
     """Also where the handler never lets go of the interpreter, so that no thread of it can notice."""
-    program = _PROGRAM.format(dsn=stage.dsn, handler=handler)
+    program = _PROGRAM.format(dsn=harness.dsn, handler=handler)
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     try:
-        await stage.client.start_chain(anything, str(tmp_path / "here"))
+        await harness.client.start_chain(anything, str(tmp_path / "here"))
         pids = [await arrived(tmp_path / "here")]
         if handler == "stay":
             pids.append(await arrived(tmp_path / "here.grandchild"))
@@ -648,7 +646,7 @@ async def test_nothing_outlives_a_worker_that_is_killed(stage: Stage, tmp_path: 
 _PROGRAM = """
 from queuert import Client, InProcessWorker, PostgresState, Processors
 from tests.worker import killable
-from tests.worker.support import JOB_TYPES, anything
+from tests.support.job_types import JOB_TYPES, anything
 processors = Processors(JOB_TYPES)
 processors.handles(anything, executor="process")(killable.{handler})
 InProcessWorker(Client(PostgresState({dsn!r}), JOB_TYPES), processors).run()
@@ -683,36 +681,38 @@ def double(attempt: Attempt[Size, Size]) -> Outcome[Size]:
 """
 
 
-async def _outcome_of_script(stage: Stage, place: Path, script: str, width: int) -> str:
+async def _outcome_of_script(harness: PostgresHarness, place: Path, script: str, width: int) -> str:
     place.write_text(script)
     process = subprocess.Popen(
-        [sys.executable, str(place)], cwd=ROOT, env={**os.environ, "URL": stage.dsn, "PYTHONPATH": str(ROOT)}
+        [sys.executable, str(place)], cwd=ROOT, env={**os.environ, "URL": harness.dsn, "PYTHONPATH": str(ROOT)}
     )
     try:
-        chain = await (await stage.client.start_chain(anything, {"width": width})).wait(SPAWN)
+        chain = await (await harness.client.start_chain(anything, {"width": width})).wait(START)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
-    return str(chain.error) if chain.error else str(await chain.result(SPAWN))
+    return str(chain.error) if chain.error else str(await chain.result(START))
 
 
 @pytest.mark.parametrize(("width", "outcome"), [(4, "{'width': 8}"), (500, "__main__.TooBig: 500")])
 async def test_a_handler_in_a_script_is_imported_from_it(
-    stage: Stage, tmp_path: Path, width: int, outcome: str
+    harness: PostgresHarness, tmp_path: Path, width: int, outcome: str
 ) -> None:
     script = _SCRIPT.format(guard='if __name__ == "__main__": ')
-    found = await _outcome_of_script(stage, tmp_path / "app.py", script, width)
+    found = await _outcome_of_script(harness, tmp_path / "app.py", script, width)
     assert found.replace("__mp_main__", "__main__") == outcome
 
 
-async def test_a_script_that_would_start_a_worker_in_each_child_is_reported(stage: Stage, tmp_path: Path) -> None:
-    found = await _outcome_of_script(stage, tmp_path / "app.py", _SCRIPT.format(guard=""), 4)
+async def test_a_script_that_would_start_a_worker_in_each_child_is_reported(
+    harness: PostgresHarness, tmp_path: Path
+) -> None:
+    found = await _outcome_of_script(harness, tmp_path / "app.py", _SCRIPT.format(guard=""), 4)
     assert 'if __name__ == "__main__"' in found
     assert "DefinitionError" in found
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["within the grace", "asked twice"])
-async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path, signals: int) -> None:
+async def test_the_command_line_runs_it_and_ends_it(harness: PostgresHarness, tmp_path: Path, signals: int) -> None:
     (tmp_path / "app.py").write_text(_APPLICATION)
     command = [
         sys.executable,
@@ -721,7 +721,7 @@ async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path
         "worker",
         "app:processors",
         "--url",
-        stage.dsn,
+        harness.dsn,
         "--shutdown-timeout",
         "600",
     ]
@@ -730,7 +730,7 @@ async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            chain = await stage.client.start_chain(anything, str(place), id="one")
+            chain = await harness.client.start_chain(anything, str(place), id="one")
             pid = await arrived(place)
             process.send_signal(signal.SIGTERM)
             assert await in_time(asyncio.to_thread(_says, process, "is stopping"))
@@ -738,11 +738,11 @@ async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path
                 process.send_signal(signal.SIGTERM)
             else:
                 place.with_suffix(".go").touch()
-            assert await asyncio.to_thread(process.wait, SPAWN) == 0
+            assert await asyncio.to_thread(process.wait, START) == 0
         finally:
             process.kill()
     await gone(pid)
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     expected = (JobStatus.COMPLETED, 1, 0) if signals == 1 else (JobStatus.READY, 1, 1)
     assert (job.status, job.attempt, job.uncounted) == expected
 
@@ -826,16 +826,17 @@ def test_timeouts_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     ids=["the handler", "its policy"],
 )
 async def test_what_cannot_be_sent_is_refused_before_the_worker_starts(
-    stage: Stage, handler: Any, retry: RetryPolicy
+    harness: PostgresHarness, handler: Any, retry: RetryPolicy
 ) -> None:
-    handles(stage, handler, retry=retry)
+    handles(harness, handler, retry=retry)
     with pytest.raises(DefinitionError, match="cannot run in another process"):
-        stage.worker()
+        harness.worker()
 
 
 def test_a_handler_typed_at_a_prompt_is_refused() -> None:
     program = (
-        "from tests.worker.support import *\n"
+        "from queuert import Processors\n"
+        "from tests.support.job_types import JOB_TYPES, anything\n"
         "def handler(attempt): return attempt.input\n"
         "Processors(JOB_TYPES).handles(anything, executor='process')(handler)\n"
     )
@@ -843,31 +844,33 @@ def test_a_handler_typed_at_a_prompt_is_refused() -> None:
     assert "DefinitionError: the handler of 'anything' lives in __main__" in done.stderr
 
 
-async def test_a_state_that_cannot_be_sent_still_runs_handlers(stage: Stage) -> None:
-    stage.state.unsendable = lambda: None  # type: ignore[attr-defined]
-    handles(stage, killable.completes, retry=ONCE)
-    stage.handles(number, killable.double, executor="process")
-    async with stage.worker():
-        assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
-        chain = await (await stage.client.start_chain(anything, "")).wait(SPAWN)
+async def test_a_state_that_cannot_be_sent_still_runs_handlers(harness: PostgresHarness) -> None:
+    harness.state.unsendable = lambda: None  # type: ignore[attr-defined]
+    handles(harness, killable.completes, retry=ONCE)
+    harness.handles(number, killable.double, executor="process")
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 4)).result(START) == 8
+        chain = await (await harness.client.start_chain(anything, "")).wait(START)
     assert "complete() works in threads only" in str(chain.error)
 
 
-async def test_it_goes_on_while_somebody_holds_its_row_for_longer_than_its_lease(stage: Stage, tmp_path: Path) -> None:
+async def test_it_goes_on_while_somebody_holds_its_row_for_longer_than_its_lease(
+    harness: PostgresHarness, tmp_path: Path
+) -> None:
     """A caller's transaction that starts a chain behind it: the lease is extended beside the row."""
-    handles(stage, killable.wait_for_leave, lease=LeasePolicy(seconds=4.0, renew_every=0.7))
-    stage.handles(number, echo)
+    handles(harness, killable.wait_for_leave, lease=LeasePolicy(seconds=4.0, renew_every=0.7))
+    harness.handles(number, echo)
     place = tmp_path / "held"
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, str(place))
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, str(place))
         await arrived(place)
-        async with await psycopg.AsyncConnection.connect(stage.dsn) as connection:
-            await stage.client.start_chain(number, 1, id="waits", blockers=[chain], connection=connection)
+        async with await psycopg.AsyncConnection.connect(harness.dsn) as connection:
+            await harness.client.start_chain(number, 1, id="waits", blockers=[chain], connection=connection)
             over = "select lease_expires_at < clock_timestamp() from queuert.job where type = 'anything'"
-            await until(lambda: stage.one(over), "the lease in its row is over")
+            await until(lambda: harness.one(over), "the lease in its row is over")
             beside = "select count(*) from queuert.lease_extension where expires_at > clock_timestamp()"
-            assert stage.one(beside) == 1
+            assert harness.one(beside) == 1
         place.with_suffix(".go").touch()
-        await chain.result(SPAWN)
-    assert stage.log.of(AttemptAborted) == []
-    assert stage.rows("select attempt, lease_expirations from queuert.job where type = 'anything'") == [(1, 0)]
+        await chain.result(START)
+    assert harness.log.of(AttemptAborted) == []
+    assert harness.rows("select attempt, lease_expirations from queuert.job where type = 'anything'") == [(1, 0)]

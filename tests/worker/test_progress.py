@@ -14,9 +14,11 @@ from queuert.cli import main
 from queuert.codecs import EncryptionCodec, EncryptionKey, PayloadFormat
 from queuert.errors import ConfigurationError
 from queuert.jobs import JobProgress
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import AT_ONCE, anything, number
+from tests.support.waiting import START, WAIT, Gate
 from tests.worker.completing import effects_of
 from tests.worker.killable import counts
-from tests.worker.support import AT_ONCE, SPAWN, WAIT, Gate, Stage, anything, number
 
 SECRET = "Rumpelstilzchen"
 secret = JobType(
@@ -32,11 +34,11 @@ async def seen(client: AsyncClient, job_id: str, done: float, within: float = WA
     return progress
 
 
-async def test_others_see_it_while_the_handler_runs(stage: Stage) -> None:
+async def test_others_see_it_while_the_handler_runs(harness: PostgresHarness) -> None:
     gate = Gate()
 
     # Of itself no renewal comes within the test: what is told is what brings one.
-    @stage.processors.handles(number, retry=AT_ONCE, lease=LeasePolicy(seconds=600.0, renew_every=200.0))
+    @harness.processors.handles(number, retry=AT_ONCE, lease=LeasePolicy(seconds=600.0, renew_every=200.0))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number == 1:
             for done in range(1_000):  # the newest counts, and is not waited for
@@ -45,23 +47,23 @@ async def test_others_see_it_while_the_handler_runs(stage: Stage) -> None:
             raise ValueError
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
-        progress = await seen(stage.client, chain.id, 999)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
+        progress = await seen(harness.client, chain.id, 999)
         assert (progress.fraction, progress.total, progress.message) == (0.999, 1_000, "row 999")
         gate.open()
         assert await chain.result(WAIT) == 1
     # The attempt that told it is not the last any more.
-    assert (await stage.job(chain.id)).progress is None
+    assert (await harness.job(chain.id)).progress is None
 
 
 async def test_it_is_written_after_a_transaction_and_kept_at_the_end(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
+    harness: PostgresHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    effects_of(stage)
+    effects_of(harness)
     inside, after = Gate(), Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction():
             attempt.record_progress(1, 4, message="held")
@@ -69,33 +71,33 @@ async def test_it_is_written_after_a_transaction_and_kept_at_the_end(
         await after.pass_through(attempt)
         return attempt.input
 
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         await inside.next()
-        assert (await stage.job(chain.id)).progress is None
+        assert (await harness.job(chain.id)).progress is None
         inside.open()
-        await seen(stage.client, chain.id, 1)
+        await seen(harness.client, chain.id, 1)
         after.open()
         await chain.result(WAIT)
-    kept = (await stage.job(chain.id)).progress
+    kept = (await harness.job(chain.id)).progress
     assert kept is not None
     assert (kept.done, kept.total, kept.fraction, kept.message) == (1, 4, 0.25, "held")
-    assert await asyncio.to_thread(main, ["jobs", "show", chain.id, "--url", stage.dsn]) == 0
+    assert await asyncio.to_thread(main, ["jobs", "show", chain.id, "--url", harness.dsn]) == 0
     assert "25%, 1 of 4, held (20" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(2 * SPAWN)
-async def test_a_process_tells_it_too(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.timeout(2 * START)
+async def test_a_process_tells_it_too(harness: PostgresHarness, tmp_path: Path) -> None:
     place = str(tmp_path / "here")
-    stage.handles(anything, counts, executor="process")
-    async with stage.worker():
-        chain = await stage.client.start_chain(anything, place)
-        assert (await seen(stage.client, chain.id, 3, SPAWN)).message == "from a process"
+    harness.handles(anything, counts, executor="process")
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, place)
+        assert (await seen(harness.client, chain.id, 3, START)).message == "from a process"
         Path(place + ".go").touch()
         await chain.result(WAIT)
 
 
-async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
+async def test_its_message_is_sealed_as_the_payloads_are(harness: PostgresHarness) -> None:
     types, gate = JobTypes(secret), Gate()
     processors = Processors(types)
 
@@ -105,13 +107,13 @@ async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
         await gate.pass_through(attempt)
         return attempt.input
 
-    async with AsyncClient(stage.state, types) as client, InProcessWorker(client, processors):
+    async with AsyncClient(harness.state, types) as client, InProcessWorker(client, processors):
         chain = await client.start_chain(secret, 1)
         assert (await seen(client, chain.id, 1)).message == SECRET
-        stored = stage.one("select progress from queuert.job")
+        stored = harness.one("select progress from queuert.job")
         assert SECRET not in stored
         # Without the key the numbers are all there is to be read.
-        reported = await seen(stage.client, chain.id, 1)
+        reported = await seen(harness.client, chain.id, 1)
         assert (reported.fraction, SECRET in str(reported)) == (0.5, False)
         gate.open()
         await chain.result(WAIT)
@@ -129,12 +131,12 @@ async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
         ({"total": 3}, "at least one of done, fraction and message"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(stage: Stage, reported: dict[str, Any], match: str) -> None:
-    @stage.processors.handles(number)
+async def test_what_makes_no_sense_is_refused(harness: PostgresHarness, reported: dict[str, Any], match: str) -> None:
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with pytest.raises(ConfigurationError, match=match):
             attempt.record_progress(**reported)
         return attempt.input
 
-    async with stage.worker():
-        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 1
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1

@@ -12,10 +12,12 @@ import pytest
 from queuert import Attempt, JobStatus, Processors, RetryPolicy
 from queuert.errors import ConfigurationError, RetryLater, Unrecoverable
 from queuert.observability.events import AttemptFailed, AttemptRetried
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, anything
+from tests.support.waiting import START
 from tests.worker import staged
-from tests.worker.support import JOB_TYPES, SPAWN, Stage, anything
 
-pytestmark = pytest.mark.timeout(2 * SPAWN)
+pytestmark = pytest.mark.timeout(2 * START)
 
 KINDS = ["coroutine", "thread", "batch", "process", "block"]
 
@@ -33,7 +35,7 @@ def raising(error: BaseException) -> Any:
 
 
 async def run(
-    stage: Stage, kind: str, make: Callable[[], BaseException], input: Any = None, **policy: Any
+    harness: PostgresHarness, kind: str, make: Callable[[], BaseException], input: Any = None, **policy: Any
 ) -> tuple[JobStatus, int, str]:
     """The result of a job whose handler raises: its status, how many attempts, the kind of its error."""
     retry = RetryPolicy(**{"initial_delay": 0, "jitter": 0, "max_attempts": 3, **policy})
@@ -56,27 +58,27 @@ async def run(
     else:
         handlers: dict[str, Any] = {"coroutine": coroutine, "thread": lambda attempt: raising(make()), "block": block}
         processors.handles(anything)(handlers[kind])
-    async with stage.worker(processors):
-        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
-    job = await stage.job(chain.id)
+    async with harness.worker(processors):
+        chain = await (await harness.client.start_chain(anything, input)).wait(START)
+    job = await harness.job(chain.id)
     assert job.last_error is not None
     return job.status, job.attempt, job.last_error.kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_unrecoverable(stage: Stage, kind: str) -> None:
+async def test_unrecoverable(harness: PostgresHarness, kind: str) -> None:
     """The job fails at once, whatever attempts are left."""
-    assert await run(stage, kind, lambda: Unrecoverable("no use"), "unrecoverable") == (JobStatus.FAILED, 1, "fail")
-    [failed] = stage.log.of(AttemptFailed)
+    assert await run(harness, kind, lambda: Unrecoverable("no use"), "unrecoverable") == (JobStatus.FAILED, 1, "fail")
+    [failed] = harness.log.of(AttemptFailed)
     assert (failed.error.message, failed.error.type) == ("no use", "queuert.errors.Unrecoverable")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_retry_later(stage: Stage, kind: str) -> None:
+async def test_retry_later(harness: PostgresHarness, kind: str) -> None:
     """The job is tried again after the pause that was asked for, and the attempts count."""
-    found = await run(stage, kind, lambda: RetryLater(after=0.001, reason="busy"), "later", initial_delay=200)
+    found = await run(harness, kind, lambda: RetryLater(after=0.001, reason="busy"), "later", initial_delay=200)
     assert found == (JobStatus.FAILED, 3, "retry")
-    retried = stage.log.of(AttemptRetried)
+    retried = harness.log.of(AttemptRetried)
     assert [(event.error.message, event.retry_in) for event in retried] == [("busy", 0.001)] * 2
 
 
@@ -89,16 +91,16 @@ async def test_retry_later(stage: Stage, kind: str) -> None:
         (RetryLater(), 3),
     ],
 )
-async def test_subclasses_and_groups(stage: Stage, error: Exception, attempts: int) -> None:
-    assert (await run(stage, "coroutine", lambda: error))[:2] == (JobStatus.FAILED, attempts)
+async def test_subclasses_and_groups(harness: PostgresHarness, error: Exception, attempts: int) -> None:
+    assert (await run(harness, "coroutine", lambda: error))[:2] == (JobStatus.FAILED, attempts)
 
 
-async def test_classes_of_the_policy(stage: Stage) -> None:
+async def test_classes_of_the_policy(harness: PostgresHarness) -> None:
     """What the handler says goes before what the policy says of classes."""
     rules: dict[str, Any] = {"fail_on": (Exception,), "retry_on": ()}
-    assert (await run(stage, "coroutine", lambda: RetryLater(after=0), **rules))[:2] == (JobStatus.FAILED, 3)
+    assert (await run(harness, "coroutine", lambda: RetryLater(after=0), **rules))[:2] == (JobStatus.FAILED, 3)
     rules = {"retry_on": (Exception,)}
-    assert (await run(stage, "thread", lambda: Unrecoverable("no use"), **rules))[:2] == (JobStatus.FAILED, 1)
+    assert (await run(harness, "thread", lambda: Unrecoverable("no use"), **rules))[:2] == (JobStatus.FAILED, 1)
 
 
 @pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), timedelta(days=-1), 1e12])

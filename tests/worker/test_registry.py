@@ -21,7 +21,9 @@ from queuert.state.postgres.statements import Statements
 from queuert.worker import heartbeat, leases
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
-from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number, text
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 
 @pytest.fixture(autouse=True)
@@ -37,75 +39,75 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "AGAIN", 0.01)
 
 
-def listed(stage: Stage) -> list[WorkerRecord]:
+def listed(harness: PostgresHarness) -> list[WorkerRecord]:
     """The workers, as a client of the other mode sees them."""
-    with Client(stage.state, stage.client.job_types, notify=InProcessNotify()) as client:
+    with Client(harness.state, harness.client.job_types, notify=InProcessNotify()) as client:
         return client.list_workers()
 
 
-async def test_listed_while_it_lives(stage: Stage) -> None:
-    stage.handles(number, echo)
-    stage.handles(text, echo)
-    first, second = stage.worker(name="one", concurrency=3), stage.worker(name="two")
+async def test_listed_while_it_lives(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    harness.handles(text, echo)
+    first, second = harness.worker(name="one", concurrency=3), harness.worker(name="two")
     async with first:
         async with second:
-            found = await stage.client.list_workers()
+            found = await harness.client.list_workers()
             assert [one.id for one in found] == [first.name, second.name]
-            assert found == listed(stage)
+            assert found == listed(harness)
             shown = found[0]
             assert (shown.name, shown.host, shown.pid) == ("one", socket.gethostname(), os.getpid())
             assert (shown.job_types, shown.concurrency, shown.running) == (("number", "text"), 3, 0)
             assert shown.state is WorkerState.RUNNING
             assert shown.version != "unknown"
             assert shown.started_at <= shown.seen_at
-        assert [one.id for one in await stage.client.list_workers()] == [first.name]
-    assert await stage.client.list_workers() == []
-    assert stage.rows("select id from queuert.worker") == []
+        assert [one.id for one in await harness.client.list_workers()] == [first.name]
+    assert await harness.client.list_workers() == []
+    assert harness.rows("select id from queuert.worker") == []
 
 
-async def test_its_name_is_that_of_the_holder(stage: Stage) -> None:
+async def test_its_name_is_that_of_the_holder(harness: PostgresHarness) -> None:
     """It is there before anything is claimed, and is found from the job that it holds."""
     gate = Gate()
     seen: list[str] = []
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        seen.extend(one.id for one in await stage.client.list_workers())
+        seen.extend(one.id for one in await harness.client.list_workers())
         await gate.pass_through(attempt)
         return 1
 
-    stage.handles(number, handler)
-    chain = await stage.client.start_chain(number, 1)
-    async with stage.worker():
+    harness.handles(number, handler)
+    chain = await harness.client.start_chain(number, 1)
+    async with harness.worker():
         await gate.next()
-        assert seen == [(await stage.job(chain.id)).holder]
+        assert seen == [(await harness.job(chain.id)).holder]
         gate.open()
 
 
 @pytest.mark.usefixtures("often")
-async def test_tells_what_it_holds_and_that_it_stops(stage: Stage) -> None:
+async def test_tells_what_it_holds_and_that_it_stops(harness: PostgresHarness) -> None:
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return 1
 
-    stage.handles(number, handler)
-    worker = stage.worker(concurrency=2, shutdown_timeout=3_600.0)
+    harness.handles(number, handler)
+    worker = harness.worker(concurrency=2, shutdown_timeout=3_600.0)
     await worker.start()
-    begun = listed(stage)[0]
-    chains = [await stage.client.start_chain(number, 1) for _ in range(2)]
-    await until(lambda: [one.running for one in listed(stage)] == [2], "it tells that it holds two jobs")
-    assert listed(stage)[0].started_at == begun.started_at
-    assert listed(stage)[0].seen_at > begun.seen_at
+    begun = listed(harness)[0]
+    chains = [await harness.client.start_chain(number, 1) for _ in range(2)]
+    await until(lambda: [one.running for one in listed(harness)] == [2], "it tells that it holds two jobs")
+    assert listed(harness)[0].started_at == begun.started_at
+    assert listed(harness)[0].seen_at > begun.seen_at
     stopping = asyncio.create_task(worker.stop())
-    await until(lambda: [one.state for one in listed(stage)] == [WorkerState.STOPPING], "it tells that it stops")
+    await until(lambda: [one.state for one in listed(harness)] == [WorkerState.STOPPING], "it tells that it stops")
     gate.open()
     await in_time(stopping)
-    assert listed(stage) == []
+    assert listed(harness) == []
     assert [await chain.result() for chain in chains] == [1, 1]
 
 
-async def test_tells_at_once_that_it_stops(stage: Stage) -> None:
+async def test_tells_at_once_that_it_stops(harness: PostgresHarness) -> None:
     """Without waiting for the next beat."""
     gate = Gate()
 
@@ -113,30 +115,30 @@ async def test_tells_at_once_that_it_stops(stage: Stage) -> None:
         await gate.pass_through(attempt)
         return 1
 
-    stage.handles(number, handler)
-    worker = stage.worker(shutdown_timeout=3_600.0)
+    harness.handles(number, handler)
+    worker = harness.worker(shutdown_timeout=3_600.0)
     await worker.start()
-    await stage.client.start_chain(number, 1)
+    await harness.client.start_chain(number, 1)
     await gate.next()
     stopping = asyncio.create_task(worker.stop())
-    await stage.log.wait_for(WorkerStopping)
-    await until(lambda: [one.state for one in listed(stage)] == [WorkerState.STOPPING], "it tells that it stops")
+    await harness.log.wait_for(WorkerStopping)
+    await until(lambda: [one.state for one in listed(harness)] == [WorkerState.STOPPING], "it tells that it stops")
     gate.open()
     await in_time(stopping)
 
 
 @pytest.mark.usefixtures("often")
-async def test_a_blocked_event_loop_does_not_make_it_look_dead(stage: Stage) -> None:
-    stage.handles(number, echo)
-    async with stage.worker():
+async def test_a_blocked_event_loop_does_not_make_it_look_dead(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    async with harness.worker():
         # Nothing but the worker's thread can move it on: the loop does nothing but look.
-        begun = listed(stage)[0].seen_at
+        begun = listed(harness)[0].seen_at
         nobody = threading.Event()
-        assert any(listed(stage)[0].seen_at > begun or nobody.wait(0.005) for _ in range(2000))
+        assert any(listed(harness)[0].seen_at > begun or nobody.wait(0.005) for _ in range(2000))
 
 
 @pytest.mark.usefixtures("often")
-async def test_a_failing_registry_disturbs_nobody(stage: Stage) -> None:
+async def test_a_failing_registry_disturbs_nobody(harness: PostgresHarness) -> None:
     """Without its table a worker starts, works, keeps leases and stops; each failure is told."""
     gate = Gate()
 
@@ -144,62 +146,62 @@ async def test_a_failing_registry_disturbs_nobody(stage: Stage) -> None:
         await gate.pass_through(attempt)
         return attempt.input
 
-    stage.rows("alter table queuert.worker rename to elsewhere")
-    stage.handles(number, handler)
-    worker = stage.worker()
+    harness.rows("alter table queuert.worker rename to elsewhere")
+    harness.handles(number, handler)
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 7)
+    chain = await harness.client.start_chain(number, 7)
     await gate.next()
-    await stage.log.wait_for(StoreCallFailed, operation="record_heartbeat", times=5)
+    await harness.log.wait_for(StoreCallFailed, operation="record_heartbeat", times=5)
     assert worker.health().live
     gate.open()
     assert await in_time(chain.result()) == 7
-    stage.rows("alter table queuert.elsewhere rename to worker")
-    await until(lambda: [one.id for one in listed(stage)] == [worker.name], "it is listed when it can be")
+    harness.rows("alter table queuert.elsewhere rename to worker")
+    await until(lambda: [one.id for one in listed(harness)] == [worker.name], "it is listed when it can be")
     await in_time(worker.stop())
-    assert listed(stage) == []
+    assert listed(harness) == []
 
 
-async def test_emptying_the_registry_by_hand_costs_nothing(stage: Stage) -> None:
+async def test_emptying_the_registry_by_hand_costs_nothing(harness: PostgresHarness) -> None:
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    stage.handles(number, handler)
-    async with stage.worker(), stage.worker():
-        chain = await stage.client.start_chain(number, 7)
+    harness.handles(number, handler)
+    async with harness.worker(), harness.worker():
+        chain = await harness.client.start_chain(number, 7)
         await gate.next()
-        stage.rows("delete from queuert.worker")
+        harness.rows("delete from queuert.worker")
         gate.open()
         assert await in_time(chain.result()) == 7
-        assert (await stage.job(chain.id)).attempt == 1
+        assert (await harness.job(chain.id)).attempt == 1
 
 
-async def test_one_that_was_stopped_before_it_began_is_not_listed(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_one_that_was_stopped_before_it_began_is_not_listed(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     await worker.stop()
     await worker.start()
-    assert stage.log.of(WorkerStarted) == []
-    assert stage.rows("select id from queuert.worker") == []
+    assert harness.log.of(WorkerStarted) == []
+    assert harness.rows("select id from queuert.worker") == []
 
 
-async def test_one_that_stops_at_once_is_not_listed(stage: Stage) -> None:
-    stage.handles(number, echo)
+async def test_one_that_stops_at_once_is_not_listed(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
     for _ in range(3):
-        worker = stage.worker()
+        worker = harness.worker()
         await worker.start()
         await in_time(worker.stop(shutdown_timeout=0))
-    assert stage.rows("select id from queuert.worker") == []
+    assert harness.rows("select id from queuert.worker") == []
 
 
 def test_nothing_else_reads_the_registry() -> None:
     """The statement that lists, and those that write it, are all that name its table."""
     sql = Statements("queuert")
     naming = {name for name, text in vars(sql).items() if isinstance(text, bytes) and b'"queuert".worker' in text}
-    assert naming == {"adopt_look", "record_heartbeat", "delete_stale_workers", "remove_worker", "list_workers"}
+    assert naming == {"adopt_plan", "record_heartbeat", "delete_stale_workers", "remove_worker", "list_workers"}
 
 
 def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +234,13 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
     assert registered.beat_if_due(store) <= heartbeat.AGAIN
 
 
-async def test_workers_of_two_clients(stage: Stage) -> None:
+async def test_workers_of_two_clients(harness: PostgresHarness) -> None:
     """Whoever looks sees the workers of all processes."""
-    stage.handles(number, echo)
-    async with stage.worker(), AsyncClient(stage.state, stage.client.job_types, notify=InProcessNotify()) as other:
-        other_worker = InProcessWorker(other, stage.processors, name="other")
+    harness.handles(number, echo)
+    async with (
+        harness.worker(),
+        AsyncClient(harness.state, harness.client.job_types, notify=InProcessNotify()) as other,
+    ):
+        other_worker = InProcessWorker(other, harness.processors, name="other")
         async with other_worker:
-            assert {one.name for one in await stage.client.list_workers()} == {"worker", "other"}
+            assert {one.name for one in await harness.client.list_workers()} == {"worker", "other"}

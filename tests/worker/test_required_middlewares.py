@@ -10,7 +10,9 @@ import pytest
 from queuert import Attempt, AttemptMiddleware, InProcessWorker, Processors
 from queuert.errors import DefinitionError, DuplicateJobTypeError
 from queuert.worker import CallNext
-from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, echo, number, text
+from tests.support.waiting import WAIT
 
 
 class Named(AttemptMiddleware):
@@ -49,8 +51,10 @@ def groups(*middlewares: Sequence[Any]) -> list[Processors]:
     ("given", "required"),
     [([], []), ([A], []), ([A, B], [A, B]), ([C, A, C, B], [A, B]), ([A, C], [C]), ([A, A], [A, A]), ([A], [A])],
 )
-async def test_these_very_objects_in_this_order(stage: Stage, given: list[Any], required: list[Any]) -> None:
-    InProcessWorker(stage.client, groups(given, [*given, C]), required_middlewares=required)
+async def test_these_very_objects_in_this_order(
+    harness: PostgresHarness, given: list[Any], required: list[Any]
+) -> None:
+    InProcessWorker(harness.client, groups(given, [*given, C]), required_middlewares=required)
 
 
 @pytest.mark.parametrize(
@@ -64,32 +68,34 @@ async def test_these_very_objects_in_this_order(stage: Stage, given: list[Any], 
         ([A], [A, A], "another order"),
     ],
 )
-async def test_else_the_worker_is_not_made(stage: Stage, given: list[Any], required: list[Any], message: str) -> None:
+async def test_else_the_worker_is_not_made(
+    harness: PostgresHarness, given: list[Any], required: list[Any], message: str
+) -> None:
     with pytest.raises(DefinitionError, match=rf"Processors\(text\).* {message}"):
-        InProcessWorker(stage.client, groups(required, given), required_middlewares=required)
+        InProcessWorker(harness.client, groups(required, given), required_middlewares=required)
 
 
-async def test_those_of_a_single_handler_do_not_count(stage: Stage) -> None:
+async def test_those_of_a_single_handler_do_not_count(harness: PostgresHarness) -> None:
     group = Processors(JOB_TYPES)
     group.handles(number, middlewares=[A])(echo)
     with pytest.raises(DefinitionError, match="lacks"):
-        InProcessWorker(stage.client, group, required_middlewares=[A])
+        InProcessWorker(harness.client, group, required_middlewares=[A])
 
 
-async def test_the_worker_does_not_run_them_by_itself(stage: Stage) -> None:
+async def test_the_worker_does_not_run_them_by_itself(harness: PostgresHarness) -> None:
     required = Named()
-    worker = InProcessWorker(stage.client, groups([required], [required]), required_middlewares=[required])
-    stage.workers.append(worker)
+    worker = InProcessWorker(harness.client, groups([required], [required]), required_middlewares=[required])
+    harness.workers.append(worker)
     async with worker:
-        await (await stage.client.start_chain(number, 1)).result(WAIT)
+        await (await harness.client.start_chain(number, 1)).result(WAIT)
     assert required.ran == ["number"]
 
 
-async def test_groups_are_merged_and_two_handlers_of_one_type_are_refused(stage: Stage) -> None:
+async def test_groups_are_merged_and_two_handlers_of_one_type_are_refused(harness: PostgresHarness) -> None:
     first, second = groups([], [])
-    async with stage.worker([first, second]):
-        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 1
-        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "x"
+    async with harness.worker([first, second]):
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
+        assert await (await harness.client.start_chain(text, "x")).result(WAIT) == "x"
     second.handles(number)(echo)
     with pytest.raises(DuplicateJobTypeError, match="number"):
-        InProcessWorker(stage.client, [first, second])
+        InProcessWorker(harness.client, [first, second])

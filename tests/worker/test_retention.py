@@ -12,7 +12,9 @@ from queuert.errors import ConfigurationError
 from queuert.observability.events import AttemptFailed, ChainsPruned
 from queuert.policies import Keep, Retention
 from queuert.worker import maintenance
-from tests.worker.support import AT_ONCE, JOB_TYPES, WAIT, Stage, anything, echo, number, relay, text, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import AT_ONCE, JOB_TYPES, anything, echo, number, relay, text
+from tests.support.waiting import WAIT, until
 
 NONE = Keep(count=0)
 
@@ -26,16 +28,16 @@ def often() -> Iterator[None]:
     maintenance.SWEEP_EVERY, maintenance._FIRST = before
 
 
-def left(stage: Stage) -> set[str]:
-    return {row[0] for row in stage.rows("select id from queuert.job")}
+def left(harness: PostgresHarness) -> set[str]:
+    return {row[0] for row in harness.rows("select id from queuert.job")}
 
 
-def reported(stage: Stage) -> int:
+def reported(harness: PostgresHarness) -> int:
     """How many chains went, by what workers told."""
-    return sum(event.count for event in stage.log.of(ChainsPruned))
+    return sum(event.count for event in harness.log.of(ChainsPruned))
 
 
-async def test_what_the_handlers_do_not_keep(stage: Stage) -> None:
+async def test_what_the_handlers_do_not_keep(harness: PostgresHarness) -> None:
     """By outcome, and by the type that the chain began with."""
 
     async def fails(attempt: Attempt[Any, Any]) -> Any:
@@ -50,59 +52,59 @@ async def test_what_the_handlers_do_not_keep(stage: Stage) -> None:
     processors.handles(text, retention=Retention(failed=NONE))(echo)
     processors.handles(relay, retention=Retention(failed=NONE))(goes_on)
     ids = ["completed", "failed", "own rule", "began otherwise"]
-    async with stage.worker(processors) as worker:
-        await stage.client.start_chain(number, 1, id="completed")
-        await stage.client.start_chain(anything, 1, id="failed")
-        await stage.client.start_chain(text, "a", id="own rule")
-        await stage.client.start_chain(relay, 1, id="began otherwise")
-        pruned = await stage.log.wait_for(ChainsPruned)
+    async with harness.worker(processors) as worker:
+        await harness.client.start_chain(number, 1, id="completed")
+        await harness.client.start_chain(anything, 1, id="failed")
+        await harness.client.start_chain(text, "a", id="own rule")
+        await harness.client.start_chain(relay, 1, id="began otherwise")
+        pruned = await harness.log.wait_for(ChainsPruned)
         assert (pruned.worker, pruned.count, pruned.chain_ids) == (worker.name, 1, ("completed",))
-        waited = [await stage.client.get_chain(id) for id in ids[1:]]
-        await stage.client.wait(waited, timeout=WAIT)
-    assert set(ids[1:]) <= left(stage)
-    assert "completed" not in left(stage)
+        waited = [await harness.client.get_chain(id) for id in ids[1:]]
+        await harness.client.wait(waited, timeout=WAIT)
+    assert set(ids[1:]) <= left(harness)
+    assert "completed" not in left(harness)
 
 
-async def test_what_has_expired_goes_whoever_handles_it(stage: Stage) -> None:
+async def test_what_has_expired_goes_whoever_handles_it(harness: PostgresHarness) -> None:
     """The TTL is the chain's: any worker deletes it, with or without a retention, of types that it does not know."""
-    stage.handles(number, echo)
-    async with stage.worker():
-        kept = await stage.client.start_chain(number, 1, result_ttl=3_600)
+    harness.handles(number, echo)
+    async with harness.worker():
+        kept = await harness.client.start_chain(number, 1, result_ttl=3_600)
         assert await kept.result(WAIT) == 1
-        gone = await stage.client.start_chain(text, "nobody handles it", result_ttl=0.001)
-        await stage.client.cancel_chain(gone.id)
-        await until(lambda: gone.id not in left(stage), "the expired chain is deleted")
-    assert left(stage) == {kept.id}
+        gone = await harness.client.start_chain(text, "nobody handles it", result_ttl=0.001)
+        await harness.client.cancel_chain(gone.id)
+        await until(lambda: gone.id not in left(harness), "the expired chain is deleted")
+    assert left(harness) == {kept.id}
 
 
-async def test_many_pages(stage: Stage) -> None:
+async def test_many_pages(harness: PostgresHarness) -> None:
     """More than one look has, behind more than one look has that stay: all of it goes, in one walk."""
-    stage.handles(number, echo, retention=Retention(completed=Keep(count=5)))
-    stage.rows(
+    harness.handles(number, echo, retention=Retention(completed=Keep(count=5)))
+    harness.rows(
         "insert into queuert.job (id, chain_id, type, chain_type, chain_status, chain_closed_at, status, input, output,"
         " expires_at) select id, id, 'number', 'number', 'completed', now(), 'completed', '1', '1',"
         " case when id <= '1200' then now() + interval '1 hour' end"
         " from (select to_char(n, 'FM0000') as id from generate_series(1, 3700) as n) as ids"
     )
-    async with stage.worker():
-        await until(lambda: len(left(stage)) == 1_205, "all but those are deleted")
+    async with harness.worker():
+        await until(lambda: len(left(harness)) == 1_205, "all but those are deleted")
         # A moment later: a worker that stops before it hears of what was deleted does not tell.
-        await until(lambda: reported(stage) >= 2_495, "all that went is told of")
-    assert reported(stage) == 2_495
-    assert len(left(stage)) == 1_205
+        await until(lambda: reported(harness) >= 2_495, "all that went is told of")
+    assert reported(harness) == 2_495
+    assert len(left(harness)) == 1_205
 
 
-async def test_two_workers(stage: Stage) -> None:
+async def test_two_workers(harness: PostgresHarness) -> None:
     """Each chain is deleted once."""
-    stage.handles(number, echo, retention=Retention(completed=NONE))
-    async with stage.worker(), stage.worker(name="second"):
-        chains = await stage.client.start_chains([NewChain(number, value) for value in range(50)])
-        await until(lambda: not left(stage), "all are deleted")
-        await until(lambda: reported(stage) >= len(chains), "all that went is told of")
-    assert reported(stage) == len(chains)
+    harness.handles(number, echo, retention=Retention(completed=NONE))
+    async with harness.worker(), harness.worker(name="second"):
+        chains = await harness.client.start_chains([NewChain(number, value) for value in range(50)])
+        await until(lambda: not left(harness), "all are deleted")
+        await until(lambda: reported(harness) >= len(chains), "all that went is told of")
+    assert reported(harness) == len(chains)
 
 
-async def test_a_job_that_is_retried_after_its_blocker_went(stage: Stage) -> None:
+async def test_a_job_that_is_retried_after_its_blocker_went(harness: PostgresHarness) -> None:
     """It cannot find what it waited for, and says so, rather than run without it."""
     calls: list[int] = []
 
@@ -110,18 +112,18 @@ async def test_a_job_that_is_retried_after_its_blocker_went(stage: Stage) -> Non
         calls.append(len(attempt.blockers))
         return attempt.fail("on purpose")
 
-    stage.handles(number, echo, retention=Retention(completed=NONE))
-    stage.handles(anything, fails)
+    harness.handles(number, echo, retention=Retention(completed=NONE))
+    harness.handles(anything, fails)
     # Before there is a worker, which would delete the blocker as soon as nothing waits for it.
-    blocker = await stage.client.start_chain(number, 1)
-    chain = await stage.client.start_chain(anything, 1, blockers=[blocker])
-    async with stage.worker():
+    blocker = await harness.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(anything, 1, blockers=[blocker])
+    async with harness.worker():
         await chain.wait(WAIT)
-        await until(lambda: blocker.id not in left(stage), "the blocker is deleted")
-        await stage.client.retry_chain(chain)
-        await until(lambda: len(stage.log.of(AttemptFailed)) == 2, "the job has failed again")
+        await until(lambda: blocker.id not in left(harness), "the blocker is deleted")
+        await harness.client.retry_chain(chain)
+        await until(lambda: len(harness.log.of(AttemptFailed)) == 2, "the job has failed again")
     assert calls == [1]
-    error = (await stage.job(chain.id)).last_error
+    error = (await harness.job(chain.id)).last_error
     assert error is not None
     assert (error.kind, "not kept any more" in error.message) == ("blocker_failed", True)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState, Processors, RecurringSchedule
+from queuert import JobTypes, PostgresState, RecurringSchedule
 from queuert.notify import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.schedules import TickSpec, earlier_tick, tick_id, tick_of
@@ -18,8 +17,8 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import NewJob
-from queuert.testing.events import EventLog
-from tests.worker.support import echo, number
+from tests.support.harness import Harness
+from tests.support.job_types import echo, number
 
 JOB_TYPES = JobTypes(number)
 NAME = "often"
@@ -36,15 +35,13 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
     return SQLiteState(tmp_path / "queue.db")
 
 
-class Ground:
-    """A client whose schedule ticks every second, its store, and workers that tell what they start."""
+class ScheduleHarness(Harness):
+    """A client whose schedule ticks every second, and workers that report what they start."""
 
-    def __init__(self, client: AsyncClient, log: EventLog) -> None:
-        self.client = client
-        self.log = log
-        self.run_at = RecurringSchedule(NAME, number, 7, every=1, missed="all")
-        self._processors = Processors(JOB_TYPES)
-        self._processors.handles(number)(echo)
+    def __init__(self, state: StateAdapter) -> None:
+        super().__init__(state, notify=InProcessNotify())
+        self.schedule = RecurringSchedule(NAME, number, 7, every=1, missed="all")
+        self.handles(number, echo)
 
     async def store(self) -> AsyncStore:
         """The client's."""
@@ -64,58 +61,53 @@ class Ground:
         fired = await store.fire_schedule(NAME, await self.next_at(), tick + timedelta(seconds=1), [job])
         return None if fired is None else tick
 
-    def worker(self, **settings: Any) -> InProcessWorker:
-        """A worker of the client."""
-        return InProcessWorker(self.client, self._processors, **settings)
-
 
 @pytest.fixture
-async def ground(state: StateAdapter) -> AsyncIterator[Ground]:
+async def harness(state: StateAdapter) -> AsyncIterator[ScheduleHarness]:
     """A client with a schedule that is put."""
-    log = EventLog()
-    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify(), observability=log) as client:
-        ground = Ground(client, log)
-        await client.put_schedules([ground.run_at])
-        yield ground
+    harness = ScheduleHarness(state)
+    await harness.client.put_schedules([harness.schedule])
+    yield harness
+    await harness.close()
 
 
-async def test_a_schedule_ticks_on_after_a_restart_when_the_clock_had_been_ahead(ground: Ground) -> None:
+async def test_a_schedule_ticks_on_after_a_restart_when_the_clock_had_been_ahead(harness: ScheduleHarness) -> None:
     """Also if the worker that starts puts the same schedule again, which keeps its next tick."""
-    ahead = await ground.tick_while_the_clock_is_ahead()
+    ahead = await harness.tick_while_the_clock_is_ahead()
     assert ahead is not None
-    async with ground.worker(schedules=[ground.run_at]):
-        started = await ground.log.wait_for(ChainStarted, times=2)
+    async with harness.worker(schedules=[harness.schedule]):
+        started = await harness.log.wait_for(ChainStarted, times=2)
     assert tick_of(started.chain_id) < ahead
-    assert await ground.next_at() < ahead
+    assert await harness.next_at() < ahead
 
 
 async def test_a_running_worker_notices_that_the_clock_had_been_ahead(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    harness: ScheduleHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else's look was at the wrong time, and nobody starts anew."""
     monkeypatch.setattr("queuert.worker.schedule_runner.CLOCK_CHECK", 0.0)
     monkeypatch.setattr("queuert.worker.schedule_runner.LONGEST_PAUSE", 0.05)
-    async with ground.worker():
-        await ground.log.wait_for(ChainStarted)
+    async with harness.worker():
+        await harness.log.wait_for(ChainStarted)
         ahead = None
         while ahead is None:  # The worker's own tick may come between the look and the write.
-            ahead = await ground.tick_while_the_clock_is_ahead()
-        started = await ground.log.wait_for(ChainStarted, times=len(ground.log.of(ChainStarted)) + 2)
+            ahead = await harness.tick_while_the_clock_is_ahead()
+        started = await harness.log.wait_for(ChainStarted, times=len(harness.log.of(ChainStarted)) + 2)
     assert tick_of(started.chain_id) < ahead
 
 
-async def test_ticks_that_have_chains_are_not_started_again_when_the_clock_goes_back(ground: Ground) -> None:
+async def test_ticks_that_have_chains_are_not_started_again_when_the_clock_goes_back(harness: ScheduleHarness) -> None:
     """The schedule goes back to them, and finds them started."""
     now = datetime.now(UTC).replace(microsecond=0)
     ticks = [now + timedelta(seconds=n) for n in range(1, 4)]
     done = [NewJob(id=tick_id(NAME, tick), type=number.name, input="7", id_chosen=True) for tick in ticks]
     last = now + timedelta(minutes=10)
     done.append(NewJob(id=tick_id(NAME, last), type=number.name, input="7", id_chosen=True))
-    store = await ground.store()
-    assert await store.fire_schedule(NAME, await ground.next_at(), last + timedelta(seconds=1), done) is not None
-    async with ground.worker():
-        await ground.log.wait_for(ChainStarted, times=2)
-    reported = [tick_of(event.chain_id) for event in ground.log.of(ChainStarted)]
+    store = await harness.store()
+    assert await store.fire_schedule(NAME, await harness.next_at(), last + timedelta(seconds=1), done) is not None
+    async with harness.worker():
+        await harness.log.wait_for(ChainStarted, times=2)
+    reported = [tick_of(event.chain_id) for event in harness.log.of(ChainStarted)]
     assert not set(reported) & {*ticks, last}
     assert len(reported) == len(set(reported))
 

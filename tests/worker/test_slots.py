@@ -13,7 +13,7 @@ import pytest
 
 from queuert.worker import prefetch
 from queuert.worker.prefetch import Slots
-from tests.worker.support import in_time
+from tests.support.waiting import in_time
 
 mark: ContextVar[str] = ContextVar("mark", default="unset")
 

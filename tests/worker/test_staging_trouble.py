@@ -11,10 +11,12 @@ from queuert.observability.events import StagingCleanupFailed
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import StagingCleanup
 from queuert.worker import maintenance
-from tests.worker.support import Stage, echo, in_time, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number
+from tests.support.waiting import in_time
 
 
-async def test_each_trouble_is_reported_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_trouble_is_reported_once(harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FIRST", "_BETWEEN_PAGES", "SWEEP_EVERY", "STAGING_EVERY"):
         monkeypatch.setattr(maintenance, name, 0.0)
     looks: Iterator[str | None] = iter(["full", "full", "forbidden", None, "forbidden", "the last"])
@@ -26,8 +28,8 @@ async def test_each_trouble_is_reported_once(stage: Stage, monkeypatch: pytest.M
         return StagingCleanup()
 
     monkeypatch.setattr(AsyncPostgresStore, "clean_staging", tend)
-    stage.handles(number, echo)
-    async with stage.worker():
-        await in_time(stage.log.wait_for(StagingCleanupFailed, error="the last"))
-    reported = [one.error for one in stage.log.of(StagingCleanupFailed)]
+    harness.handles(number, echo)
+    async with harness.worker():
+        await in_time(harness.log.wait_for(StagingCleanupFailed, error="the last"))
+    reported = [one.error for one in harness.log.of(StagingCleanupFailed)]
     assert reported == ["full", "forbidden", "forbidden", "the last"]

@@ -18,37 +18,39 @@ from queuert.observability.events import (
 from queuert.state import AsyncStore
 from queuert.worker.claimer import Claimer
 from queuert.worker.heartbeat import Heartbeat
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import JOB_TYPES, echo, number
+from tests.support.waiting import WAIT, Gate, in_time, none_left
 
 
-async def held_leases(stage: Stage) -> int:
-    count: int = stage.one("select count(*) from queuert.job where lease_expires_at is not null")
+async def held_leases(harness: PostgresHarness) -> int:
+    count: int = harness.one("select count(*) from queuert.job where lease_expires_at is not null")
     return count
 
 
-async def test_stop_before_start(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_stop_before_start(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     await in_time(worker.stop())
     await in_time(worker.start())
-    assert stage.log.of(WorkerStarted) == []
+    assert harness.log.of(WorkerStarted) == []
     await in_time(worker.stop())
     assert (worker.running, worker.abandoned) == (0, 0)
 
 
-async def test_stop_while_it_starts(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_stop_while_it_starts(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     starting = asyncio.create_task(worker.start())
     await asyncio.sleep(0)
     await in_time(worker.stop())
     await in_time(starting)
-    assert stage.log.of(WorkerStarted) == []
+    assert harness.log.of(WorkerStarted) == []
 
 
-async def test_stop_when_the_start_was_cancelled(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_stop_when_the_start_was_cancelled(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     starting = asyncio.create_task(worker.start())
     await asyncio.sleep(0)
     starting.cancel()
@@ -58,7 +60,7 @@ async def test_stop_when_the_start_was_cancelled(stage: Stage) -> None:
 
 
 async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calling_off = asyncio.Event()
 
@@ -67,8 +69,8 @@ async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
         await asyncio.Future()
 
     monkeypatch.setattr(Heartbeat, "call_off", for_ever)
-    stage.handles(number, echo)
-    worker = stage.worker()
+    harness.handles(number, echo)
+    worker = harness.worker()
     starting = asyncio.create_task(worker.start())
     await asyncio.sleep(0)
     await in_time(worker.stop())
@@ -78,39 +80,41 @@ async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
         await starting
 
 
-async def test_a_worker_that_did_not_begin_hears_of_no_jobs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_did_not_begin_hears_of_no_jobs(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[Notification] = []
     monkeypatch.setattr(Claimer, "_on_notification", lambda self, notification: heard.append(notification))
-    stage.handles(number, echo)
-    async with AsyncClient(stage.state, JOB_TYPES, notify=InProcessNotify()) as client:
-        worker = InProcessWorker(client, stage.processors)
+    harness.handles(number, echo)
+    async with AsyncClient(harness.state, JOB_TYPES, notify=InProcessNotify()) as client:
+        worker = InProcessWorker(client, harness.processors)
         await worker.stop()
         await in_time(worker.start())
         client.notify.publish(Topic.JOBS, [number.name])
     assert heard == []
 
 
-async def test_stop_twice_and_thrice(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_stop_twice_and_thrice(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     await worker.start()
     await in_time(worker.stop())
     await in_time(worker.stop())
     await in_time(asyncio.gather(worker.stop(), worker.stop()))
-    assert len(stage.log.of(WorkerStopped)) == 1
+    assert len(harness.log.of(WorkerStopped)) == 1
 
 
-async def test_stops_at_the_same_time(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_stops_at_the_same_time(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     await worker.start()
     await in_time(asyncio.gather(*(worker.stop() for _ in range(5))))
-    assert len(stage.log.of(WorkerStopped)) == 1
+    assert len(harness.log.of(WorkerStopped)) == 1
 
 
-async def test_start_twice_is_refused(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_start_twice_is_refused(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     await worker.start()
     with pytest.raises(ClosedError):
         await worker.start()
@@ -119,18 +123,18 @@ async def test_start_twice_is_refused(stage: Stage) -> None:
         await worker.start()
 
 
-async def test_starts_at_the_same_time_start_it_once(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
+async def test_starts_at_the_same_time_start_it_once(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
     results = await in_time(asyncio.gather(worker.start(), worker.start(), return_exceptions=True))
     assert sorted(type(result).__name__ for result in results) == ["ClosedError", "NoneType"]
-    assert len(stage.log.of(WorkerStarted)) == 1
+    assert len(harness.log.of(WorkerStarted)) == 1
 
 
-async def test_a_start_that_failed_can_be_repeated_and_leaves_nothing(stage: Stage, bare_dsn: str) -> None:
-    client = AsyncClient(PostgresState(bare_dsn), JOB_TYPES, observability=stage.log)
-    stage.handles(number, echo)
-    worker = InProcessWorker(client, stage.processors)
+async def test_a_start_that_failed_can_be_repeated_and_leaves_nothing(harness: PostgresHarness, bare_dsn: str) -> None:
+    client = AsyncClient(PostgresState(bare_dsn), JOB_TYPES, observability=harness.log)
+    harness.handles(number, echo)
+    worker = InProcessWorker(client, harness.processors)
     with psycopg.connect(bare_dsn, autocommit=True) as look:
         for _ in range(2):
             with pytest.raises(SchemaMissingError):
@@ -144,32 +148,32 @@ async def test_a_start_that_failed_can_be_repeated_and_leaves_nothing(stage: Sta
     await client.aclose()
 
 
-async def test_a_store_out_of_reach_is_a_typed_error(stage: Stage) -> None:
+async def test_a_store_out_of_reach_is_a_typed_error(harness: PostgresHarness) -> None:
     client = AsyncClient(PostgresState("postgresql://127.0.0.1:1/none"), JOB_TYPES)
-    stage.handles(number, echo)
+    harness.handles(number, echo)
     with pytest.raises(StateUnavailableError):
-        await InProcessWorker(client, stage.processors).start()
+        await InProcessWorker(client, harness.processors).start()
     await client.aclose()
 
 
 async def test_an_exception_inside_the_block_passes_after_the_stop(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)  # The job is released, however long it takes.
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
     async def use() -> None:
-        async with stage.worker(shutdown_timeout=0.0):
-            await stage.client.start_chain(number, 1)
+        async with harness.worker(shutdown_timeout=0.0):
+            await harness.client.start_chain(number, 1)
             await gate.next()
             raise ValueError("inside")
 
     with pytest.raises(ValueError, match="inside"):
         await use()
-    assert len(stage.log.of(WorkerStopped)) == 1
-    assert await held_leases(stage) == 0
+    assert len(harness.log.of(WorkerStopped)) == 1
+    assert await held_leases(harness) == 0

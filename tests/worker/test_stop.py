@@ -23,7 +23,9 @@ from queuert.observability.events import (
     WorkerStopping,
 )
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo, number, text
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 CLAIMS_THAT_WAIT: LiteralString = (
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -49,84 +51,84 @@ def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.5)
 
 
-async def held_leases(stage: Stage) -> int:
-    count: int = stage.one("select count(*) from queuert.job where lease_expires_at is not null")
+async def held_leases(harness: PostgresHarness) -> int:
+    count: int = harness.one("select count(*) from queuert.job where lease_expires_at is not null")
     return count
 
 
-async def test_what_runs_may_finish_within_the_grace(stage: Stage) -> None:
+async def test_what_runs_may_finish_within_the_grace(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    worker = stage.worker(concurrency=2)
+    worker = harness.worker(concurrency=2)
     await worker.start()
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(3)])
     attempt = await gate.next()
     await gate.next()
     stopping = asyncio.create_task(worker.stop())
-    await stage.log.wait_for(WorkerStopping, running=2)
+    await harness.log.wait_for(WorkerStopping, running=2)
     assert attempt.worker_stopping
     assert worker.health().stopping
     gate.open()
     await in_time(stopping)
-    statuses = sorted([(await stage.job(chain.id)).status for chain in chains])
+    statuses = sorted([(await harness.job(chain.id)).status for chain in chains])
     assert statuses == [JobStatus.COMPLETED, JobStatus.COMPLETED, JobStatus.READY]
-    assert stage.one("select attempt from queuert.job where status = 'ready'") == 0
+    assert harness.one("select attempt from queuert.job where status = 'ready'") == 0
 
 
-async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) -> None:
+async def test_what_does_not_finish_is_cancelled_and_given_back(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     await gate.next()
     await in_time(worker.stop(shutdown_timeout=0.0))
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
     assert job.last_error is not None
     assert job.last_error.kind == "worker_stopping"
-    assert await held_leases(stage) == 0
-    assert (worker.abandoned, len(stage.log.of(AttemptReleased))) == (0, 1)
+    assert await held_leases(harness) == 0
+    assert (worker.abandoned, len(harness.log.of(AttemptReleased))) == (0, 1)
     gate.open()
-    async with stage.worker():
+    async with harness.worker():
         assert await chain.result(WAIT) == 1
 
 
-async def test_interruptions_do_not_count_against_the_cap(stage: Stage) -> None:
+async def test_interruptions_do_not_count_against_the_cap(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
+    @harness.processors.handles(number, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         raise ValueError("no")
 
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     for _ in range(3):
-        worker = stage.worker()
+        worker = harness.worker()
         await worker.start()
         await gate.next()
         await in_time(worker.stop(shutdown_timeout=0.0))
     gate.open()
-    async with stage.worker():
+    async with harness.worker():
         await chain.wait(WAIT)
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.attempt, job.uncounted) == (5, 3)
 
 
-async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(stage: Stage) -> None:
+async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             await gate.pass_through(attempt)
@@ -134,20 +136,20 @@ async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(
             return 9
         return attempt.input
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     await gate.next()
     await in_time(worker.stop(shutdown_timeout=0.0))
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.status, job.output, worker.abandoned) == (JobStatus.COMPLETED, 9, 0)
 
 
 @pytest.mark.usefixtures("less_patient")
-async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(stage: Stage) -> None:
+async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(harness: PostgresHarness) -> None:
     gate, release = Gate(), asyncio.Event()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         while not release.is_set():
             try:
@@ -157,25 +159,25 @@ async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(sta
                 continue
         return attempt.input
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     await gate.next()
     await in_time(worker.stop(shutdown_timeout=0.0))
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.status, job.uncounted, worker.abandoned) == (JobStatus.READY, 1, 1)
-    assert await held_leases(stage) == 0
+    assert await held_leases(harness) == 0
     release.set()
     gate.open()
 
 
 @pytest.mark.usefixtures("less_patient")
-async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(stage: Stage) -> None:
-    stage.rows("create table effect (job text)")
+async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(harness: PostgresHarness) -> None:
+    harness.rows("create table effect (job text)")
     go_on, ended, started = threading.Event(), threading.Event(), threading.Event()
     raised: list[BaseException] = []
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         started.set()
         assert go_on.wait(WAIT)
@@ -189,26 +191,26 @@ async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(stag
         finally:
             ended.set()
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     assert await asyncio.to_thread(started.wait, WAIT)
     try:
         await in_time(worker.stop(shutdown_timeout=0.0))
-        job = await stage.job(chain.id)
+        job = await harness.job(chain.id)
         assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
-        assert await held_leases(stage) == 0
+        assert await held_leases(harness) == 0
     finally:
         go_on.set()
     assert await asyncio.to_thread(ended.wait, WAIT)
     assert [type(error) for error in raised] == [LeaseLostError]
-    assert stage.rows("select * from effect") == []
+    assert harness.rows("select * from effect") == []
     assert worker.abandoned == 1
-    assert stage.log.of(WorkerStopped)[0].abandoned == 1
-    assert stage.log.of(AttemptCompleted) == []
+    assert harness.log.of(WorkerStopped)[0].abandoned == 1
+    assert harness.log.of(AttemptCompleted) == []
 
 
-async def test_a_thread_that_outlives_its_worker_connects_to_nothing(stage: Stage) -> None:
+async def test_a_thread_that_outlives_its_worker_connects_to_nothing(harness: PostgresHarness) -> None:
     go_on, ended, started = threading.Event(), threading.Event(), threading.Event()
     raised: list[BaseException] = []
 
@@ -219,7 +221,7 @@ async def test_a_thread_that_outlives_its_worker_connects_to_nothing(stage: Stag
         await asyncio.wait([call])
         return 0
 
-    @stage.processors.handles(number, middlewares=[impatient])
+    @harness.processors.handles(number, middlewares=[impatient])
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         started.set()
         try:
@@ -233,70 +235,70 @@ async def test_a_thread_that_outlives_its_worker_connects_to_nothing(stage: Stag
         return 1
 
     try:
-        async with stage.worker():
-            assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 0
+        async with harness.worker():
+            assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 0
     finally:
         go_on.set()
     assert await asyncio.to_thread(ended.wait, WAIT)
     assert [type(error) for error in raised] == [ClosedError]
 
 
-async def test_a_thread_may_end_by_itself_after_it_was_reported(stage: Stage) -> None:
+async def test_a_thread_may_end_by_itself_after_it_was_reported(harness: PostgresHarness) -> None:
     """It sees the abort signal, tidies up and returns: it is not abandoned, and its job is not given away meanwhile."""
     started, ended = threading.Event(), threading.Event()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         started.set()
         assert attempt.abort.wait(WAIT)
         with pytest.raises(AssertionError, match="was not told"):
-            stage.log.wait_for_sync(AttemptReleased, timeout=0.3)
+            harness.log.wait_for_sync(AttemptReleased, timeout=0.3)
         ended.set()
         return attempt.input
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    await stage.client.start_chain(number, 1)
+    await harness.client.start_chain(number, 1)
     assert await asyncio.to_thread(started.wait, WAIT)
     await in_time(worker.stop(shutdown_timeout=0.0))
     assert ended.is_set()
     assert worker.abandoned == 0
-    assert await held_leases(stage) == 0
+    assert await held_leases(harness) == 0
 
 
-async def test_a_second_stop_ends_the_grace(stage: Stage) -> None:
+async def test_a_second_stop_ends_the_grace(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    worker = stage.worker(shutdown_timeout=3600.0)
+    worker = harness.worker(shutdown_timeout=3600.0)
     await worker.start()
-    chain = await stage.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     await gate.next()
     first = asyncio.create_task(worker.stop())
-    await stage.log.wait_for(WorkerStopping)
+    await harness.log.wait_for(WorkerStopping)
     await in_time(worker.stop())
     await in_time(first)
-    assert (await stage.job(chain.id)).uncounted == 1
+    assert (await harness.job(chain.id)).uncounted == 1
 
 
-async def test_a_stop_that_is_cancelled_still_closes_everything(stage: Stage) -> None:
+async def test_a_stop_that_is_cancelled_still_closes_everything(harness: PostgresHarness) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
 
-    worker = stage.worker(shutdown_timeout=3600.0)
+    worker = harness.worker(shutdown_timeout=3600.0)
     await worker.start()
-    await stage.client.start_chain(number, 1)
+    await harness.client.start_chain(number, 1)
     await gate.next()
     stopping = asyncio.create_task(worker.stop())
-    await stage.log.wait_for(WorkerStopping)
+    await harness.log.wait_for(WorkerStopping)
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await in_time(stopping)
@@ -304,75 +306,75 @@ async def test_a_stop_that_is_cancelled_still_closes_everything(stage: Stage) ->
     assert worker.running == 0
 
 
-async def test_a_claim_under_way_at_the_stop_is_given_back(stage: Stage) -> None:
+async def test_a_claim_under_way_at_the_stop_is_given_back(harness: PostgresHarness) -> None:
     """The claim waits for a lock on the table; what it takes when it goes on belongs to nobody."""
-    stage.handles(number, echo)
-    worker = stage.worker(concurrency=3)
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(5)])
-    with psycopg.connect(stage.dsn) as connection:
+    harness.handles(number, echo)
+    worker = harness.worker(concurrency=3)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(5)])
+    with psycopg.connect(harness.dsn) as connection:
         connection.execute("lock table queuert.job in exclusive mode")
         await worker.start()
         # The reaper waits for the lock as well, and comes first.
-        await until(lambda: stage.one(CLAIMS_THAT_WAIT) == 1, "the claim waits")
+        await until(lambda: harness.one(CLAIMS_THAT_WAIT) == 1, "the claim waits")
         stopping = asyncio.create_task(worker.stop())
-        await stage.log.wait_for(WorkerStopping)
+        await harness.log.wait_for(WorkerStopping)
         connection.rollback()
     await in_time(stopping)
-    assert stage.log.of(AttemptStarted) == []
+    assert harness.log.of(AttemptStarted) == []
     for chain in chains:
-        job = await stage.job(chain.id)
+        job = await harness.job(chain.id)
         assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 0, 0)
-    released: list[Any] = stage.log.of(JobsReleased)
+    released: list[Any] = harness.log.of(JobsReleased)
     assert [event.count for event in released] == [3]
 
 
 @pytest.mark.timeout(6 * WAIT)
-async def test_it_stops_at_once_in_the_midst_of_many_short_jobs(stage: Stage) -> None:
-    stage.handles(number, echo)
-    chains = await stage.client.start_chains([NewChain(number, one) for one in range(2_000)])
-    worker = stage.worker(concurrency=20)
+async def test_it_stops_at_once_in_the_midst_of_many_short_jobs(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    chains = await harness.client.start_chains([NewChain(number, one) for one in range(2_000)])
+    worker = harness.worker(concurrency=20)
     await worker.start()
-    await stage.log.wait_for(AttemptCompleted, times=50)
+    await harness.log.wait_for(AttemptCompleted, times=50)
     await in_time(worker.stop())
-    assert await held_leases(stage) == 0
-    assert stage.one("select count(*) from queuert.job where status not in ('ready', 'completed')") == 0
-    assert stage.one("select count(*) from queuert.job where attempt > 1 or uncounted > 0") == 0
-    assert stage.one("select count(*) from queuert.job where status = 'ready' and attempt > 0") == 0
-    async with stage.worker(concurrency=20):
-        await stage.client.wait(chains, timeout=3 * WAIT)
+    assert await held_leases(harness) == 0
+    assert harness.one("select count(*) from queuert.job where status not in ('ready', 'completed')") == 0
+    assert harness.one("select count(*) from queuert.job where attempt > 1 or uncounted > 0") == 0
+    assert harness.one("select count(*) from queuert.job where status = 'ready' and attempt > 0") == 0
+    async with harness.worker(concurrency=20):
+        await harness.client.wait(chains, timeout=3 * WAIT)
 
 
-async def test_threads_are_reused_and_end_with_the_worker(stage: Stage) -> None:
+async def test_threads_are_reused_and_end_with_the_worker(harness: PostgresHarness) -> None:
     names: set[str] = set()
 
-    @stage.processors.handles(text)
+    @harness.processors.handles(text)
     def handler(attempt: Attempt[str, str]) -> Outcome[str]:
         names.add(threading.current_thread().name)
         return attempt.input
 
-    chains = await stage.client.start_chains([NewChain(text, "x") for _ in range(200)])
-    async with stage.worker(concurrency=4):
-        await stage.client.wait(chains, timeout=WAIT)
+    chains = await harness.client.start_chains([NewChain(text, "x") for _ in range(200)])
+    async with harness.worker(concurrency=4):
+        await harness.client.wait(chains, timeout=WAIT)
     # Four, and some more: one that has told its result is not idle yet when the next job comes, if it is held up there.
     assert len(names) <= 40
 
 
-async def test_it_stops_though_all_threads_of_the_event_loop_are_taken(stage: Stage) -> None:
+async def test_it_stops_though_all_threads_of_the_event_loop_are_taken(harness: PostgresHarness) -> None:
     """By handlers that were cancelled and have left them: the worker closes its parts in threads of its own."""
     gate, release = Gate(), threading.Event()
     threads = ThreadPoolExecutor(1)
     asyncio.get_running_loop().set_default_executor(threads)
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         blocked = asyncio.ensure_future(asyncio.to_thread(release.wait))
         await gate.pass_through(attempt)
         await blocked
         return attempt.input
 
-    worker = stage.worker()
+    worker = harness.worker()
     await worker.start()
-    await stage.client.start_chain(number, 1)
+    await harness.client.start_chain(number, 1)
     await gate.next()
     try:
         await in_time(worker.stop(shutdown_timeout=0.0))
@@ -385,7 +387,7 @@ async def test_it_stops_though_all_threads_of_the_event_loop_are_taken(stage: St
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("operation", ["reap", "claim", "aclose"])
 async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
-    stage: Stage, operation: str, monkeypatch: pytest.MonkeyPatch
+    harness: PostgresHarness, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a driver may that waits for the server's word, whoever cancels it."""
     requested, answer = asyncio.Event(), asyncio.Event()
@@ -401,31 +403,31 @@ async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
         return await answered(*values, **named)
 
     monkeypatch.setattr(AsyncPostgresStore, operation, hang)
-    stage.processors.handles(number)(lambda attempt: attempt.input)
-    worker = stage.worker()
+    harness.processors.handles(number)(lambda attempt: attempt.input)
+    worker = harness.worker()
     await worker.start()
     if operation != "aclose":
         await in_time(requested.wait())
     try:
         await in_time(worker.stop(shutdown_timeout=0.0))
-        assert stage.log.of(WorkerStopped)
-        assert stage.log.of(StoreCallFailed, error="no answer in time")
+        assert harness.log.of(WorkerStopped)
+        assert harness.log.of(StoreCallFailed, error="no answer in time")
     finally:
         answer.set()
         await asyncio.wait(within)
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_second_stop_does_not_wait_for_a_claim_that_waits(stage: Stage) -> None:
-    stage.processors.handles(number)(lambda attempt: attempt.input)
-    await stage.client.start_chain(number, 1)
-    worker = stage.worker()
-    with psycopg.connect(stage.dsn) as connection:
+async def test_a_second_stop_does_not_wait_for_a_claim_that_waits(harness: PostgresHarness) -> None:
+    harness.processors.handles(number)(lambda attempt: attempt.input)
+    await harness.client.start_chain(number, 1)
+    worker = harness.worker()
+    with psycopg.connect(harness.dsn) as connection:
         connection.execute("lock table queuert.job in exclusive mode")
         await worker.start()
-        await until(lambda: stage.one(CLAIMS_THAT_WAIT) == 1, "the claim waits")
+        await until(lambda: harness.one(CLAIMS_THAT_WAIT) == 1, "the claim waits")
         stopping = asyncio.create_task(worker.stop(shutdown_timeout=3_600.0))
-        await stage.log.wait_for(WorkerStopping)
+        await harness.log.wait_for(WorkerStopping)
         await in_time(worker.stop())
         await in_time(stopping)
         connection.rollback()

@@ -12,7 +12,9 @@ from queuert import Attempt, RetryPolicy
 from queuert.worker import tracebacks
 from queuert.worker.finishes import check_continuation
 from queuert.worker.tracebacks import text_of
-from tests.worker.support import WAIT, Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
+from tests.support.waiting import WAIT
 
 MOST = 1_000_000
 
@@ -199,7 +201,7 @@ def test_not_everything_is_kept(read: list[int]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
-async def test_it_begins_at_the_handler(stage: Stage, mode: str) -> None:
+async def test_it_begins_at_the_handler(harness: PostgresHarness, mode: str) -> None:
     def in_thread(attempt: Attempt[int, int]) -> int:
         plain()
         return 1
@@ -208,9 +210,9 @@ async def test_it_begins_at_the_handler(stage: Stage, mode: str) -> None:
         plain()
         return 1
 
-    stage.handles(number, in_loop if mode == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
-    await stage.worker().start()
-    chain = await stage.client.start_chain(number, 1)
+    harness.handles(number, in_loop if mode == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
+    await harness.worker().start()
+    chain = await harness.client.start_chain(number, 1)
     error = (await chain.wait(WAIT)).error
     assert error is not None
     head, first, *rest = str(error.traceback).splitlines()

@@ -21,8 +21,10 @@ from queuert.observability.events import (
     FinishRejected,
     WorkerStopping,
 )
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
+from tests.support.waiting import WAIT, in_time, until
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
-from tests.worker.support import WAIT, Stage, in_time, number, until
 
 modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 LEASE = "select extract(epoch from lease_expires_at)::float8 from queuert.job"
@@ -35,13 +37,13 @@ def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def effects(stage: Stage) -> Effects:
+def effects(harness: PostgresHarness) -> Effects:
     """A table for the handlers' own writes, and what is in it."""
-    return effects_of(stage)
+    return effects_of(harness)
 
 
 @modes
-async def test_each_commits_by_itself(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_each_commits_by_itself(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     seen: list[int] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -62,13 +64,15 @@ async def test_each_commits_by_itself(stage: Stage, effects: Effects, mode: str)
         with attempt.complete() as done:
             return done.finish(6)
 
-    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert seen == [1, 2, 3]
     assert effects() == [("one", 0), ("one", 1), ("one", 2)]
 
 
 @modes
-async def test_what_was_written_stays_when_a_later_one_fails(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_what_was_written_stays_when_a_later_one_fails(
+    harness: PostgresHarness, effects: Effects, mode: str
+) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, 1))
@@ -91,13 +95,13 @@ async def test_what_was_written_stays_when_a_later_one_fails(stage: Stage, effec
         raise ValueError("at last")
 
     handler = in_loop if mode == "coroutine" else in_thread
-    assert await closed(stage, handler) == (JobStatus.FAILED, "ValueError: at last")
+    assert await closed(harness, handler) == (JobStatus.FAILED, "ValueError: at last")
     assert effects() == [("one", 1), ("one", 3)]
 
 
 @modes
 async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
-    stage: Stage, effects: Effects, mode: str
+    harness: PostgresHarness, effects: Effects, mode: str
 ) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
@@ -116,37 +120,39 @@ async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
         return 6
 
     handler = in_loop if mode == "coroutine" else in_thread
-    assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
+    assert (await closed(harness, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
-    assert len(stage.log.of(AttemptRetried)) == 1
+    assert len(harness.log.of(AttemptRetried)) == 1
 
 
 @modes
-async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_the_lease_is_renewed_at_once_after_a_block(
+    harness: PostgresHarness, effects: Effects, mode: str
+) -> None:
     """The lease is renewed every 20 minutes otherwise."""
     leases: list[float] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction():
-            leases.append(stage.one(LEASE))
-        await until(lambda: stage.one(LEASE) > leases[0], "the lease is renewed")
+            leases.append(harness.one(LEASE))
+        await until(lambda: harness.one(LEASE) > leases[0], "the lease is renewed")
         return 6
 
     def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
         with attempt.transaction():
-            leases.append(stage.one(LEASE))
+            leases.append(harness.one(LEASE))
         for _ in range(2000):
-            if stage.one(LEASE) > leases[0] or attempt.abort.wait(0.005):
+            if harness.one(LEASE) > leases[0] or attempt.abort.wait(0.005):
                 return 6
         raise AssertionError("the lease was not renewed")
 
     handler = in_loop if mode == "coroutine" else in_thread
-    assert await closed(stage, handler, lease=LeasePolicy(seconds=3600)) == (JobStatus.COMPLETED, "None")
+    assert await closed(harness, handler, lease=LeasePolicy(seconds=3600)) == (JobStatus.COMPLETED, "None")
 
 
 @modes
 async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
-    stage: Stage, effects: Effects, mode: str
+    harness: PostgresHarness, effects: Effects, mode: str
 ) -> None:
     expired: Any = "select lease_expires_at < clock_timestamp() from queuert.job"
     keep = "select pg_sleep(0.05)"
@@ -154,35 +160,35 @@ async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            while not stage.one(expired):
+            while not harness.one(expired):
                 await tx.connection.execute(keep)
         return 6
 
     def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
         with attempt.transaction() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            while not stage.one(expired):
+            while not harness.one(expired):
                 tx.connection.execute(keep)
         return 6
 
     handler = in_loop if mode == "coroutine" else in_thread
     # It must last in the worker while it runs out in the store: long enough for a thread that is held up.
-    stage.handles(number, handler, lease=LeasePolicy(seconds=WAIT / 4, renew_every=0.3))
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 5)
+    harness.handles(number, handler, lease=LeasePolicy(seconds=WAIT / 4, renew_every=0.3))
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 5)
         await chain.wait(WAIT)
     # The reaper may have come before the renewal; then there was a second attempt, and never two at once.
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert job.status is JobStatus.COMPLETED
     assert effects() == [(chain.id, attempt + 1) for attempt in range(job.attempt)]
 
 
 @modes
-async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_a_lost_lease_is_refused_at_the_door(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, 1))
-        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = %s", attempt.job_id)
+        harness.rows("update queuert.job set lease_token = gen_random_uuid() where id = %s", attempt.job_id)
         async with attempt.transaction() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, 2))
         return 6
@@ -190,18 +196,20 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
     def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
         with attempt.transaction() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, 1))
-        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = %s", attempt.job_id)
+        harness.rows("update queuert.job set lease_token = gen_random_uuid() where id = %s", attempt.job_id)
         with attempt.transaction() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, 2))
         return 6
 
-    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
+    harness.handles(number, in_loop if mode == "coroutine" else in_thread)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
         # The renewal that follows the first block may learn it sooner than the second block does.
-        await until(lambda: [*stage.log.of(FinishRejected), *stage.log.of(AttemptAborted)] != [], "the loss is told")
-    refused = {one.reason for one in stage.log.of(FinishRejected)} | {
-        one.reason for one in stage.log.of(AttemptAborted)
+        await until(
+            lambda: [*harness.log.of(FinishRejected), *harness.log.of(AttemptAborted)] != [], "the loss is told"
+        )
+    refused = {one.reason for one in harness.log.of(FinishRejected)} | {
+        one.reason for one in harness.log.of(AttemptAborted)
     }
     assert refused == {AbortReason.TAKEN_BY_ANOTHER_WORKER}
     assert effects() == [(chain.id, 1)]
@@ -209,7 +217,7 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
 
 @modes
 async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
-    stage: Stage, effects: Effects, mode: str
+    harness: PostgresHarness, effects: Effects, mode: str
 ) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -226,19 +234,19 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
             assert go_on.wait(WAIT)
         return 6
 
-    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
-    worker = stage.worker()
+    harness.handles(number, in_loop if mode == "coroutine" else in_thread)
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 5)
+    chain = await harness.client.start_chain(number, 5)
     assert await asyncio.to_thread(inside.wait, WAIT)
     stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
-    await stage.log.wait_for(WorkerStopping)
+    await harness.log.wait_for(WorkerStopping)
     go_on.set()
     await in_time(stopping)
     if mode == "coroutine":
         assert effects() == []
-        assert len(stage.log.of(AttemptReleased)) == 1
-    job = await stage.job(chain.id)
+        assert len(harness.log.of(AttemptReleased)) == 1
+    job = await harness.job(chain.id)
     assert (job.status, job.uncounted) in [(JobStatus.READY, 1), (JobStatus.COMPLETED, 0)]
 
 
@@ -251,7 +259,9 @@ for each row execute function wait_at_commit()
 
 
 @pytest.mark.parametrize("block", ["prepare", "transaction", "complete"])
-async def test_a_commit_that_is_under_way_is_carried_through(stage: Stage, effects: Effects, block: str) -> None:
+async def test_a_commit_that_is_under_way_is_carried_through(
+    harness: PostgresHarness, effects: Effects, block: str
+) -> None:
     attempts: list[Attempt[Any, Any]] = []
 
     async def handler(attempt: Attempt[Any, Any]) -> Any:
@@ -264,23 +274,23 @@ async def test_a_commit_that_is_under_way_is_carried_through(stage: Stage, effec
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
         raise AssertionError("it is cancelled")
 
-    stage.rows(HOLD_COMMITS)
-    stage.rows("select pg_advisory_lock(17)")
-    stage.handles(number, handler)
-    worker = stage.worker()
+    harness.rows(HOLD_COMMITS)
+    harness.rows("select pg_advisory_lock(17)")
+    harness.handles(number, handler)
+    worker = harness.worker()
     await worker.start()
-    chain = await stage.client.start_chain(number, 5)
+    chain = await harness.client.start_chain(number, 5)
     waiting: Any = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
-    await until(lambda: stage.one(waiting) == 1, "the commit waits")
+    await until(lambda: harness.one(waiting) == 1, "the commit waits")
     stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
     await in_time(attempts[0].abort.wait_async())
-    stage.rows("select pg_advisory_unlock(17)")
+    harness.rows("select pg_advisory_unlock(17)")
     await in_time(stopping)
     assert effects() == [(chain.id, 1)]
-    finishes = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
+    finishes = [*harness.log.of(AttemptCompleted), *harness.log.of(AttemptReleased)]
     assert [type(one) for one in finishes] == [AttemptCompleted if block == "complete" else AttemptReleased]
-    assert stage.log.of(FinishRejected) == []
-    assert (await stage.job(chain.id)).status == ("completed" if block == "complete" else "ready")
+    assert harness.log.of(FinishRejected) == []
+    assert (await harness.job(chain.id)).status == ("completed" if block == "complete" else "ready")
 
 
 # --- with other blocks ------------------------------------------------------------------------------------------------
@@ -327,14 +337,14 @@ def entered_twice(attempt: Attempt[Any, Any]) -> Any:
     [inside_another, inside_complete, complete_inside, beside_another, in_a_thread, entered_twice],
     ids=lambda handler: handler.__name__,
 )
-async def test_one_block_at_a_time(stage: Stage, handler: Handler) -> None:
-    status, error = await closed(stage, handler)
+async def test_one_block_at_a_time(harness: PostgresHarness, handler: Handler) -> None:
+    status, error = await closed(harness, handler)
     assert status is JobStatus.FAILED
     assert CompletionMisuseError.__name__ in error
 
 
 @modes
-async def test_none_after_the_finish_stands(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_none_after_the_finish_stands(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             tx.finish(6)
@@ -347,14 +357,16 @@ async def test_none_after_the_finish_stands(stage: Stage, effects: Effects, mode
         with attempt.transaction() as late:
             late.connection.execute(WRITE, (attempt.job_id, attempt.number))
 
-    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert effects() == []
-    assert stage.log.of(ErrorAfterCompletion)[0].error.type == "queuert.errors.CompletionMisuseError"
-    assert len(stage.log.of(AttemptCompleted)) == 1
+    assert harness.log.of(ErrorAfterCompletion)[0].error.type == "queuert.errors.CompletionMisuseError"
+    assert len(harness.log.of(AttemptCompleted)) == 1
 
 
 @modes
-async def test_a_note_may_follow_a_completion_that_was_rolled_back(stage: Stage, effects: Effects, mode: str) -> None:
+async def test_a_note_may_follow_a_completion_that_was_rolled_back(
+    harness: PostgresHarness, effects: Effects, mode: str
+) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         try:
             async with attempt.complete() as tx:
@@ -375,5 +387,5 @@ async def test_a_note_may_follow_a_completion_that_was_rolled_back(stage: Stage,
                 note.connection.execute(WRITE, ("noted", 1))
             raise
 
-    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert (await closed(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
     assert effects() == [("noted", 1)]

@@ -11,7 +11,9 @@ import pytest
 from queuert import AsyncClient, Attempt, InProcessWorker, JobStatus, JobType, JobTypes, NewChain, Outcome, Processors
 from queuert.errors import BlockerMismatchError, DefinitionError
 from queuert.observability.events import AttemptRetried
-from tests.worker.support import WAIT, Stage, echo
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import echo
+from tests.support.waiting import WAIT
 
 page = JobType("page", input=int, output=int)
 header = JobType("header", input=str, output=str)
@@ -27,9 +29,9 @@ TYPES = JobTypes(page, header, footer, letter, book, pages, alone, begin)
 class Desk:
     """A client that knows these types, and a worker with handlers that tell what they waited for."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.client = AsyncClient(stage.state, TYPES, observability=stage.log)
+    def __init__(self, harness: PostgresHarness) -> None:
+        self.harness = harness
+        self.client = AsyncClient(harness.state, TYPES, observability=harness.log)
         self.processors = Processors(TYPES)
         self.processors.handles(page)(echo)
         self.processors.handles(header)(echo)
@@ -39,7 +41,7 @@ class Desk:
 
     def worker(self) -> InProcessWorker:
         worker = InProcessWorker(self.client, self.processors, concurrency=4)
-        self.stage.workers.append(worker)
+        self.harness.workers.append(worker)
         return worker
 
     async def start(self, *kinds: str) -> list[Any]:
@@ -48,10 +50,10 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(stage: Stage) -> AsyncIterator[Desk]:
-    desk = Desk(stage)
+async def desk(harness: PostgresHarness) -> AsyncIterator[Desk]:
+    desk = Desk(harness)
     yield desk
-    for worker in stage.workers:
+    for worker in harness.workers:
         await worker.stop(shutdown_timeout=0)
     await desk.client.aclose()
 
@@ -81,7 +83,7 @@ async def test_what_does_not_is_refused_before_anything_is_written(
         await desk.client.start_chain(job_type, "x", blockers=chains)
     with pytest.raises(BlockerMismatchError):
         await desk.client.start_chains([NewChain(page, 1), NewChain(job_type, "x", blockers=chains)])
-    assert desk.stage.one("select count(*) from queuert.job") == len(kinds)
+    assert desk.harness.one("select count(*) from queuert.job") == len(kinds)
 
 
 @pytest.mark.parametrize("kinds", ["fh", "hp"])
@@ -98,7 +100,7 @@ async def test_plain_ids_are_looked_at_when_the_handler_begins(desk: Desk, kinds
     chain = await desk.client.start_chain(letter, "x", blockers=[one.id for one in chains])
     async with desk.worker():
         await desk.client.wait(chains, timeout=WAIT)
-        await desk.stage.log.wait_for(AttemptRetried, job_id=chain.id)
+        await desk.harness.log.wait_for(AttemptRetried, job_id=chain.id)
     job = await desk.client.get_job(chain.id)
     assert (job.status, job.attempt) == (JobStatus.SCHEDULED, 1)
     assert job.last_error is not None
@@ -161,7 +163,7 @@ async def test_outputs_are_reported_apart_by_the_type_that_the_chain_began_with(
     processors = Processors(types)
     processors.handles(joining)(handler)
     chains = await desk.start("p", "f", "h", "p")
-    async with desk.worker(), AsyncClient(desk.stage.state, types) as client, InProcessWorker(client, processors):
+    async with desk.worker(), AsyncClient(desk.harness.state, types) as client, InProcessWorker(client, processors):
         chain = await client.start_chain(joining, "x", blockers=chains)
         await chain.result(WAIT)
     assert seen == [([1, 1], "(f)", "h")]

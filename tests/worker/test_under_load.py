@@ -13,10 +13,12 @@ from queuert.policies import Backoff
 from queuert.state.types import ClaimRequest
 from queuert.testing.events import EventLog
 from queuert.worker.supervisor import SupervisedLoop
-from tests.worker.support import SHORT, Gate, Stage, in_time, number, text
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import SHORT, number, text
+from tests.support.waiting import Gate, in_time
 
 
-async def test_the_dead_are_found_while_every_slot_is_taken(stage: Stage) -> None:
+async def test_the_dead_are_found_while_every_slot_is_taken(harness: PostgresHarness) -> None:
     """A worker whose only slot is busy, with a backlog behind it, still reaps what another left behind."""
     gate = Gate()
 
@@ -24,18 +26,18 @@ async def test_the_dead_are_found_while_every_slot_is_taken(stage: Stage) -> Non
         await gate.pass_through(attempt)
         return attempt.input
 
-    stage.handles(number, waits)
-    stage.handles(text, waits, lease=SHORT)
-    chain = await stage.client.start_chain(text, "left behind")
-    dead = stage.state.async_store(max_connections=1)
+    harness.handles(number, waits)
+    harness.handles(text, waits, lease=SHORT)
+    chain = await harness.client.start_chain(text, "left behind")
+    dead = harness.state.async_store(max_connections=1)
     await dead.open()
     [left] = await dead.claim(ClaimRequest({"text": 0.2}, 1, "dead", new_token()))
     await dead.aclose()
     assert left.id == chain.id
-    await stage.client.start_chains([NewChain(number, value, priority=1) for value in range(20)])
-    async with stage.worker(concurrency=1, shutdown_timeout=0.0):
+    await harness.client.start_chains([NewChain(number, value, priority=1) for value in range(20)])
+    async with harness.worker(concurrency=1, shutdown_timeout=0.0):
         await gate.next()
-        reaped = await stage.log.wait_for(JobReaped, job_id=chain.id)
+        reaped = await harness.log.wait_for(JobReaped, job_id=chain.id)
         assert (reaped.holder, reaped.failed) == ("dead", False)
         gate.open()
 

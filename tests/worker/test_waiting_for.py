@@ -21,8 +21,10 @@ from queuert import (
 from queuert.errors import BlockerFailedError, DefinitionError, InvalidIdentifierError, JobFailedError
 from queuert.observability.events import AttemptStarted, AttemptWaiting
 from queuert.outcomes import WaitFor
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import AT_ONCE, Order, echo, loop, number, order, relay, text
+from tests.support.waiting import WAIT, Gate
 from tests.worker.completing import WRITE, effects_of
-from tests.worker.support import AT_ONCE, WAIT, Gate, Order, Stage, echo, loop, number, order, relay, text
 
 stranger = JobType("stranger", input=int, output=int)
 ONCE = RetryPolicy(max_attempts=1)
@@ -34,7 +36,7 @@ def children(*values: int) -> list[NewChain[int]]:
 
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("how", ["returned", "finished"])
-async def test_it_starts_chains_and_joins_them(stage: Stage, mode: str, how: str) -> None:
+async def test_it_starts_chains_and_joins_them(harness: PostgresHarness, mode: str, how: str) -> None:
     async def in_loop(attempt: Attempt[str, str]) -> Outcome[str]:
         if not attempt.blockers:
             if how == "returned":
@@ -51,17 +53,17 @@ async def test_it_starts_chains_and_joins_them(stage: Stage, mode: str, how: str
                 return tx.finish(attempt.wait_for(*children(3, 1, 2)))
         return str(attempt.outputs_of(number))
 
-    stage.handles(text, in_loop if mode == "coroutine" else in_thread)
-    stage.handles(number, echo)
-    async with stage.worker(concurrency=2):
-        chain = await stage.client.start_chain(text, "join")
+    harness.handles(text, in_loop if mode == "coroutine" else in_thread)
+    harness.handles(number, echo)
+    async with harness.worker(concurrency=2):
+        chain = await harness.client.start_chain(text, "join")
         assert await chain.result(WAIT) == "[3, 1, 2]"
-    job = await stage.job(chain.id)
+    job = await harness.job(chain.id)
     assert (job.attempt, job.uncounted, job.last_error) == (2, 1, None)
-    assert [event.blockers for event in stage.log.of(AttemptWaiting, job_id=chain.id)] == [3]
+    assert [event.blockers for event in harness.log.of(AttemptWaiting, job_id=chain.id)] == [3]
 
 
-async def test_it_does_not_run_before_the_last_has_closed(stage: Stage) -> None:
+async def test_it_does_not_run_before_the_last_has_closed(harness: PostgresHarness) -> None:
     gate = Gate()
 
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
@@ -73,94 +75,94 @@ async def test_it_does_not_run_before_the_last_has_closed(stage: Stage) -> None:
         await gate.pass_through(attempt)
         return 0
 
-    stage.handles(text, parent)
-    stage.handles(number, echo)
-    stage.handles(loop, slow)
-    async with stage.worker(concurrency=4):
-        chain = await stage.client.start_chain(text, "x")
+    harness.handles(text, parent)
+    harness.handles(number, echo)
+    harness.handles(loop, slow)
+    async with harness.worker(concurrency=4):
+        chain = await harness.client.start_chain(text, "x")
         await gate.next()
-        for (id,) in stage.rows("select id from queuert.job where type = 'number'"):
-            await (await stage.client.get_chain(id)).wait(WAIT)
-        job = await stage.job(chain.id)
+        for (id,) in harness.rows("select id from queuert.job where type = 'number'"):
+            await (await harness.client.get_chain(id)).wait(WAIT)
+        job = await harness.job(chain.id)
         assert (job.status, job.open_blockers) == (JobStatus.BLOCKED, 1)
         gate.open()
         assert await chain.result(WAIT) == "joined"
-    assert len(stage.log.of(AttemptStarted, job_id=chain.id)) == 2
+    assert len(harness.log.of(AttemptStarted, job_id=chain.id)) == 2
 
 
-async def test_it_may_wait_in_rounds(stage: Stage) -> None:
+async def test_it_may_wait_in_rounds(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
         done = attempt.outputs_of(number)
         return attempt.wait_for(*children(len(done), 10)) if len(done) < 6 else sum(done)
 
-    stage.handles(loop, parent)
-    stage.handles(number, echo)
-    async with stage.worker(concurrency=2):
-        chain = await stage.client.start_chain(loop, 0)
+    harness.handles(loop, parent)
+    harness.handles(number, echo)
+    async with harness.worker(concurrency=2):
+        chain = await harness.client.start_chain(loop, 0)
         assert await chain.result(WAIT) == 0 + 10 + 2 + 10 + 4 + 10
-    assert (await stage.job(chain.id)).uncounted == 3
+    assert (await harness.job(chain.id)).uncounted == 3
 
 
-async def test_waiting_does_not_use_up_attempts(stage: Stage) -> None:
+async def test_waiting_does_not_use_up_attempts(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
         if len(attempt.blockers) < 3:
             return attempt.wait_for(*children(1))
         raise ValueError("only this counts")
 
-    stage.handles(loop, parent, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
-    stage.handles(number, echo)
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(loop, 0)).wait(WAIT)
-    job = await stage.job(chain.id)
+    harness.handles(loop, parent, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
+    harness.handles(number, echo)
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(loop, 0)).wait(WAIT)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.uncounted) == (JobStatus.FAILED, 5, 3)
 
 
-async def test_it_waits_for_what_others_started(stage: Stage) -> None:
+async def test_it_waits_for_what_others_started(harness: PostgresHarness) -> None:
     seen: list[list[tuple[str, Any]]] = []
 
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         if len(attempt.blockers) == 1:
-            other = await stage.client.start_chain(number, 2, id="handle")
+            other = await harness.client.start_chain(number, 2, id="handle")
             return attempt.wait_for("id", other, NewChain(number, 4, id="chosen", priority=3, limit_key="k"), "id")
         seen.append([(one.chain_id, one.output) for one in attempt.blockers])
         return "joined"
 
-    stage.handles(text, parent)
-    stage.handles(number, echo)
-    first, _ = await stage.client.start_chains([NewChain(number, 0, id="first"), NewChain(number, 1, id="id")])
-    async with stage.worker():
-        chain = await stage.client.start_chain(text, "x", blockers=[first])
+    harness.handles(text, parent)
+    harness.handles(number, echo)
+    first, _ = await harness.client.start_chains([NewChain(number, 0, id="first"), NewChain(number, 1, id="id")])
+    async with harness.worker():
+        chain = await harness.client.start_chain(text, "x", blockers=[first])
         assert await chain.result(WAIT) == "joined"
     assert seen == [[("first", 0), ("id", 1), ("handle", 2), ("chosen", 4)]]
-    assert stage.rows("select priority, limit_key from queuert.job where id = 'chosen'") == [(3, "k")]
+    assert harness.rows("select priority, limit_key from queuert.job where id = 'chosen'") == [(3, "k")]
 
 
-async def test_a_child_may_be_scheduled_and_chains_of_children_may_be_long(stage: Stage) -> None:
+async def test_a_child_may_be_scheduled_and_chains_of_children_may_be_long(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         if not attempt.blockers:
             return attempt.wait_for(NewChain(relay, 4, run_at=after(seconds=0.01)))
         return str(attempt.output_of(relay))
 
-    stage.handles(text, parent)
-    stage.handles(relay, lambda attempt: attempt.continue_with(number, attempt.input * 10))
-    stage.handles(number, echo)
-    async with stage.worker():
-        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "40"
+    harness.handles(text, parent)
+    harness.handles(relay, lambda attempt: attempt.continue_with(number, attempt.input * 10))
+    harness.handles(number, echo)
+    async with harness.worker():
+        assert await (await harness.client.start_chain(text, "x")).result(WAIT) == "40"
 
 
-async def test_children_that_closed_already_do_not_hold(stage: Stage) -> None:
+async def test_children_that_closed_already_do_not_hold(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         return "joined" if attempt.blockers else attempt.wait_for("done")
 
-    stage.handles(text, parent)
-    stage.handles(number, echo)
-    async with stage.worker():
-        await (await stage.client.start_chain(number, 1, id="done")).wait(WAIT)
-        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "joined"
+    harness.handles(text, parent)
+    harness.handles(number, echo)
+    async with harness.worker():
+        await (await harness.client.start_chain(number, 1, id="done")).wait(WAIT)
+        assert await (await harness.client.start_chain(text, "x")).result(WAIT) == "joined"
 
 
-async def test_the_handlers_writes_commit_with_the_wait(stage: Stage) -> None:
-    effects = effects_of(stage)
+async def test_the_handlers_writes_commit_with_the_wait(harness: PostgresHarness) -> None:
+    effects = effects_of(harness)
 
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         if attempt.blockers:
@@ -172,35 +174,35 @@ async def test_the_handlers_writes_commit_with_the_wait(stage: Stage) -> None:
                 raise ValueError("rolled back")
             return done
 
-    stage.handles(text, parent)
-    stage.handles(number, echo)
-    async with stage.worker():
-        chain = await stage.client.start_chain(text, "x")
+    harness.handles(text, parent)
+    harness.handles(number, echo)
+    async with harness.worker():
+        chain = await harness.client.start_chain(text, "x")
         assert await chain.result(WAIT) == "joined"
     assert effects() == [(chain.id, 2)]
-    assert stage.one("select count(*) from queuert.job where type = 'number'") == 1
+    assert harness.one("select count(*) from queuert.job where type = 'number'") == 1
 
 
-async def test_a_child_that_fails_fails_the_parent(stage: Stage) -> None:
+async def test_a_child_that_fails_fails_the_parent(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         return "joined" if attempt.blockers else attempt.wait_for(*children(1, 2))
 
     async def child(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.fail("no luck") if attempt.input == 2 else 1
 
-    stage.handles(text, parent)
-    stage.handles(number, child)
-    async with stage.worker():
-        chain = await stage.client.start_chain(text, "x")
+    harness.handles(text, parent)
+    harness.handles(number, child)
+    async with harness.worker():
+        chain = await harness.client.start_chain(text, "x")
         with pytest.raises(JobFailedError, match="no luck"):
             await chain.result(WAIT)
-    error = (await stage.job(chain.id)).last_error
+    error = (await harness.job(chain.id)).last_error
     assert error is not None
     assert error.kind == "blocker_failed"
 
 
 @pytest.mark.parametrize("finish", ["fail", "cancel"])
-async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, finish: str) -> None:
+async def test_the_parent_may_run_with_the_failure_in_hand(harness: PostgresHarness, finish: str) -> None:
     reported: list[Any] = []
 
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
@@ -220,11 +222,11 @@ async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, finish:
             return attempt.fail("no luck") if finish == "fail" else attempt.cancel("no luck")
         return attempt.input
 
-    stage.handles(text, parent, on_blocker_failure="run")
-    stage.handles(number, child)
-    stage.handles(order, echo)
-    async with stage.worker():
-        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "tea"
+    harness.handles(text, parent, on_blocker_failure="run")
+    harness.handles(number, child)
+    harness.handles(order, echo)
+    async with harness.worker():
+        assert await (await harness.client.start_chain(text, "x")).result(WAIT) == "tea"
     assert [one[:2] for one in reported[:2]] == [
         (1, "completed"),
         (None, "failed" if finish == "fail" else "cancelled"),
@@ -232,48 +234,48 @@ async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, finish:
     assert "no luck" in reported[1][2]
 
 
-async def test_the_failure_passes_on_when_the_handler_lets_it(stage: Stage) -> None:
+async def test_the_failure_passes_on_when_the_handler_lets_it(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         return str(attempt.outputs_of(number)) if attempt.blockers else attempt.wait_for(*children(2))
 
-    stage.handles(text, parent, on_blocker_failure="run", retry=AT_ONCE)
-    stage.handles(number, lambda attempt: attempt.fail("no luck"))
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(text, "x")).wait(WAIT)
-    job = await stage.job(chain.id)
+    harness.handles(text, parent, on_blocker_failure="run", retry=AT_ONCE)
+    harness.handles(number, lambda attempt: attempt.fail("no luck"))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(text, "x")).wait(WAIT)
+    job = await harness.job(chain.id)
     assert (job.status, job.attempt) == (JobStatus.FAILED, 2)
 
 
-async def test_a_child_that_failed_may_be_retried_and_waited_for_again(stage: Stage) -> None:
+async def test_a_child_that_failed_may_be_retried_and_waited_for_again(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         if not attempt.blockers:
             return attempt.wait_for(*children(1, 2))
         if again := [one.chain_id for one in attempt.failed_blockers]:
             for chain_id in again:
-                await stage.client.retry_chain(chain_id)
+                await harness.client.retry_chain(chain_id)
             return attempt.wait_for(*again)
         return str(attempt.outputs_of(number))
 
     def child(attempt: Attempt[int, int]) -> Any:
         return attempt.fail("no luck") if (attempt.input, attempt.number) == (2, 1) else attempt.input
 
-    stage.handles(text, parent, on_blocker_failure="run")
-    stage.handles(number, child)
-    async with stage.worker(concurrency=2):
-        chain = await stage.client.start_chain(text, "x")
+    harness.handles(text, parent, on_blocker_failure="run")
+    harness.handles(number, child)
+    async with harness.worker(concurrency=2):
+        chain = await harness.client.start_chain(text, "x")
         assert await chain.result(WAIT) == "[1, 2]"
-    assert (await stage.job(chain.id)).attempt == 3
+    assert (await harness.job(chain.id)).attempt == 3
 
 
 @pytest.mark.timeout(6 * WAIT)
-async def test_a_thousand_children(stage: Stage) -> None:
+async def test_a_thousand_children(harness: PostgresHarness) -> None:
     async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
         return sum(attempt.outputs_of(number)) if attempt.blockers else attempt.wait_for(*children(*range(1000)))
 
-    stage.handles(loop, parent)
-    stage.handles(number, echo)
-    async with stage.worker(concurrency=50):
-        assert await (await stage.client.start_chain(loop, 0)).result(3 * WAIT) == sum(range(1000))
+    harness.handles(loop, parent)
+    harness.handles(number, echo)
+    async with harness.worker(concurrency=50):
+        assert await (await harness.client.start_chain(loop, 0)).result(3 * WAIT) == sum(range(1000))
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_it_refuses(stage: Stage, what: str) -> None:
+async def test_it_refuses(harness: PostgresHarness, what: str) -> None:
     ask, error, message = REFUSED[what]
     seen: list[BaseException] = []
 
@@ -318,18 +320,18 @@ async def test_it_refuses(stage: Stage, what: str) -> None:
         seen.append(raised.value)
         return "refused"
 
-    stage.handles(text, parent, retry=ONCE)
-    stage.handles(number, echo)
-    first = await stage.client.start_chain(number, 0, id="first")
-    async with stage.worker():
-        assert await (await stage.client.start_chain(text, "x", blockers=[first])).result(WAIT) == "refused"
+    harness.handles(text, parent, retry=ONCE)
+    harness.handles(number, echo)
+    first = await harness.client.start_chain(number, 0, id="first")
+    async with harness.worker():
+        assert await (await harness.client.start_chain(text, "x", blockers=[first])).result(WAIT) == "refused"
     assert len(seen) == 1
-    assert stage.one("select count(*) from queuert.job") == 2
+    assert harness.one("select count(*) from queuert.job") == 2
 
 
 @pytest.mark.parametrize("how", ["returned", "finished"])
 @pytest.mark.parametrize("what", ["a chain that does not exist", "an id that is taken"])
-async def test_what_the_store_refuses_is_a_failed_attempt(stage: Stage, what: str, how: str) -> None:
+async def test_what_the_store_refuses_is_a_failed_attempt(harness: PostgresHarness, what: str, how: str) -> None:
     def outcome(attempt: Attempt[str, str]) -> WaitFor:
         if what == "an id that is taken":
             return attempt.wait_for(NewChain(number, 1), NewChain(number, 1, id="taken"))
@@ -341,21 +343,21 @@ async def test_what_the_store_refuses_is_a_failed_attempt(stage: Stage, what: st
         async with attempt.complete() as tx:
             return tx.finish(outcome(attempt))
 
-    stage.handles(text, parent, retry=ONCE)
-    await stage.client.start_chain(number, 0, id="taken")
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(text, "x")).wait(WAIT)
-    assert (await stage.job(chain.id)).status is JobStatus.FAILED
+    harness.handles(text, parent, retry=ONCE)
+    await harness.client.start_chain(number, 0, id="taken")
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(text, "x")).wait(WAIT)
+    assert (await harness.job(chain.id)).status is JobStatus.FAILED
     assert ("taken" if what == "an id that is taken" else "nowhere") in str(chain.error)
-    assert stage.one("select count(*) from queuert.job") == 2
+    assert harness.one("select count(*) from queuert.job") == 2
 
 
-async def test_a_worker_knows_the_types_of_its_client_only(stage: Stage) -> None:
+async def test_a_worker_knows_the_types_of_its_client_only(harness: PostgresHarness) -> None:
     """A job type that only another program registered cannot be started, and can be waited for."""
-    async with AsyncClient(stage.state, JobTypes(stranger)) as other:
+    async with AsyncClient(harness.state, JobTypes(stranger)) as other:
         await other.start_chain(stranger, 1, id="elsewhere")
-    stage.handles(text, lambda attempt: attempt.wait_for("elsewhere"))
-    async with stage.worker():
-        chain = await stage.client.start_chain(text, "x")
-        await stage.log.wait_for(AttemptWaiting)
-    assert (await stage.job(chain.id)).status is JobStatus.BLOCKED
+    harness.handles(text, lambda attempt: attempt.wait_for("elsewhere"))
+    async with harness.worker():
+        chain = await harness.client.start_chain(text, "x")
+        await harness.log.wait_for(AttemptWaiting)
+    assert (await harness.job(chain.id)).status is JobStatus.BLOCKED

@@ -35,7 +35,7 @@ class RedisNotify(ListeningNotify):
         times: limits and intervals.
 
     Raises:
-        ConfigurationError: the URL or the client makes no sense, or the namespace has a brace.
+        ConfigurationError: the URL or the client is not valid, or the namespace has a brace.
         InvalidIdentifierError: the namespace is no text that can be stored.
 
     Example:
@@ -65,10 +65,7 @@ class RedisNotify(ListeningNotify):
     def _new_session(self, listener: Listener) -> RedisSession:
         return RedisSession(
             lambda: Wire.connect(self._new_connection, self._times.answer),
+            listener,
+            self._times,
             prefix=self._prefix,
-            subscribers=listener.subscribers,
-            pending=listener.pending,
-            waker=listener.waker,
-            times=self._times,
-            owner=listener,
         )

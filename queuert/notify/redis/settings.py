@@ -30,7 +30,7 @@ def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
     Notifications do not depend on the numbered database, so none is selected.
 
     Raises:
-        ConfigurationError: the URL makes no sense, or it is no client of redis-py's that blocks. Neither is repeated
+        ConfigurationError: the URL is not valid, or it is no client of redis-py's that blocks. Neither is repeated
             in the message, since it may hold a password.
     """
     pool = _pool(server)

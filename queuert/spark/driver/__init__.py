@@ -1,1 +1,1 @@
-"""From a driver: requests for the rows of a DataFrame, waiting with progress, and the results as a DataFrame."""
+"""For drivers: starts a chain for each row of a DataFrame, waits with progress, returns the results as a DataFrame."""

@@ -1,4 +1,4 @@
-"""From a driver: a request for each row of a DataFrame, and the responses as another."""
+"""Starts a chain for each row of a DataFrame, and returns the results as another DataFrame."""
 
 from __future__ import annotations
 
@@ -33,25 +33,24 @@ def request(
 ) -> DataFrame:
     """Start a chain for each row, wait for all of them, and return the results as a DataFrame.
 
-    The rows pass through the driver, and are started all or none, so it is for what fits there: some hundred thousand
-    rows. Chains that fail are rows too, with their error.
+    The rows pass through the driver and are started all or none, so it is meant for up to some hundred thousand rows.
+    Failed chains are rows too, with their error.
 
     Args:
         df: the columns are those of the data source ``queuert``: the fields of the input, or one column ``input`` that
             has it as JSON text or as a struct, and settings of the job such as ``id`` and ``priority``. With an ``id``
             for each row, results can be joined by ``chain_id``.
         job_type: the type of the first job of each chain.
-        client: where they are started.
-        output: parse the outputs, as in :func:`~queuert.spark.results`.
+        client: the client that starts them.
+        output: the type of the outputs, as in :func:`~queuert.spark.results`.
         timeout: seconds to wait for all of them; None waits for ever.
         on_progress: as in :func:`~queuert.spark.wait_all`.
 
     Raises:
-        WaitTimeoutError: some were still open after ``timeout`` seconds. They go on: ``open_ids`` names them.
+        WaitTimeoutError: some were still open after ``timeout`` seconds; ``open_ids`` names them. They keep running.
+        SparkColumnError: a column is unknown, or of a type that jobs cannot have; nothing was started.
 
-        SparkColumnError: a column is unknown, or of a type that no job can take; nothing was started.
-
-    All that :meth:`~queuert.Client.start_chains` raises as well; then nothing was started.
+    It also raises the errors of :meth:`~queuert.Client.start_chains`; then nothing was started.
 
     Example::
 
@@ -73,7 +72,7 @@ def start_rows(df: DataFrame, job_type: JobType[Any, R], *, client: Client) -> l
 
 
 def _rows(df: DataFrame) -> Iterator[dict[str, Any]]:
-    # By Arrow: the timestamps of collected rows are local times without a zone.
+    # By Arrow, since the timestamps of collected rows are local times without a zone.
     for batch in df.toArrow().to_batches(max_chunksize=_ROWS):
         yield from batch.to_pylist(maps_as_pydicts="strict")
 

@@ -1,4 +1,4 @@
-"""The Spark type of what a pydantic type looks like as JSON."""
+"""The Spark type of the JSON of a pydantic type."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Schema = Mapping[str, Any]
 
 
 def spark_type(annotation: TypeForm[Any]) -> DataType:
-    """The Spark type that the JSON of a pydantic type can be parsed with.
+    """Return the Spark type with which the JSON of a pydantic type can be parsed.
 
-    Models become structs, lists arrays, dictionaries maps of strings. What has no one type in Spark (unions, anything
-    goes, models within themselves, decimals of any size) stays JSON text, as a string.
+    Models become structs, lists become arrays, dictionaries become maps of strings. Types without one type in Spark
+    (unions, Any, recursive models, decimals of any size) stay JSON text, as a string.
 
     Example::
 

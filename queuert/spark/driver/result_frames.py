@@ -1,4 +1,4 @@
-"""What chains came to, as a DataFrame."""
+"""The results of chains as a DataFrame."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
 COLUMNS = ("chain_id", "type", "status", "input", "output", "error")
-"""The columns of results: all text. ``input`` and ``output`` are JSON; ``error`` is null but for failed ones."""
+"""The columns of results, all text. ``input`` and ``output`` are JSON; ``error`` is null except for failed chains."""
 
 _PAGE = 1_000
 
@@ -29,19 +29,19 @@ _PAGE = 1_000
 def results(
     spark: SparkSession, client: Client, chains: Iterable[ChainReference], *, output: TypeForm[Any] | None = None
 ) -> DataFrame:
-    """The chains as they stand now, a row each, in the order given: see :data:`COLUMNS`.
+    """Return the present state of chains as a DataFrame, a row for each in the given order: see :data:`COLUMNS`.
 
-    They pass through the driver. Of millions, read the table ``chains`` of the data source ``queuert`` instead.
+    The rows pass through the driver. For millions, read the table ``chains`` of the data source ``queuert`` instead.
 
     Args:
         spark: the session of the DataFrame, classic or Spark Connect.
-        client: where the chains are.
+        client: the client that reads the chains.
         chains: handles or ids.
         output: parse the outputs with the Spark type of this pydantic type (:func:`~queuert.spark.spark_type`); what
-            does not fit is null. By default ``output`` is JSON text.
+            does not match is null. By default ``output`` is JSON text.
 
     Raises:
-        ChainNotFoundError: one of them does not exist, or has expired.
+        ChainNotFoundError: a chain does not exist, or has expired.
 
     Example::
 
@@ -53,11 +53,11 @@ def results(
 
 
 def parsed(frame: DataFrame, output: TypeForm[Any]) -> DataFrame:
-    """The DataFrame with its column ``output``, JSON text, parsed with the Spark type of a pydantic type."""
+    """Parse the column ``output``, JSON text, with the Spark type of a pydantic type."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructField, StructType
 
-    # Only structs, lists and maps can be at the root of what Spark parses.
+    # Spark can parse only structs, lists and maps at the root.
     around = StructType([StructField("value", spark_type(output))])
     text = f.concat(f.lit('{"value":'), f.col("output"), f.lit("}"))
     return frame.withColumn("output", f.from_json(text, around)["value"])
@@ -86,7 +86,7 @@ def _columns(client: Client, records: Sequence[ChainRecord]) -> dict[str, list[s
 
 
 def _readable(client: Client, type_name: str, field: Literal["input", "output"], text: str | None) -> str | None:
-    """Stored text as JSON; of a job type with a format of its own, what the format reads."""
+    """Return stored text as JSON, decoded with the format of the job type if it has one of its own."""
     job_type = client.job_types.get(type_name)
     if text is None or job_type is None or MARK not in text:
         return text

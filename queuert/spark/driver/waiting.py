@@ -1,4 +1,4 @@
-"""Waiting for many chains, and telling how many are open."""
+"""Waits for many chains, and reports how many are open."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from queuert.spark.errors import WriteTimeoutError
 from queuert.state.postgres.bulk_queries import BulkCounts, chain_ids_of_write, count_write
 
 _SHORTEST = 0.1
-"""Seconds between two counts of a write, at least."""
+"""The shortest time in seconds between two counts of a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitProgress:
-    """How many of the chains that are waited for have closed, and how they ended, after ``seconds``."""
+    """How many of the awaited chains have closed, and with which status, after ``seconds``."""
 
     total: int
     open: int
@@ -36,7 +36,7 @@ class WaitProgress:
 
     @property
     def closed(self) -> int:
-        """Those that are not open any more."""
+        """The number of chains that are not open any more."""
         return self.total - self.open
 
     def __str__(self) -> str:
@@ -47,14 +47,14 @@ class WaitProgress:
 
 
 OnWait: TypeAlias = Callable[[WaitProgress], None]
-"""Hears of progress, in the thread that waits."""
+"""Called with the progress, in the thread that waits."""
 
 
 class ProgressLine:
-    """Writes progress as a line: give it as ``on_progress``. In a terminal, the line is written over.
+    """Writes progress as a line: pass it as ``on_progress``. In a terminal each line replaces the one before.
 
     Args:
-        stream: where to; by default the standard error.
+        stream: the stream to write to; by default the standard error.
         every: seconds between two lines; the last one is always written.
 
     Example::
@@ -68,7 +68,7 @@ class ProgressLine:
         self._next = 0.0
 
     def __call__(self, progress: WaitProgress) -> None:
-        """Write the line, unless one was written a moment ago."""
+        """Write the line, unless one was written less than ``every`` seconds ago."""
         if progress.open and time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._every
@@ -81,19 +81,19 @@ class ProgressLine:
 def wait_all(
     client: Client, chains: Iterable[ChainReference], *, timeout: float | None = None, on_progress: OnWait | None = None
 ) -> WaitProgress:
-    """Wait until all these chains are closed, however they ended.
+    """Wait until all these chains are closed, with whatever status.
 
-    It is woken when chains close, and looks at all of them every few seconds besides.
+    Notifications wake it when chains close; besides, it reads all of them every few seconds.
 
     Args:
-        client: where the chains are.
+        client: the client that reads the chains.
         chains: handles or ids.
         timeout: seconds; None waits for ever.
         on_progress: called at the beginning, and when chains have closed; :class:`ProgressLine` prints a line.
 
     Raises:
-        WaitTimeoutError: some were still open after ``timeout`` seconds: ``open_ids``. They go on.
-        ChainNotFoundError: one was deleted, or its transaction rolled back.
+        WaitTimeoutError: some were still open after ``timeout`` seconds: ``open_ids``. They keep running.
+        ChainNotFoundError: a chain was deleted, or its transaction rolled back.
     """
     ids = list(dict.fromkeys(chain_ids(chains)))
     tally = _Tally(len(ids), on_progress)
@@ -109,20 +109,20 @@ def wait_all(
 def wait_write(
     client: Client, write_id: str, *, timeout: float | None = None, on_progress: OnWait | None = None
 ) -> WaitProgress:
-    """Wait until all chains that a write of the data source ``queuert`` started are closed, however they ended.
+    """Wait until all chains that a write of the data source ``queuert`` started are closed, with whatever status.
 
-    Counting takes Postgres longer the more chains there are, so it rests for ten times as long after each count; then
-    it is woken when any chain closes, or looks again after a few seconds.
+    Counting takes Postgres longer the more chains there are, so it pauses for ten times as long after each count. Then
+    a notification of any closed chain wakes it, or a timeout of a few seconds.
 
     Args:
-        client: of the database that was written to.
+        client: a client of the database that was written to.
         write_id: what :func:`~queuert.spark.enqueue` returned, or the option ``writeId``.
         timeout: seconds; None waits for ever.
         on_progress: called when more chains have closed; :class:`ProgressLine` prints a line.
 
     Raises:
-        WriteTimeoutError: some were still open after ``timeout`` seconds; ``open`` says how many. They go on.
-        NotFoundError: no chain is of such a write: it started none, they have expired, or the id is another.
+        WriteTimeoutError: some were still open after ``timeout`` seconds; ``open`` is their number. They keep running.
+        NotFoundError: no chain of such a write exists: it started none, they have expired, or the id is wrong.
     """
     store, began = client._opened(), time.monotonic()
     woken = Wakeup()
@@ -149,7 +149,8 @@ def wait_write(
 
 
 def chains_of_write(client: Client, write_id: str) -> Iterator[str]:
-    """The ids of the chains that a write of the data source ``queuert`` started, for :func:`~queuert.spark.results`."""
+    """Yield the ids of the chains that a write of the data source ``queuert`` started, for
+    :func:`~queuert.spark.results`."""
     return chain_ids_of_write(client._opened(), write_id)
 
 
@@ -158,8 +159,7 @@ def _of_write(counts: BulkCounts, seconds: float) -> WaitProgress:
 
 
 def _pause(client: Client, woken: Wakeup, cost: float, left: float | None) -> None:
-    """Wait before the next count: at least for ten times as long as that took, then for a notification, or a few
-    seconds."""
+    """Pause for at least ten times as long as the count took, and then until a notification or for a few seconds."""
     rest = max(_SHORTEST, cost * 10)
     longest = rest + (POLL_WITH_NOTIFY if client.notify.healthy else POLL_WITHOUT_NOTIFY)
     time.sleep(rest if left is None else min(rest, left))
@@ -178,7 +178,7 @@ class _Tally:
 
     @property
     def progress(self) -> WaitProgress:
-        """As it stands."""
+        """The present progress."""
         ended = self._ended
         return WaitProgress(
             total=self._total,
@@ -190,12 +190,12 @@ class _Tally:
         )
 
     def closed(self, found: Mapping[str, ChainRecord]) -> None:
-        """These have closed."""
+        """Record chains that have closed."""
         if found:
             self._ended.update(record.status for record in found.values())
             self.tell()
 
     def tell(self) -> None:
-        """Say how it stands."""
+        """Report the progress."""
         if self._on_progress is not None:
             self._on_progress(self.progress)

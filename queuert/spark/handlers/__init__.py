@@ -1,1 +1,1 @@
-"""Handlers that run Spark: an attempt and its Spark work stop together."""
+"""Handlers that run Spark: the Spark work of an attempt is cancelled together with the attempt."""

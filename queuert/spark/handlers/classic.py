@@ -1,4 +1,4 @@
-"""The Spark work of one attempt in a classic session: found by a job tag and a job group."""
+"""The Spark work of one attempt in a classic session, identified by a job tag and a job group."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _RESTORED = (_GROUP, "spark.job.description", "spark.job.interruptOnCancel", _PO
 
 
 class ClassicWork:
-    """Ties threads to a tag, and finds, counts and cancels what they started.
+    """Ties threads to a tag; tracks, counts and cancels the Spark work that they start.
 
-    Two handles are needed. The tag finds all that runs, streaming queries too, whatever else sets the job group; only
-    cancelling the group also refuses the jobs that are submitted later.
+    Both identifiers are needed. The tag finds everything that runs, streaming queries too, even if other code sets the
+    job group. Only cancelling the group also refuses jobs that are submitted later.
 
-    Some of this has no public interface in pyspark. Where a version lacks it, jobs are cancelled and counted by what is
-    public: jobs that are submitted later are not refused, and only tracked streaming queries are stopped.
+    Some of this has no public interface in pyspark. If a version lacks it, jobs are cancelled and counted with public
+    functions: jobs that are submitted later are not refused, and only tracked streaming queries are stopped.
     """
 
     def __init__(self, spark: SparkSession, tag: str, description: str, pool: str | None) -> None:
@@ -39,18 +39,18 @@ class ClassicWork:
         self._finished: dict[int, TaskCounts] = {}
 
     def open(self) -> None:
-        """Begin to hear of streaming queries."""
+        """Begin to listen for streaming queries."""
         if self._java is not None:
             self._streams.open(self._java)
 
     def close(self) -> None:
-        """Hear no more of them."""
+        """Stop listening for streaming queries."""
         if self._java is not None:
             self._streams.close(self._java)
 
     @contextmanager
     def bound(self) -> Iterator[None]:
-        """What this thread does in Spark belongs to the attempt; afterwards it is as it was."""
+        """Tie the Spark work of this thread to the attempt; afterwards restore its settings."""
         context: Any = self._context
         before = {name: context.getLocalProperty(name) for name in _RESTORED}
         context.addJobTag(self._tag)
@@ -66,9 +66,9 @@ class ClassicWork:
                 context.setLocalProperty(name, value)
 
     def cancel(self, reason: str) -> None:
-        """Stop the streaming queries and the jobs that run, and refuse those that would come later.
+        """Stop the streaming queries and the jobs that run, and refuse later ones.
 
-        Tasks whose code is in Python run on until Spark notices, which it looks for every two seconds.
+        Tasks that run Python code continue until Spark notices, which it checks every two seconds.
         """
         if self._java is not None:
             context = self._java.context.sc()
@@ -82,11 +82,11 @@ class ClassicWork:
                 query.stop()
 
     def track(self, query: StreamingQuery) -> None:
-        """This query is to be stopped as well, whoever started it."""
+        """Stop this query with the attempt as well, whichever thread started it."""
         self._streams.run_ids.add(str(query.runId))
 
     def count_jobs(self) -> TaskCounts:
-        """The tasks so far. Jobs that have ended are asked for once: Spark forgets them after a while."""
+        """Count the tasks so far. Ended jobs are read only once, since Spark forgets them after a while."""
         if self._java is not None:
             jobs: set[int] = set(self._java.context.sc().statusTracker().getJobIdsForTag(self._tag))
         else:
@@ -108,16 +108,16 @@ class ClassicWork:
         ended = info.status in ("SUCCEEDED", "FAILED")
         counts = TaskCounts(open=0 if ended else 1)
         for stage in map(tracker.getStageInfo, info.stageIds):
-            # A stage of an ended job in which nothing was done was skipped: its output was there already.
+            # A stage of an ended job without completed tasks was skipped, because its output existed already.
             if stage is not None and (stage.numCompletedTasks or not ended):
                 counts += TaskCounts(stage.numCompletedTasks, stage.numTasks, 0 if ended else stage.numActiveTasks)
         return counts
 
 
 class StreamsOfTag:
-    """Hears which streaming queries were started under a tag: Spark tells it before ``start()`` returns.
+    """Records the streaming queries that were started under a tag. Spark calls it before ``start()`` returns.
 
-    It is Java's interface, since that of pyspark fails on queries that have tags.
+    It implements the Java interface, since pyspark's listener fails on queries that have tags.
     """
 
     def __init__(self, tag: str) -> None:
@@ -126,7 +126,7 @@ class StreamsOfTag:
         self._listener: Any = None
 
     def open(self, java: Java) -> None:
-        """Be told by this session."""
+        """Register with this session."""
         from pyspark import java_gateway
 
         gateway: Any = java_gateway
@@ -136,34 +136,34 @@ class StreamsOfTag:
         java.session.streams().addListener(self._listener)
 
     def close(self, java: Java) -> None:
-        """Be told no more. Idempotent."""
+        """Unregister. Idempotent."""
         listener, self._listener = self._listener, None
         if listener is not None:
             java.session.streams().removeListener(listener)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """A query was started, in the thread that started it."""
+        """Record a query, in the thread that started it."""
         if event.jobTags().contains(self._tag):
             self.run_ids.add(event.runId().toString())
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Nothing to do: only the start tells whose a query is."""
+        """Do nothing: only the start says to which attempt a query belongs."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing to do."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Nothing to do."""
+        """Do nothing."""
 
     class Java:
-        """What py4j makes of it."""
+        """The Java interface that py4j implements with this class."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 @contextmanager
 def _active_session(java: Java | None) -> Iterator[None]:
-    """The session is this thread's: else a data source in Python is found in none but that which made the session."""
+    """Make the session the active one of this thread: Spark finds Python data sources only there."""
     if java is None:
         yield
         return

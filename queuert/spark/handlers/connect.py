@@ -1,4 +1,4 @@
-"""The Spark work of one attempt in a Spark Connect session: found by a tag, which the server knows."""
+"""The Spark work of one attempt in a Spark Connect session, identified by a tag that the server knows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class ConnectWork:
-    """Ties threads to a tag, and counts and cancels what they started.
+    """Ties threads to a tag; counts and cancels the Spark work that they start.
 
-    The server does not say whose a streaming query is: those to be stopped are named by :meth:`track`.
+    The server does not report to whom a streaming query belongs: those to be stopped are named by :meth:`track`.
     """
 
     def __init__(self, spark: SparkSession, tag: str) -> None:
@@ -28,18 +28,18 @@ class ConnectWork:
         self._queries: list[StreamingQuery] = []
 
     def open(self) -> None:
-        """Begin to hear of progress."""
+        """Begin to listen for progress."""
         session: Any = self._spark
         session.registerProgressHandler(self._on_progress)
 
     def close(self) -> None:
-        """Hear no more of it."""
+        """Stop listening for progress."""
         session: Any = self._spark
         session.removeProgressHandler(self._on_progress)
 
     @contextmanager
     def bound(self) -> Iterator[None]:
-        """What this thread does in Spark belongs to the attempt; afterwards it is as it was."""
+        """Tie the Spark work of this thread to the attempt; afterwards restore its settings."""
         thread = threading.get_ident()
         self._spark.addTag(self._tag)
         self._threads.add(thread)
@@ -52,8 +52,8 @@ class ConnectWork:
     def cancel(self, reason: str) -> None:
         """Stop the operations and the tracked streaming queries that run.
 
-        Every tracked query is stopped, also one that is no longer active: its thread may be finish still, for the
-        interruption took a job from it, and only a stop waits for that.
+        Every tracked query is stopped, also one that is no longer active: its thread may still be finishing after the
+        interruption of its job, and only a stop waits for that.
         """
         self._spark.interruptTag(self._tag)
         failed: Exception | None = None
@@ -67,17 +67,17 @@ class ConnectWork:
             raise failed
 
     def track(self, query: StreamingQuery) -> None:
-        """This query is to be stopped as well."""
+        """Stop this query with the attempt as well."""
         self._queries.append(query)
 
     def count_jobs(self) -> TaskCounts:
-        """The tasks so far, as the server told them."""
+        """Return the tasks so far, as the server reported them."""
         return sum(list(self._operations.values()), TaskCounts())
 
     def _on_progress(
         self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        # Called for every operation of the session, in the thread that waits for it.
+        # Called for every operation of the session, in the thread that waits for the operation.
         if threading.get_ident() in self._threads and stages:
             given = list(stages)
             self._operations[operation_id] = TaskCounts(
@@ -93,6 +93,7 @@ def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
     except PySparkException as error:
-        # The server forgets a query an hour after its end. How the condition is named depends on the version of Spark.
+        # The server forgets a query an hour after its end. The name of the error condition depends on the version of
+        # Spark.
         if f"query {query.id} is not found" not in str(error):
             raise

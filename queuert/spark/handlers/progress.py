@@ -1,11 +1,11 @@
-"""How far the Spark work of an attempt is, in tasks."""
+"""The progress of the Spark work of an attempt, in tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CAP = 0.99
-"""What Spark knows of is not all that a handler does: only the job's finish says that it is done."""
+"""The largest fraction: a handler may do more than Spark knows of, so only the job's finish means that it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class SparkProgress:
     fraction: float = 0.0
 
     def advanced(self, tasks: TaskCounts) -> SparkProgress:
-        """The progress after this one."""
+        """Return the progress after this one."""
         share = tasks.done / tasks.known if tasks.known else 0.0
         return SparkProgress(tasks.done, tasks.known, tasks.active, max(self.fraction, min(share, CAP)))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """Tasks of a stage, a job, or all of an attempt; ``open`` counts the jobs that have not ended."""
+    """The tasks of a stage, of a job, or of an attempt; ``open`` is the number of jobs that have not ended."""
 
     done: int = 0
     known: int = 0

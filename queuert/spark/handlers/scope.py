@@ -1,4 +1,4 @@
-"""A handler and its Spark work: what stops the one stops the other, and tells how far it is."""
+"""Ties a handler to its Spark work: if the attempt must stop, the Spark work is cancelled; its progress is reported."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OnProgress = Callable[[SparkProgress], None]
-"""Hears of progress, in a thread of the scope's own: be quick."""
+"""Called with the progress, in a thread of the scope, so it must return quickly."""
 
 _AGAIN = 0.2
-"""Seconds between two cancellations, while a handler that was told to stop is still there."""
+"""Seconds between two cancellations while an aborted handler is still running."""
 
 _LAST_LOOKS = 20
 _BETWEEN_LAST_LOOKS = 0.05
-"""Seconds."""
+"""Seconds between the last reads of the progress."""
 
 _TIMEOUT = 10.0
-"""Seconds for which leaving a scope waits for a call to Spark that is under way in its thread."""
+"""Seconds that leaving a scope waits for a call to Spark in its thread."""
 
 
 @contextmanager
@@ -55,28 +55,28 @@ def spark_scope(
 ) -> Iterator[SparkScope]:
     """Tie the Spark work of a ``with`` block to an attempt.
 
-    When the attempt must stop (its lease is lost, its chain cancelled, its time over, its worker stops), the Spark jobs
-    and streaming queries that were started inside are cancelled, and later ones are refused. What Spark raises then
-    becomes :class:`~queuert.errors.LeaseLostError`, as from everywhere else: let it pass. Whatever still runs when the
-    block ends, however it ends, is cancelled as well.
+    If the attempt must stop (its lease is lost, its chain is cancelled, its time is over, its worker stops), the Spark
+    jobs and streaming queries that were started inside are cancelled, and later ones are refused. The errors of Spark
+    then become :class:`~queuert.errors.LeaseLostError`, as in other places: do not catch it. All that still runs when
+    the block ends is cancelled as well.
 
     Use it in a plain function, which the worker runs in a thread; in a coroutine use :func:`run_in_scope`. Any number
-    of handlers can share one session; let that be of ``spark.scheduler.mode=FAIR``, so that the short ones do not queue
-    up behind the long ones.
+    of handlers can share one session; set its ``spark.scheduler.mode`` to ``FAIR``, so that short jobs do not wait for
+    long ones.
 
     Args:
-        attempt: what the handler was given.
+        attempt: the attempt of the handler.
         spark: a session, classic or Spark Connect.
         pool: the scheduler pool of its jobs; by default that of the thread. Not with Spark Connect.
         on_progress: called when the progress has changed.
-        every: seconds between two looks at the progress.
-        observability: who hears of progress, as :class:`~queuert.observability.events.SparkProgressed`: give
-            ``client.observers``; by default the standard log.
+        every: seconds between two reads of the progress.
+        observability: the observers of the progress events, :class:`~queuert.observability.events.SparkProgressed`;
+            pass ``client.observers``. By default the standard log.
 
     Raises:
         LeaseLostError: the attempt must stop.
-        DefinitionError: it is entered in an event loop, which it would block.
-        ConfigurationError: ``every`` is not above 0, or there is a pool with Spark Connect.
+        DefinitionError: it was entered in an event loop, which it would block.
+        ConfigurationError: ``every`` is not above 0, or ``pool`` is set with Spark Connect.
 
     Example::
 
@@ -97,8 +97,8 @@ async def run_in_scope(
 ) -> T:
     """For coroutines: run a function in a thread, inside a :func:`spark_scope`, and return what it returns.
 
-    When the coroutine is cancelled, so is its Spark work, and this ends when that has ended. Options and errors are
-    those of :func:`spark_scope`.
+    If the coroutine is cancelled, its Spark work is cancelled too, and this waits until that has ended. Options and
+    errors are those of :func:`spark_scope`.
 
     Example::
 
@@ -124,7 +124,8 @@ async def run_in_scope(
         for scope in entered:
             scope.cancel("the coroutine was cancelled")
         await asyncio.wait([running])
-        running.exception()  # It has been seen: whoever cancelled does not want it.
+        # Reading the exception marks it as retrieved: the coroutine was cancelled and does not need it.
+        running.exception()
         raise
 
 
@@ -132,9 +133,9 @@ class SparkScope:
     """The Spark work of one attempt, inside a :func:`spark_scope`.
 
     Attributes:
-        tag: the job tag, and the job group, of all that belongs to it, as Spark's own pages show it.
+        tag: the job tag and the job group of the Spark work, as Spark's web pages show them.
         fence: what the data source ``queuert`` checks in the transaction that commits a write; see :meth:`fenced`.
-        progress: the newest one that is known.
+        progress: the latest progress.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class SparkScope:
         heard_by: Observers,
     ) -> None:
         if not every > 0:
-            raise ConfigurationError(f"every is {every}: above 0 seconds")
+            raise ConfigurationError(f"every must be above 0 seconds, got {every}")
         self.tag = tag_of(attempt)
         self.fence = fence_of(attempt)
         self.progress = SparkProgress()
@@ -164,7 +165,7 @@ class SparkScope:
     # --- for handlers -------------------------------------------------------------------------------------------------
 
     def bound(self) -> Any:
-        """A context manager for threads that the handler starts: what they do in Spark belongs to the scope too.
+        """Return a context manager for threads that the handler starts: their Spark work then belongs to the scope too.
 
         Example::
 
@@ -178,27 +179,27 @@ class SparkScope:
         return self._work.bound()
 
     def fenced(self, writer: DataFrameWriter) -> DataFrameWriter:
-        """A ``df.write`` of the data source ``queuert`` that commits only while this attempt holds its job.
+        """Return the writer with a fence, so that the write commits only while this attempt has its lease.
 
         Spark cannot cancel a commit that has begun, so the lease is checked inside it. Without the fence, a worker that
-        has lost its lease could still write what its successor writes again.
+        has lost its lease could still write rows that the next attempt writes again.
         """
         return writer.option("fence", self.fence)
 
     def track(self, query: StreamingQuery) -> None:
-        """This streaming query is to be stopped with the scope. Only Spark Connect needs to be told."""
+        """Stop this streaming query with the scope. Only Spark Connect needs this call."""
         self._work.track(query)
 
     def check(self) -> None:
-        """Raise LeaseLostError if the attempt must stop: for long steps between two uses of Spark."""
+        """Raise LeaseLostError if the attempt must stop: call it in long steps between two uses of Spark."""
         self._attempt.abort.raise_if_set()
 
     def cancel(self, reason: str) -> None:
-        """Cancel what runs, and refuse what comes later. From any thread."""
+        """Cancel what runs, and refuse later work. From any thread."""
         self._cancelled = self._cancelled or reason
         self._wake.set()
 
-    # --- the thread that looks after it -------------------------------------------------------------------------------
+    # --- the thread of the scope --------------------------------------------------------------------------------------
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -218,7 +219,7 @@ class SparkScope:
             self._work.close()
 
     def _on_abort(self) -> None:
-        # In the event loop, or in the thread that renews leases: neither may wait for Spark.
+        # This runs in the event loop, or in the thread that renews leases: neither may wait for Spark.
         self.cancel(str(self._attempt.abort.reason))
 
     def _watch(self) -> None:
@@ -231,7 +232,7 @@ class SparkScope:
                 self._try("progress", self._maybe_flush)
         if not self._cancelled:
             self._try("progress", self._look_last)
-        # The handler may have left as soon as its job was cancelled, and a thread that it forgot goes on.
+        # The handler may have ended as soon as its job was cancelled, while a thread that it started continues.
         self._try("cancellation", self._cancel)
 
     def _try(self, operation: str, action: Callable[[], object]) -> None:
@@ -248,7 +249,7 @@ class SparkScope:
         self._work.cancel(self._cancelled or "its handler has ended")
 
     def _look_last(self) -> None:
-        # Spark's own record of a job is written a moment after its result is there.
+        # Spark records the end of a job a moment after its result arrives.
         for _ in range(_LAST_LOOKS):
             if not self._maybe_flush().open:
                 return
@@ -290,16 +291,16 @@ class SparkScope:
 
 
 def tag_of(attempt: Attempt[Any, Any]) -> str:
-    """The job tag of an attempt: ``queuert:{job id}:{attempt}:{beginning of the lease token}``.
+    """Return the job tag of an attempt: ``queuert:{job id}:{attempt}:{beginning of the lease token}``.
 
-    Spark keeps refusing a group that was cancelled, and a job that is started anew under its old id begins with attempt
-    1 again: the token keeps the two apart. Commas, which a tag cannot have, are escaped as in a URL.
+    Spark keeps refusing a group that was cancelled, and a job that is started again under its old id begins with
+    attempt 1 again: the token distinguishes the two. Commas, which a tag cannot contain, are escaped as in a URL.
     """
     return f"queuert:{quote(attempt.job_id, safe=':/-_.~')}:{attempt.number}:{attempt.token[:8]}"
 
 
 def fence_of(attempt: Attempt[Any, Any]) -> str:
-    """What a write must show to be committed, as the option ``fence`` has it."""
+    """Return the fence of an attempt, in the form of the option ``fence``."""
     return str(Fence(attempt.job_id, attempt.number, attempt.token))
 
 
@@ -310,7 +311,7 @@ def _work(attempt: Attempt[Any, Any], spark: SparkSession, pool: str | None) -> 
 
         return ClassicWork(spark, tag, f"{attempt.type}, attempt {attempt.number} of job {attempt.job_id}", pool)
     if pool is not None:
-        raise ConfigurationError("pool: a Spark Connect session has no scheduler pools to choose from")
+        raise ConfigurationError("pool must not be set with Spark Connect, whose sessions have no scheduler pools")
     from queuert.spark.handlers.connect import ConnectWork
 
     return ConnectWork(spark, tag)
@@ -326,7 +327,7 @@ def _refuse_event_loop() -> None:
 
 @contextmanager
 def _mapped(attempt: Attempt[Any, Any]) -> Iterator[None]:
-    """What Spark raises after the attempt was told to stop, or for its fence, is that it must stop."""
+    """Raise errors of Spark as LeaseLostError if the attempt must stop, or if its fence was refused."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
 """The history of a queue: rollups of the event log, an archive of closed chains, and a report, by Spark.
 
-:func:`run_history` does all of it; ``queuert history`` is the same from a shell. Importing the package needs no
-pyspark: each name is loaded when it is first used.
+:func:`run_history` does all of it; ``queuert history`` is the same for the command line. Importing the package does not
+need pyspark: each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queuert.spark.history.errors import HistoryBusyError as HistoryBusyError
-    from queuert.spark.history.errors import HistoryOutputError as HistoryOutputError
+    from queuert.spark.errors import HistoryBusyError as HistoryBusyError
+    from queuert.spark.errors import HistoryOutputError as HistoryOutputError
     from queuert.spark.history.pipeline import HistoryResult as HistoryResult
     from queuert.spark.history.pipeline import run_archive as run_archive
     from queuert.spark.history.pipeline import run_history as run_history
     from queuert.spark.history.pipeline import run_report as run_report
     from queuert.spark.history.pipeline import run_rollup as run_rollup
-    from queuert.spark.history.progress import Progress as Progress
     from queuert.spark.history.results import ArchiveResult as ArchiveResult
+    from queuert.spark.history.results import Progress as Progress
     from queuert.spark.history.results import RollupResult as RollupResult
 
 _HOME = {
     "ArchiveResult": "results",
-    "HistoryBusyError": "errors",
-    "HistoryOutputError": "errors",
+    "HistoryBusyError": "queuert.spark.errors",
+    "HistoryOutputError": "queuert.spark.errors",
     "HistoryResult": "pipeline",
-    "Progress": "progress",
+    "Progress": "results",
     "RollupResult": "results",
     "run_archive": "pipeline",
     "run_report": "pipeline",
@@ -51,4 +51,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    home = _HOME[name]
+    return getattr(import_module(home if "." in home else f"{__name__}.{home}"), name)

@@ -1,7 +1,7 @@
-"""What a run of the archive writes: closed chains, their jobs and their events, as Parquet by the day of the closing.
+"""Writes a run of the archive: closed chains, their jobs and their events, as Parquet by the day on which they closed.
 
-The files of a run lie in directories of its own (``date=2026-01-31/run=...``), so that a run which is repeated replaces
-what it wrote, and never what others did.
+The files of a run are in directories of its own (``date=2026-01-31/run=...``), so that a run which is repeated replaces
+what it wrote itself, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from queuert.spark.errors import EventsLostError, found_in
-from queuert.spark.history.errors import ArchiveCountError
+from queuert.spark.errors import ArchiveCountError, EventsLostError, found_in
 from queuert.spark.history.records import Counts, Manifest
 from queuert.spark.history.source import Place
 from queuert.spark.read.schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA
@@ -30,14 +29,14 @@ TABLES = tuple(SCHEMAS)
 _CHAIN = {"chains": "id", "jobs": "chain_id", "events": "chain_id"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIES = 3
-"""How often the log is read when retention takes a day of it meanwhile."""
+"""The largest number of reads of the log if retention drops a partition meanwhile."""
 
 
 def write_run(place: Place, run: Manifest) -> tuple[Counts, list[str]]:
-    """Write what a run is to archive, and count it there; with the chains that changed while they were read.
+    """Write the rows of a run and count them. Returns the counts, and the chains that changed while they were read.
 
     Raises:
-        ArchiveCountError: what is read back is not what was written.
+        ArchiveCountError: the rows that were read back are not those that were written.
     """
     remove_run(place, run)
     chains = place.read("chains", to_tx=run.to_tx, closed_to=run.cut.isoformat(), types=run.types)
@@ -52,7 +51,7 @@ def write_run(place: Place, run: Manifest) -> tuple[Counts, list[str]]:
 
 
 def _write_events(place: Place, run: Manifest) -> None:
-    """The events may be those of other days than the chains: from the first start to the last closing."""
+    """Write the events. Their days may differ from those of the chains: they begin with the first start."""
     first = written(place, run, "chains").agg(f.min(f.unix_micros("created_at")).alias("first")).first()
     assert first is not None
     bounds = {
@@ -76,7 +75,7 @@ def _of_chains(place: Place, run: Manifest, frame: DataFrame) -> DataFrame:
 
 
 def _write(place: Place, run: Manifest, table: str, frame: DataFrame) -> None:
-    """Write a table of a run, and make sure that as many rows are there as went in."""
+    """Write a table of a run, and check that it has as many rows as were written."""
     count = Observation()
     counted = frame.withColumn("run", f.lit(run.run)).observe(count, f.count(f.lit(1)).alias("rows"))
     writer: Any = counted.write.partitionBy("date", "run").mode("overwrite")
@@ -87,28 +86,28 @@ def _write(place: Place, run: Manifest, table: str, frame: DataFrame) -> None:
 
 
 def check_count(table: str, wrote: int, found: int) -> None:
-    """Make sure that what was read back is what was written.
+    """Check that as many rows were read back as were written.
 
     Raises:
-        ArchiveCountError: it is not.
+        ArchiveCountError: the numbers differ.
     """
     if wrote != found:
         raise ArchiveCountError(f"{wrote:,} rows of {table} were written, {found:,} are there")
 
 
 def remove_run(place: Place, run: Manifest) -> None:
-    """Remove what a run has written so far: nothing of it counts before it is counted."""
+    """Remove the files that a run has written so far. They do not count before they have been counted."""
     for table in TABLES:
         place.files.remove(f"{ARCHIVE}/{table}/date=*/run={run.run}")
 
 
 def written(place: Place, run: Manifest, table: str) -> DataFrame:
-    """What is there of a table of a run, with the columns ``date`` and ``run``."""
+    """Return a table of a run as it was written, with the columns ``date`` and ``run``."""
     return _parquet(place, table, f"{ARCHIVE}/{table}", run)
 
 
 def staged(place: Place, run: Manifest, table: str) -> DataFrame:
-    """What is staged of it."""
+    """Return a table of a run as it is staged."""
     return _parquet(place, table, f"{STAGED}/{run.run}/{table}", run)
 
 
@@ -122,7 +121,7 @@ def _parquet(place: Place, table: str, base: str, run: Manifest) -> DataFrame:
 
 
 def count_tables(place: Place, run: Manifest, read: Callable[[Place, Manifest, str], DataFrame]) -> Counts:
-    """How many rows of a run are there: what :func:`written` reads, or :func:`staged`."""
+    """Count the rows of a run that ``read`` returns: :func:`written` or :func:`staged`."""
     days = read(place, run, "chains").groupBy("date").agg(f.count("*").alias("rows")).orderBy("date").collect()
     dates: dict[str, int] = {row["date"]: row["rows"] for row in days}
     jobs, events = (read(place, run, table).count() for table in ("jobs", "events"))
@@ -130,7 +129,7 @@ def count_tables(place: Place, run: Manifest, read: Callable[[Place, Manifest, s
 
 
 def _close_if_interrupted(place: Place, run: Manifest) -> DataFrame:
-    """The chains of a run, with the number of jobs that are there."""
+    """Return the chains of a run, with the numbers of their archived jobs."""
     jobs = written(place, run, "jobs").groupBy("chain_id").agg(f.count("*").alias("jobs"))
     chains = written(place, run, "chains")
     return chains.join(jobs, chains["id"] == jobs["chain_id"], "left").withColumn("jobs", f.coalesce("jobs", f.lit(0)))
@@ -142,8 +141,8 @@ def _torn(place: Place, run: Manifest) -> list[str]:
 
 
 def archived_chains(place: Place, run: Manifest) -> Iterator[list[ArchivedChain]]:
-    """The chains that may be deleted, the oldest first, in batches."""
-    # As numbers: Spark hands out moments in the time of this machine, without saying so.
+    """Yield the chains that may be deleted, the oldest first, in batches."""
+    # As numbers, since Spark returns timestamps in the time zone of this machine.
     moments = [f.unix_micros(name).alias(name) for name in ("created_at", "closed_at", "expires_at")]
     rows = (
         _close_if_interrupted(place, run)
@@ -163,12 +162,12 @@ def archived_chains(place: Place, run: Manifest) -> Iterator[list[ArchivedChain]
 
 
 def moment(micros: int) -> datetime:
-    """A moment from microseconds since 1970, in UTC."""
+    """Return the time that is so many microseconds after 1970, in UTC."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def without(place: Place, frame: DataFrame, table: str, chains: list[str]) -> DataFrame:
-    """The rows of all chains but these."""
+    """Return the rows of all chains except these."""
     if not chains:
         return frame
     excluded = place.spark.createDataFrame([(id,) for id in chains], "excluded string")

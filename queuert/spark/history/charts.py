@@ -18,12 +18,13 @@ Points = Sequence[tuple[datetime, float]]
 
 
 def lines(series: Mapping[str, Points], title: str, unit: str, span: tuple[datetime, datetime]) -> str:
-    """A chart of some series over a span of time. The vertical axis begins at zero; hours without a value are gaps.
+    """Return a chart of some series over a span of time. The vertical axis begins at zero; hours without a value are
+    gaps.
 
     Args:
-        series: points in order of time, by name; at most eight are told apart by mode.
-        title: what it shows, for who cannot see it.
-        unit: of the values.
+        series: points in order of time, by name; at most eight can be distinguished.
+        title: a description, for screen readers.
+        unit: the unit of the values.
         span: the first hour, and the last.
     """
     greatest = nice(max((value for points in series.values() for _, value in points), default=0.0))
@@ -36,13 +37,13 @@ def lines(series: Mapping[str, Points], title: str, unit: str, span: tuple[datet
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which mode is which series."""
+    """Return the legend of the series."""
     entries = (f'<span class="key c{at % 8}">{escape(name)}</span>' for at, name in enumerate(names))
     return f'<p class="legend">{"".join(entries)}</p>'
 
 
 def nice(value: float) -> float:
-    """The next number above that is easy to read: 1, 2 or 5, and zeros."""
+    """Return the next larger number that is easy to read: 1, 2 or 5, and zeros."""
     if value <= 0:
         return 1.0
     power = 1.0
@@ -54,7 +55,7 @@ def nice(value: float) -> float:
 
 
 def shown(value: float) -> str:
-    """A value with three digits that count."""
+    """Return a value with three significant digits."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 

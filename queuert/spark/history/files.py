@@ -1,12 +1,11 @@
-"""Small files beside what Spark writes: on the same storage, by the same settings and credentials."""
+"""Small files next to those that Spark writes: on the same storage, with the same settings and credentials."""
 
 from __future__ import annotations
 
 import posixpath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from queuert.spark.errors import SparkOptionError
-from queuert.spark.history.errors import HistoryOutputError
+from queuert.spark.errors import HistoryOutputError, SparkOptionError
 from queuert.spark.jvm import java_of
 
 if TYPE_CHECKING:
@@ -21,11 +20,11 @@ class Files(Protocol):
 
     @property
     def root(self) -> str:
-        """Its whole address, for Spark."""
+        """The whole address of the directory, for Spark."""
         ...
 
     def read(self, path: str) -> str | None:
-        """The text of a file; None if there is none.
+        """Return the text of a file; None if it does not exist.
 
         Raises:
             HistoryOutputError: it cannot be read.
@@ -33,15 +32,15 @@ class Files(Protocol):
         ...
 
     def write(self, path: str, text: str) -> None:
-        """Write a file in whole: who reads never sees a part of it. An older one is removed first."""
+        """Write a file atomically: a reader never sees a part of it. An existing file is removed first."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names of what is in a folder, in order; none if there is no such folder."""
+        """Return the names of the entries of a folder, in order; empty if it does not exist."""
         ...
 
     def remove(self, pattern: str) -> None:
-        """Remove files, and folders with all that is in them. ``*`` stands for any part of one name."""
+        """Remove files, and folders with all their contents. ``*`` stands for any part of one name."""
         ...
 
 
@@ -49,20 +48,20 @@ class HadoopFiles:
     """A directory on any storage that the session can write to.
 
     Args:
-        spark: a classic session: one of Spark Connect has no way to storage but DataFrames.
+        spark: a classic session, since Spark Connect has access to storage only by DataFrames.
         root: a path, or a URL such as ``s3a://bucket/history``.
 
     Raises:
-        SparkOptionError: the session is one of Spark Connect or knows no such storage, or Spark would take the path
-            for a pattern.
+        SparkOptionError: the session is one of Spark Connect or does not support the storage, or Spark would
+            interpret the path as a pattern.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         parts = java_of(spark)
         if parts is None:
-            raise SparkOptionError("a history needs a classic session, not one of Spark Connect")
+            raise SparkOptionError("the session of a history must be a classic one, not one of Spark Connect")
         if not root.strip():
-            raise SparkOptionError("output: a directory, or the URL of one")
+            raise SparkOptionError("output must be a directory, or the URL of one")
         self._java = parts.classes
         try:
             path = parts.classes.org.apache.hadoop.fs.Path(root)
@@ -70,16 +69,18 @@ class HadoopFiles:
             self._root = str(self._files.makeQualified(path).toString()).rstrip("/")
             name = str(path.toUri().getPath())
         except Exception as error:
-            raise SparkOptionError(f"output: Spark cannot use {root!r}: {_reported(error)}") from error
+            raise SparkOptionError(
+                f"output must be a location that Spark can use, got {root!r}: {_reported(error)}"
+            ) from error
         check_path(name)
 
     @property
     def root(self) -> str:
-        """Its whole address."""
+        """The whole address of the directory."""
         return self._root
 
     def read(self, path: str) -> str | None:
-        """The text of a file; None if there is none."""
+        """Return the text of a file; None if it does not exist."""
         whole = self._path(path)
         if not self._files.exists(whole):
             return None
@@ -92,7 +93,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file in whole. A name that begins with a dot is never one that is looked for."""
+        """Write a file atomically. Names that begin with a dot are not read by anything."""
         folder, name = posixpath.split(path)
         beside = self._path(posixpath.join(folder, f".{name}.new"))
         stream = self._files.create(beside, True)
@@ -108,7 +109,7 @@ class HadoopFiles:
             raise OSError(f"cannot rename {beside} to {whole}")
 
     def names(self, folder: str) -> list[str]:
-        """The names of what is in a folder, in order."""
+        """Return the names of the entries of a folder, in order."""
         whole = self._path(folder)
         if not self._files.exists(whole):
             return []
@@ -116,7 +117,7 @@ class HadoopFiles:
         return sorted(name for name in names if not name.startswith("."))
 
     def remove(self, pattern: str) -> None:
-        """Remove what has such a path."""
+        """Remove the files and folders that match the pattern."""
         for one in self._files.globStatus(self._path(pattern)) or ():
             self._files.delete(one.getPath(), True)
 
@@ -125,14 +126,16 @@ class HadoopFiles:
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that Spark, which reads back what it has written, would take for a pattern.
+    """Check that Spark, which reads back what it has written, does not interpret the path as a pattern.
 
     Raises:
-        SparkOptionError: it is one.
+        SparkOptionError: the path is a pattern.
     """
     found = [letter for letter in _PATTERN if letter in path]
     if found:
-        raise SparkOptionError(f"output: {path!r} would be a pattern for Spark: choose one without {' '.join(found)}")
+        raise SparkOptionError(
+            f"output must be a path without {' '.join(found)}, which Spark takes for a pattern, got {path!r}"
+        )
 
 
 def _reported(error: Exception) -> str:

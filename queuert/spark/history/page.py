@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: styles and charts are in it."""
+"""The report as one HTML page, with its styles and charts inside."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ svg circle { fill: currentColor; } .key { margin-right: 1rem; } .key::before { c
 
 
 def page(content: Shown) -> str:
-    """The page."""
+    """Return the page."""
     types = busiest(content.hours)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -54,7 +54,7 @@ def page(content: Shown) -> str:
 
 
 def busiest(hours: Sequence[Hour]) -> list[str]:
-    """The types that have most to show, at most as many as there are modes."""
+    """Return the busiest job types, at most as many as a chart can distinguish."""
     finished: defaultdict[str, int] = defaultdict(int)
     for one in hours:
         finished[one.type] += one.finished + one.started

@@ -1,4 +1,4 @@
-"""The functions that a program, or ``queuert history``, calls."""
+"""The functions that programs and ``queuert history`` call."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuert.errors import QueuertError
+from queuert.job_types import checked_type_name
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.history.files import HadoopFiles
-from queuert.spark.history.progress import OnProgress, Progress, quiet
 from queuert.spark.history.purge import resume_runs, start_run
 from queuert.spark.history.report import write_report
-from queuert.spark.history.results import ArchiveResult, RollupResult
+from queuert.spark.history.results import ArchiveResult, OnProgress, Progress, RollupResult, quiet
 from queuert.spark.history.rollups import roll_up
 from queuert.spark.history.source import Place, opened, own_session
 from queuert.spark.read.options import MOST_PARTITIONS
-from queuert.type_names import checked_type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +29,11 @@ _MOST_BATCH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HistoryResult:
-    """What a whole run has done.
+    """The result of a whole run.
 
     Attributes:
         rollup: the hours that were rolled up.
-        archives: a result for each run of the archive that was done: those that earlier processes had begun, and this.
+        archives: a result for each run of the archive that was completed: those that earlier processes began, and this.
         report: the address of the report.
     """
 
@@ -58,33 +57,33 @@ def run_history(
     on_progress: OnProgress = quiet,
     **connection: Any,
 ) -> HistoryResult:
-    """Roll up what is new, archive and delete chains that closed long ago, and write the report.
+    """Roll up new events, archive and delete chains that closed long ago, and write the report.
 
-    Call it every night, or every hour. What is done is not done again; a run that died, at whatever step, is carried on
-    by the next one.
+    Call it every night, or every hour. Completed work is not repeated; the next run continues one that died at any
+    step.
 
     Args:
-        spark: a classic session. Its settings are left alone.
-        url: the address of the Postgres; None for that of ``QUEUERT_URL``, or of an option.
+        spark: a classic session. Its settings are not changed.
+        url: the URL of the Postgres database; None for that of ``QUEUERT_URL``, or of an option.
         output: a directory, or a URL that the session can write to, for this database and schema alone.
         older_than: archive chains that closed so long ago, in seconds or as a timedelta; None archives nothing, and
-            carries on nothing.
+            continues no run.
         types: archive only chains whose first job is of these types.
-        events: archive what the event log has of the chains as well.
+        events: archive the events of the chains as well.
         days: how many days the report shows, with today.
-        current_hour: roll up what there is of the hour that is not over, too; it is done again when it is.
-        partitions: into how many parts tables are read.
-        batch: how many chains are deleted in a transaction.
-        on_progress: is told of each step, in this thread.
+        current_hour: also roll up the hour that has not ended; it is rolled up again when it has.
+        partitions: the number of parts in which tables are read.
+        batch: the number of chains to delete in one transaction.
+        on_progress: called after each step, in this thread.
         **connection: options of the data source: ``schema``, ``service``, ``url_env``, timeouts in seconds.
 
     Raises:
-        SparkOptionError: an option is unknown or makes no sense. Nothing was written.
+        SparkOptionError: an option is unknown or not valid. Nothing was written.
         HistoryOutputError: the output belongs to another database. Nothing was written.
         HistoryBusyError: another run writes to the output. Nothing was written.
         SchemaMissingError: the schema is older than this version: run ``queuert migrate up``.
-        EventsLostError: retention took events while they were read. Run again.
-        ArchiveCountError: the storage has not what was written to it. Nothing was deleted.
+        EventsLostError: retention dropped events while they were read. Run again.
+        ArchiveCountError: the storage does not have what was written to it. Nothing was deleted.
         StateUnavailableError: the database cannot be reached. Run again.
 
     Example::
@@ -111,7 +110,7 @@ def run_rollup(
     on_progress: OnProgress = quiet,
     **connection: Any,
 ) -> RollupResult:
-    """Roll up the hours that are over and not written yet, or that have changed since: see :func:`run_history`."""
+    """Roll up the hours that have ended and are not written yet, or have changed since: see :func:`run_history`."""
     _check(partitions=partitions)
     with opened(spark, output, {"url": url, **connection}, partitions, on_progress) as place:
         return roll_up(place, current_hour=current_hour)
@@ -130,7 +129,7 @@ def run_archive(
     on_progress: OnProgress = quiet,
     **connection: Any,
 ) -> list[ArchiveResult]:
-    """Carry on runs that died, then archive and delete chains that closed long ago: see :func:`run_history`."""
+    """Continue runs that died, then archive and delete chains that closed long ago: see :func:`run_history`."""
     age = _age(older_than)
     _check(types=types, partitions=partitions, batch=batch)
     with opened(spark, output, {"url": url, **connection}, partitions, on_progress) as place:
@@ -138,10 +137,10 @@ def run_archive(
 
 
 def run_report(spark: SparkSession, output: str, *, days: int = 14, on_progress: OnProgress = quiet) -> str:
-    """Write the report anew, from the rollups alone; its address. No database is asked.
+    """Write the report from the rollups, without the database, and return its address.
 
     Raises:
-        SparkOptionError: an option makes no sense.
+        SparkOptionError: an option is not valid.
     """
     _check(days=days)
     own = own_session(spark)
@@ -164,7 +163,7 @@ def _archive(
 def _age(older_than: timedelta | float) -> timedelta:
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else float(older_than)
     if not (math.isfinite(seconds) and 0 <= seconds <= _MOST_DAYS * 86_400):
-        raise SparkOptionError(f"older_than: {older_than} is not from 0 seconds to {_MOST_DAYS} days")
+        raise SparkOptionError(f"older_than must be between 0 seconds and {_MOST_DAYS} days, got {older_than}")
     return timedelta(seconds=seconds)
 
 
@@ -172,9 +171,9 @@ def _check(*, types: Sequence[str] | None = None, days: int = 1, partitions: int
     bounds = {"days": (days, _MOST_DAYS), "partitions": (partitions, MOST_PARTITIONS), "batch": (batch, _MOST_BATCH)}
     for name, (value, most) in bounds.items():
         if not 1 <= value <= most:
-            raise SparkOptionError(f"{name}: {value} is not from 1 to {most}")
+            raise SparkOptionError(f"{name} must be between 1 and {most}, got {value}")
     if types is not None and (isinstance(types, str) or not types):
-        raise SparkOptionError("types: a list of names, or None for all")
+        raise SparkOptionError("types must be a list of names, or None for all")
     try:
         for name in types or ():
             checked_type_name(name)

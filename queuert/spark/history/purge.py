@@ -1,7 +1,7 @@
-"""How a run ends: what it archived leaves the database, and what stays there leaves the archive.
+"""The end of a run: archived chains are deleted from the database, and chains that stay there from the archive.
 
-Nothing is removed from the archive before a copy of what is to stay there is written and counted, since the database
-has it no more.
+Before anything is removed from the archive, a copy of what stays in it is written and counted, since the database does
+not have it any more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHOWN = 100
 
 
 def resume_runs(place: Place) -> list[ArchiveResult]:
-    """Go on with the runs that ended before they were done."""
+    """Continue the runs that did not reach their end."""
     results = []
     for run in unfinished(place.files):
         place.step("archive.resumed", f"run {run.run} goes on after step {run.step.name.lower()}")
@@ -46,7 +46,7 @@ def resume_runs(place: Place) -> list[ArchiveResult]:
 
 
 def start_run(place: Place, cut: datetime, suffix: str, **settings: Any) -> ArchiveResult:
-    """Archive what closed before a moment."""
+    """Archive the chains that closed before a time."""
     now = datetime.now(UTC)
     run = Manifest(run=new_run(now, suffix), step=Step.PLANNED, to_tx=place.facts.tx, cut=cut, begun_at=now, **settings)
     save_manifest(place.files, run)
@@ -55,7 +55,7 @@ def start_run(place: Place, cut: datetime, suffix: str, **settings: Any) -> Arch
 
 
 def carry_on(place: Place, run: Manifest) -> Manifest:
-    """Do the steps that are left of a run."""
+    """Do the remaining steps of a run."""
     if run.step < Step.WRITTEN:
         counts, torn = write_run(place, run)
         run = _done(place, run, Step.WRITTEN, written=counts, torn=tuple(torn))
@@ -67,7 +67,7 @@ def carry_on(place: Place, run: Manifest) -> Manifest:
         _replace(place, run)
         run = _done(place, run, Step.REPLACED)
     if run.step < Step.DONE:
-        # Only now: until then a restart needs it.
+        # Removed only now, since a restart needs the staged files until then.
         place.files.remove(f"{STAGED}/{run.run}")
         counts = run.archived if run.excluded else run.written
         run = _done(place, run, Step.DONE, archived=counts, done_at=datetime.now(UTC))
@@ -82,7 +82,7 @@ def _done(place: Place, run: Manifest, step: Step, **values: Any) -> Manifest:
 
 
 def _delete(place: Place, run: Manifest) -> dict[str, str]:
-    """Delete what is archived; what stays, and why."""
+    """Delete the archived chains. Returns those that stay in the database, with the reasons."""
     total, done = run.written.chains - len(run.torn), 0
     left: list[ArchivedChain] = []
     for batch in archived_chains(place, run):
@@ -91,7 +91,7 @@ def _delete(place: Place, run: Manifest) -> dict[str, str]:
         done += len(batch)
         place.step("archive.deleting", f"{done - len(left):,} chains deleted", done, total)
     kept = _kept(place, left)
-    # Whoever held them may have let go, or deleted them: to know what is left in the end, wait.
+    # Other transactions may have released their locks or deleted the chains meanwhile, so wait to get the final state.
     held = [one for one in left if kept.get(one.id) == "busy"]
     for few in _batches(held, _WAIT_BATCH):
         delete_archived(place.session, few, wait=True)
@@ -111,7 +111,7 @@ def _batches(chains: list[ArchivedChain], size: int) -> Iterator[list[ArchivedCh
 
 
 def _stage(place: Place, run: Manifest) -> Counts:
-    """Write beside the archive what is to be in it, and count it there."""
+    """Write a copy of what stays in the archive next to it, and count it."""
     for table in TABLES:
         path = f"{STAGED}/{run.run}/{table}"
         place.files.remove(path)
@@ -121,7 +121,7 @@ def _stage(place: Place, run: Manifest) -> Counts:
 
 
 def _replace(place: Place, run: Manifest) -> None:
-    """Put what is staged in the place of what the run wrote at first, if all of it is there."""
+    """Replace what the run wrote at first by what is staged, if all of that exists."""
     for table in TABLES:
         check_count(f"staged {table}", getattr(run.archived, table), staged(place, run, table).count())
     remove_run(place, run)

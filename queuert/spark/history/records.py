@@ -1,7 +1,7 @@
-"""What a history remembers of itself, as small JSON files that are written once and never changed.
+"""The records of a history, as small JSON files that are written once and never changed.
 
-A run, or a rollup, has a file for each step that it has done; the last of them says where it stands. So there is no
-moment at which a record is half written, or the one before it is gone, also where a rename is no atomic thing.
+A run or a rollup writes a file for each step that it has done; the last file is its state. So no record is ever half
+written or missing, also on storage without an atomic rename.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 
-from queuert.spark.history.errors import HistoryOutputError
+from queuert.spark.errors import HistoryOutputError
 from queuert.spark.history.files import Files
 
 IDENTITY = "_history.json"
@@ -34,50 +34,50 @@ R = TypeVar("R", bound=_Record)
 
 
 class Identity(_Record):
-    """Whose history an output holds."""
+    """The database whose history an output contains."""
 
     system: str
-    """The identifier of the cluster."""
+    """The identifier of the Postgres cluster."""
     database: str
     schema_name: str
 
 
 class Watermark(_Record):
-    """How far the log is rolled up."""
+    """The position up to which the log is rolled up."""
 
     tx: int
-    """All transactions below it are in."""
+    """All transactions below it are included."""
     timeline: int | None = None
-    """Which history of the cluster these are transactions of; None for a watermark of an earlier version."""
+    """The timeline of the cluster; None for a watermark of an earlier version."""
     closed_to: Moment
-    """All hours before this moment are in."""
+    """All hours before this time are included."""
     dates: tuple[str, ...] = ()
     """The days that this rollup wrote."""
     rows: int = 0
-    """How many rows they have."""
+    """The number of their rows."""
     lost: bool = False
-    """Whether retention had taken events before they were read."""
+    """Whether retention had dropped events before they were read."""
 
 
 class Step(IntEnum):
-    """How far a run of the archive has come."""
+    """The steps of a run of the archive."""
 
     PLANNED = 1
-    """What is to be archived is settled."""
+    """The selection of chains is recorded."""
     WRITTEN = 2
-    """It is in the archive, and has been counted there."""
+    """The chains are in the archive, and have been counted there."""
     DELETED = 3
-    """It is no longer in the database, but for what has to stay."""
+    """They are deleted from the database, except for those that must stay."""
     STAGED = 4
-    """What is to be in the archive without that is written beside it, and has been counted."""
+    """The final contents of the archive are written next to it, and have been counted."""
     REPLACED = 5
-    """It is in the archive, in the place of what was written there at first."""
+    """They have replaced what was written to the archive at first."""
     DONE = 6
-    """The archive has what the database no longer has, and nothing else."""
+    """The archive contains what the database no longer has, and nothing else."""
 
 
 class Counts(_Record):
-    """How many rows the tables have."""
+    """The numbers of rows of the tables."""
 
     chains: int = 0
     jobs: int = 0
@@ -87,60 +87,60 @@ class Counts(_Record):
 
 
 class Manifest(_Record):
-    """A run of the archive."""
+    """The state of a run of the archive."""
 
     run: Annotated[str, Field(pattern=r"^[0-9A-Za-z-]+$")]
     step: Step
     to_tx: int
-    """Only chains that were closed by transactions below it."""
+    """Only chains that were closed by transactions below it are archived."""
     cut: Moment
-    """Only chains that closed before it."""
+    """Only chains that closed before it are archived."""
     types: tuple[str, ...] | None = None
-    """Only chains of these types."""
+    """Only chains of these types are archived."""
     with_events: bool = True
     batch: int = 1_000
     begun_at: Moment
     done_at: Moment | None = None
     written: Counts = Counts()
-    """What was written at first."""
+    """The counts of what was written at first."""
     torn: tuple[str, ...] = ()
     """Chains that changed while they were read."""
     kept: Mapping[str, str] = Field(default_factory=dict)
-    """Chains that stay in the database, and why."""
+    """Chains that stay in the database, and the reasons."""
     archived: Counts = Counts()
-    """What is in the archive in the end."""
+    """The counts of what is in the archive in the end."""
 
     @property
     def excluded(self) -> list[str]:
-        """The chains that were written, and are not to be in the archive."""
+        """The chains that were written, and must not stay in the archive."""
         return sorted({*self.torn, *self.kept})
 
 
 def check_identity(files: Files, identity: Identity) -> None:
-    """Claim an output for this database, or refuse it.
+    """Claim an output for this database, or check that it belongs to it.
 
     Raises:
-        HistoryOutputError: it belongs to another one.
+        HistoryOutputError: it belongs to another database.
     """
     found = _load(files, IDENTITY, Identity)
     if found is None:
         files.write(IDENTITY, identity.model_dump_json(indent=2))
     elif found != identity:
         raise HistoryOutputError(
-            f"{files.root} holds the history of schema {found.schema_name!r} in database {found.database!r} of cluster "
-            f"{found.system}; this is {identity.schema_name!r} in {identity.database!r} of {identity.system}. "
-            "After a database was moved choose a new output: the old one keeps what was archived before"
+            f"output must be a directory of this database, schema {identity.schema_name!r} in {identity.database!r} of "
+            f"{identity.system}, got {files.root} with the history of {found.schema_name!r} in {found.database!r} of "
+            f"{found.system}: choose a new one. After a move the old one keeps what was archived before"
         )
 
 
 def last_watermark(files: Files) -> Watermark | None:
-    """How far the log is rolled up; None if it never was."""
+    """Return the position up to which the log is rolled up; None if it never was."""
     names = _numbered(files, WATERMARKS)
     return _load(files, f"{WATERMARKS}/{names[-1]}", Watermark) if names else None
 
 
 def add_watermark(files: Files, watermark: Watermark) -> None:
-    """Note how far the log is rolled up, and forget what was noted long ago."""
+    """Write the new position, and delete old ones."""
     names = _numbered(files, WATERMARKS)
     number = int(names[-1].partition(".")[0]) + 1 if names else 1
     files.write(f"{WATERMARKS}/{number:08}.json", watermark.model_dump_json(indent=2))
@@ -149,13 +149,13 @@ def add_watermark(files: Files, watermark: Watermark) -> None:
 
 
 def save_manifest(files: Files, manifest: Manifest) -> None:
-    """Note that a run has done a step."""
+    """Record that a run has done a step."""
     name = f"{manifest.step:02}-{manifest.step.name.lower()}.json"
     files.write(f"{RUNS}/{manifest.run}/{name}", manifest.model_dump_json(indent=2))
 
 
 def manifests(files: Files) -> list[Manifest]:
-    """All runs as they stand, the oldest first."""
+    """Return the states of all runs, the oldest first."""
     found = []
     for run in files.names(RUNS):
         steps = _numbered(files, f"{RUNS}/{run}")
@@ -166,7 +166,7 @@ def manifests(files: Files) -> list[Manifest]:
 
 
 def unfinished(files: Files) -> list[Manifest]:
-    """The runs that ended before they were done, the oldest first."""
+    """Return the runs that did not reach their end, the oldest first."""
     done = f"{Step.DONE:02}-done.json"
     pending = {run for run in files.names(RUNS) if done not in files.names(f"{RUNS}/{run}")}
     return [one for one in manifests(files) if one.run in pending] if pending else []
@@ -189,5 +189,5 @@ def _load(files: Files, path: str, kind: type[R]) -> R | None:
 
 
 def new_run(now: datetime, suffix: str) -> str:
-    """The name of a run: when it began, and something that no other has."""
+    """Return the name of a run: the time of its beginning, and a unique suffix."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{suffix}"

@@ -1,4 +1,4 @@
-"""The report: what the rollups say, from a DataFrame to one page."""
+"""Writes the report: one page from the rollups."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _RUNS = 30
 
 
 def write_report(spark: SparkSession, files: Files, days: int) -> str:
-    """Write the page; its address."""
+    """Write the page and return its address."""
     files.write(REPORT, page(collect(spark, files, days)))
     return f"{files.root}/{REPORT}"
 
 
 def collect(spark: SparkSession, files: Files, days: int) -> Shown:
-    """What the page shows, of the last so many days before the watermark."""
+    """Read the contents of the page, of the last ``days`` days before the watermark."""
     mark = last_watermark(files)
     if mark is None:
         return Shown((), (), _archived(files), None, days, False)
@@ -46,7 +46,7 @@ def collect(spark: SparkSession, files: Files, days: int) -> Shown:
 
 
 def _since(frame: DataFrame, begin: datetime) -> DataFrame:
-    # The date first: it is in the path, so that older files are not opened. Moments go as numbers, which are UTC's.
+    # The date comes first: it is in the path, so that older files are not opened. Times are numbers, which are in UTC.
     micros = int(begin.timestamp()) * 1_000_000
     recent = frame.where((f.col("date") >= f"{begin:%Y-%m-%d}") & (f.unix_micros("hour") >= micros))
     return recent.withColumn("hour", f.unix_micros("hour"))

@@ -1,7 +1,7 @@
-"""Rollups: what happened to the jobs of each type in each hour (UTC), from the event log.
+"""Rollups: statistics of the jobs of each type in each hour (UTC), from the event log.
 
-Percentiles cannot be made of percentiles, so a day is always rolled up as a whole, from all its events. What is written
-is replaced day by day; the watermark comes last, so that a run that dies is repeated, with the same result.
+Percentiles cannot be combined, so a day is always rolled up as a whole, from all its events. Days are replaced in the
+output one by one; the watermark is written last, so that a run that died is repeated with the same result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCHEMAS = {
         "sample string, date string"
     ),
 }
-"""The columns of the rollups, as Spark has them. Waits and runs are in seconds; the date is UTC's, in the path."""
+"""The columns of the rollups in Spark. Waits and runs are in seconds; the date is in UTC and part of the path."""
 
 _READ = (
     "kind", "status", "type", "attempt", "happened_at", "scheduled_at", "started_at", "worker", "error",
@@ -49,9 +49,10 @@ _READ = (
 
 
 def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
-    """Write the days on which anything is new, with all their hours that are over; or with what is of this hour, too.
+    """Write the days with new events, with all their hours that have ended; with ``current_hour`` also the present
+    hour.
 
-    The watermark does not count an hour that is not over: it is written again when it is.
+    The watermark excludes an hour that has not ended: it is written again when it has.
     """
     before = last_watermark(place.files)
     facts = place.facts
@@ -60,16 +61,16 @@ def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
     lost = before is not None and facts.dropped >= before.tx
     dates = event_dates(place.session, before.tx if before is not None else 0, facts.tx, until)
     if before is not None and _went_back(before, facts):
-        # What was rolled up may be lost, and what is new may have lower numbers than the watermark.
+        # Events that were rolled up may be lost, and new events may have transaction numbers below the watermark.
         place.step("rollup.anew", "the log goes on from an earlier transaction since a failover: all its days anew")
         dates += _days(facts.first_day, facts.now.date())
     if before is not None and closed_to > before.closed_to:
-        # Hours that were not over at the last run: what it had of them is not written.
+        # Hours that had not ended at the last run were not written.
         dates += _days(before.closed_to.date(), (closed_to - timedelta(microseconds=1)).date())
     if current_hour:
-        # Whether anything is new in it or not: the last run may have passed it by.
+        # Also without new events, since the last run may have left it out.
         dates += _days(closed_to.date(), facts.now.date())
-    # Of older days retention may have taken some: what is written of them already is better.
+    # Retention may have dropped a part of older days: what is written of them already is better.
     dates = sorted({one for one in dates if one >= facts.first_day})
     if before is not None and not dates and closed_to <= before.closed_to:
         place.step("rollup.nothing", "nothing to roll up")
@@ -88,7 +89,7 @@ def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
 
 
 def _went_back(before: Watermark, facts: HistoryFacts) -> bool:
-    """Whether the log may lack some of what the watermark counts: a standby has taken the primary's place."""
+    """Whether the log may lack events that the watermark includes, because a standby was promoted."""
     return before.tx > facts.tx or before.timeline not in (None, facts.timeline)
 
 
@@ -115,7 +116,7 @@ def _write(place: Place, dates: list[date], until: datetime) -> int:
 
 
 def spans_of(dates: Iterable[date]) -> list[tuple[date, date]]:
-    """Days in order as spans without a gap, each by its first and its last."""
+    """Return sorted days as spans without gaps, each by its first and its last day."""
     spans: list[tuple[date, date]] = []
     for one in dates:
         if spans and one == spans[-1][1] + timedelta(days=1):
@@ -134,7 +135,7 @@ def _ended() -> Column:
 
 
 def _marks() -> dict[str, Column]:
-    # When a lease has expired nobody knows how long the attempt ran.
+    # For an expired lease it is unknown how long the attempt ran.
     ran = _ended() & (f.col("kind") != "lease_expired")
     job_ended = f.col("kind").isin("completed", "continued", "failed", "cancelled") | (
         (f.col("kind") == "lease_expired") & (f.col("status") == "failed")
@@ -148,7 +149,7 @@ def _marks() -> dict[str, Column]:
 
 
 def hourly(events: DataFrame) -> DataFrame:
-    """A row for each type and hour: see ``docs/spark.md`` for the columns."""
+    """Return a row for each type and hour: see ``docs/spark.md`` for the columns."""
     lost = f.col("kind") == "lease_expired"
     counts = {name: f.col("kind") == name for name in ("created", "started", "released")}
     counts["finished"] = _ended()
@@ -175,7 +176,7 @@ def hourly(events: DataFrame) -> DataFrame:
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """A row for each type, hour and error of attempts that failed, with how many there were, and one message."""
+    """Return a row for each type, hour and error of failed attempts, with their number and one message."""
     parsed = f.from_json("error", StructType([StructField(name, StringType()) for name in ("kind", "type", "message")]))
     failed = events.where(f.col("kind").isin("retried", "failed", "lease_expired")).withColumn("reported", parsed)
     return failed.groupBy(
@@ -191,7 +192,7 @@ def failures(events: DataFrame) -> DataFrame:
 
 
 def read_rollup(spark: SparkSession, files: Files, table: str, dates: Iterable[str] | None = None) -> DataFrame:
-    """A rollup that was written, or some days of it; empty if none ever was."""
+    """Return a written rollup, or some days of it; empty if there is none."""
     schema = SCHEMAS[table]
     if not files.names(table):
         return spark.createDataFrame([], schema)

@@ -1,4 +1,4 @@
-"""What every part of a run needs: a session of its own, the output, the database, and the right to write."""
+"""What each part of a run needs: a Spark session, the output, the database, and the lock of the output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from queuert.spark.datasource import QueuertDataSource
-from queuert.spark.errors import found_in
-from queuert.spark.history.errors import HistoryBusyError
+from queuert.spark.errors import HistoryBusyError, found_in
 from queuert.spark.history.files import Files, HadoopFiles
-from queuert.spark.history.progress import OnProgress, Progress
 from queuert.spark.history.records import Identity, check_identity
+from queuert.spark.history.results import OnProgress, Progress
 from queuert.spark.options import ConnectionOptions, option_texts, parse_options
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession, bulk_session
@@ -26,16 +25,16 @@ APPLICATION = "queuert history"
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # The old format of timestamps is not understood by all that read Parquet.
+    # Some readers of Parquet do not support the old format of timestamps.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A date stays the text that it is in the path, whatever it looks like.
+    # A date in a path is read as text.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.ansi.enabled": "true",
 }
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """A session of the same application whose settings are changed without those of the caller's."""
+    """Return a session of the same application with settings of its own."""
     session = spark.newSession()
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
@@ -45,17 +44,17 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run reads from and writes to.
+    """The source and the destination of a run.
 
     Attributes:
         spark: the session.
         files: the output.
-        options: of the data source, for the connection.
-        session: a connection of the driver's own.
-        facts: how the database stood when the run began.
-        partitions: into how many parts tables are read.
-        lock: the right to write to the output.
-        tell: who is told of the steps.
+        options: options of the data source, for the connection.
+        session: a database connection of the driver.
+        facts: the state of the database when the run began.
+        partitions: the number of parts in which tables are read.
+        lock: the lock of the output.
+        tell: called after each step.
     """
 
     spark: SparkSession
@@ -68,26 +67,26 @@ class Place:
     tell: OnProgress
 
     def read(self, table: str, **options: object) -> DataFrame:
-        """A table of the database, of what is settled."""
+        """Read a table of the database, with settled consistency."""
         given = option_texts((name, _as_json(value)) for name, value in options.items())
         reader = self.spark.read.format("queuert").options(**self.options).option("table", table)
         return reader.options(numPartitions=str(self.partitions), **given).load()
 
     def path(self, table: str) -> str:
-        """The whole address of a table of the output."""
+        """Return the whole address of a table of the output."""
         return f"{self.files.root}/{table}"
 
     def step(self, name: str, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Tell of a step, and make sure that the right to write is still held."""
+        """Report a step, and check that the lock of the output is still held."""
         self.tell(Progress(name, text, done, total))
         self.lock.check()
 
 
 def connection_options(given: Mapping[str, Any]) -> tuple[dict[str, str], ConnectionOptions]:
-    """The options of the connection in Spark's spelling, and checked.
+    """Return the options of the connection in Spark's spelling, checked.
 
     Raises:
-        SparkOptionError: one is unknown or makes no sense, or there is no address.
+        SparkOptionError: an option is unknown or not valid, or there is no URL.
     """
     options = option_texts(given.items())
     checked = parse_options(ConnectionOptions, options)
@@ -99,12 +98,12 @@ def connection_options(given: Mapping[str, Any]) -> tuple[dict[str, str], Connec
 def opened(
     spark: SparkSession, output: str, connection: Mapping[str, Any], partitions: int, tell: OnProgress
 ) -> Iterator[Place]:
-    """Check all that can be checked, and hold the output for the block.
+    """Check all options, and lock the output for the block.
 
     Raises:
-        SparkOptionError: an option makes no sense.
+        SparkOptionError: an option is not valid.
         HistoryOutputError: the output belongs to another database.
-        HistoryBusyError: another run writes to it.
+        HistoryBusyError: another run is writing to it.
         SchemaMissingError: the schema is older than this version.
         StateUnavailableError: the database cannot be reached.
     """
@@ -118,7 +117,7 @@ def opened(
         holder = stack.enter_context(bulk_session(settings, application_name=f"{APPLICATION} lock"))
         lock = stack.enter_context(history_lock(holder, f"{settings.schema} {files.root}"))
         if lock is None:
-            raise HistoryBusyError(f"another run writes to {files.root}")
+            raise HistoryBusyError(f"another run is writing to {files.root}: wait until it has ended")
         facts = history_facts(session)
         check_identity(files, Identity(system=facts.system, database=facts.database, schema_name=settings.schema))
         try:
@@ -131,5 +130,5 @@ def opened(
 
 
 def _as_json(value: object) -> object:
-    """Lists as JSON, in which names may have commas; the others as they are."""
+    """Return lists as JSON, since names may contain commas; other values unchanged."""
     return json.dumps(list(value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""What the report shows, as plain values."""
+"""The contents of the report as plain values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Percentiles: TypeAlias = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """An hour of a type. Waits and runs are seconds at p50, p95 and p99; None where there were none."""
+    """An hour of a job type. Waits and runs are seconds at p50, p95 and p99; None if there were none."""
 
     type: str
     hour: datetime
@@ -28,7 +28,8 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error of a type, and how often attempts failed by it; ``final``: of how many jobs it was the end."""
+    """An error of a job type and the number of attempts that failed with it; ``final``: how many of them were the
+    last."""
 
     type: str
     error_kind: str
@@ -51,7 +52,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """All that the page shows: ``days`` before ``through``, which is None where nothing was rolled up yet."""
+    """The contents of the page: ``days`` before ``through``, which is None if nothing was rolled up yet."""
 
     hours: Sequence[Hour]
     failures: Sequence[Failure]

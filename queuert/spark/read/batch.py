@@ -1,4 +1,4 @@
-"""The batch reader: what is read is settled when the DataFrame is made, and each task reads one part of it."""
+"""The batch reader. The set of rows is fixed when the DataFrame is made, and each task reads one part of it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from queuert.state.postgres.copy_export import (
 from queuert.state.postgres.event_log import EventCursor, LogState, log_params
 
 SAMPLED_BLOCKS = 300
-"""From how many blocks of a table the ids are taken that cut it into parts."""
+"""The number of blocks of a table that are sampled for the ids that divide it into parts."""
 
 
 class Slice(InputPartition):
-    """What one task reads.
+    """The part that one task reads.
 
     Args:
-        query: the statement, with the values of its parameters.
-        log_from: the transaction from which on the query needs all of the event log; None: it reads none of it.
+        query: the statement and the values of its parameters.
+        log_from: the query needs all events from this transaction on; None if it does not read the event log.
     """
 
     def __init__(self, query: Query, log_from: int | None = None) -> None:
@@ -55,7 +55,7 @@ class Slice(InputPartition):
 
 
 def log_state(session: BulkSession, cursor: EventCursor | None = None) -> LogState:
-    """How the log stands just now, and whether it has the event of a cursor."""
+    """Return the present state of the log, and whether it has the event of a cursor."""
     return LogState.of(fetch_plainly(session, session.sql.read_log, log_params(cursor))[0])
 
 
@@ -64,10 +64,10 @@ class TableReader(DataSourceReader):
 
     Args:
         options: see :class:`~queuert.spark.read.options.ReadOptions`.
-        schema: of what is read; the user may have asked for some columns by it.
+        schema: the schema of the read, which may have only some of the columns.
 
     Raises:
-        SparkOptionError: the schema has a column or a type that the table has not.
+        SparkOptionError: the schema has a column that the table does not have, or another type.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -77,7 +77,7 @@ class TableReader(DataSourceReader):
         check_schema(self._columns, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads. Spark asks once for a DataFrame, however often that is used."""
+        """Return the parts for the tasks. Spark calls it once for a DataFrame, however often that is used."""
         with export_session(settings_of(self.options)) as session:
             session.check_schema()
             now = log_state(session)
@@ -88,7 +88,7 @@ class TableReader(DataSourceReader):
         return [Slice(query, max(now.dropped + 1, options.from_tx or 0)) for query in queries]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one part, as batches of Arrow."""
+        """Yield the rows of one part as Arrow batches."""
         assert isinstance(partition, Slice)
         spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
@@ -104,7 +104,7 @@ class TableReader(DataSourceReader):
         now.check_owner()
         if options.to_tx is not None and options.to_tx > now.horizon:
             raise SparkOptionError(
-                f"toTx: not all transactions below {options.to_tx} are over, only those below {now.horizon}"
+                f"toTx must be at most {now.horizon}, below which all transactions have ended, got {options.to_tx}"
             )
         if options.from_tx is not None and options.from_tx > now.next_tx and not now.standby:
             raise SparkOptionError(
@@ -112,7 +112,7 @@ class TableReader(DataSourceReader):
                 "another server, or before a failover that lost transactions; read again from an earlier one"
             )
         if options.from_tx is not None and options.table in ("events", "attempts") and options.from_tx <= now.dropped:
-            raise EventsLostError(f"fromTx: retention has taken events up to transaction {now.dropped}")
+            raise EventsLostError(f"fromTx must be above {now.dropped}, up to which retention has dropped events")
         return options if options.to_tx is not None else options.model_copy(update={"to_tx": now.horizon})
 
     def _queries(self, session: BulkSession, options: ReadOptions) -> list[Query]:
@@ -141,36 +141,36 @@ def _job_parts(session: BulkSession, options: ReadOptions) -> list[Part]:
 
 
 def copied(session: BulkSession, query: Query, snapshot: str | None = None) -> Iterator[memoryview]:
-    """The rows of a query as text for :class:`~queuert.spark.read.csv_arrow.CsvDecoder`.
+    """Yield the rows of a query as text for :class:`~queuert.spark.read.csv_arrow.CsvDecoder`.
 
     Raises:
-        SnapshotGoneError: the snapshot is held no more.
-        EventsLostError: a partition of the event log is gone.
+        SnapshotGoneError: the transaction of the snapshot has ended.
+        EventsLostError: a partition of the event log was dropped.
     """
     try:
         yield from copy_out(session, query.text, query.parameters, delimiter=DELIMITER, quote=QUOTE, snapshot=snapshot)
     except SnapshotReleased:
         raise SnapshotGoneError(
-            "the snapshot is held no more, or belongs to another database: read inside the block that holds it"
+            "the snapshot must be open, and of this database: read inside the block of snapshot()"
         ) from None
     except TableDropped as error:
-        raise EventsLostError(f"retention took a part of the event log while it was read ({error})") from None
+        raise EventsLostError(f"retention dropped a part of the event log while it was read ({error})") from None
 
 
 def check_log(session: BulkSession, log_from: int) -> None:
-    """Make sure, after reading, that retention took nothing of what was to be read.
+    """Check, after reading, that retention dropped none of the events that were to be read.
 
     Raises:
-        EventsLostError: it did.
+        EventsLostError: it dropped some.
     """
     check_dropped(log_state(session).dropped, log_from)
 
 
 def check_dropped(dropped: int, log_from: int) -> None:
-    """Make sure that retention took nothing from a transaction on.
+    """Check that retention dropped no events from a transaction on.
 
     Raises:
-        EventsLostError: it did.
+        EventsLostError: it dropped some.
     """
     if dropped >= log_from:
-        raise EventsLostError(f"retention took events up to transaction {dropped} before or while they were read")
+        raise EventsLostError(f"retention dropped events up to transaction {dropped} before or while they were read")

@@ -1,7 +1,7 @@
-"""The columns of the tables that can be read: their names, their types, and the SQL that gives them. Needs no Spark.
+"""The columns of the tables: their names, their types, and their SQL expressions. This module does not need Spark.
 
-Everything comes as the text of COPY. JSON stays text, so that no digit of a number is lost; moments are the bytes that
-the server keeps, as :mod:`queuert.spark.read.timestamps` has them.
+All values are read as the text of COPY. JSON stays text, so that no digit of a number is lost; times are the bytes that
+the server stores, which :mod:`queuert.spark.read.timestamps` decodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queuert.spark.errors import SparkOptionError
 
 
 class Kind(Enum):
-    """The type of a column."""
+    """The types of columns."""
 
     TEXT = "text"
     JSON = "json"
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: how it is called, what it holds, and the expression that computes it."""
+    """A column of a table: its name, its type, and the expression that computes it."""
 
     name: str
     kind: Kind
@@ -40,14 +40,14 @@ class Column:
 
 
 _SHAPES = {Kind.MOMENT: "timestamptz_send", Kind.TEXTS: "to_json"}
-"""Of kinds whose own text would be slow, or ambiguous: the function whose result is read instead."""
+"""Functions for types whose own text would be slow or ambiguous; their result is read instead."""
 
 
 _INITIALS = {"s": Kind.TEXT, "j": Kind.JSON, "i": Kind.INT, "l": Kind.LONG, "t": Kind.MOMENT, "a": Kind.TEXTS}
 
 
 def _columns(owner: str, text: str) -> tuple[Column, ...]:
-    """Columns as ``kind name`` or ``kind name=expression``; a plain name is a column of the owner."""
+    """Return columns from ``kind name`` or ``kind name=expression``; a plain name is a column of the owner."""
     columns = []
     for line in text.strip().splitlines():
         kind, _, rest = line.strip().partition(" ")
@@ -180,7 +180,7 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
 
 
 def chosen_columns(table: str, names: Sequence[str] | None) -> tuple[Column, ...]:
-    """Columns of a table by name, in the order given; None for all.
+    """Return the columns of a table by name, in the given order; None for all.
 
     Raises:
         SparkOptionError: there is no such column, or one is named twice.
@@ -190,7 +190,9 @@ def chosen_columns(table: str, names: Sequence[str] | None) -> tuple[Column, ...
         return TABLES[table]
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SparkOptionError(f"columns: {table} has no {', '.join(map(repr, unknown))}; it has {', '.join(known)}")
+        raise SparkOptionError(
+            f"columns must be among {', '.join(known)} for {table}, got {', '.join(map(repr, unknown))}"
+        )
     if len(set(names)) < len(names) or not names:
-        raise SparkOptionError("columns: give each column once, and at least one")
+        raise SparkOptionError("columns must name at least one column, and each only once")
     return tuple(known[name] for name in names)

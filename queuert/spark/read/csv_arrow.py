@@ -1,7 +1,7 @@
-"""The text of COPY as batches of Arrow, without a loop over rows.
+"""Converts the text of COPY to Arrow batches, without a loop over rows.
 
-Fields are set apart and quoted by control characters, which JSON never has: so nothing of it must be quoted, and
-quoting is most of what this format costs. Null is an empty field; an empty string is a quoted one.
+Fields are separated and quoted by control characters, which JSON never contains: so JSON need not be quoted, and
+quoting is most of the cost of this format. Null is an empty field; an empty string is a quoted one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ csv: Any = pyarrow.csv
 
 
 class CsvDecoder:
-    """Turns rows of some columns into batches of a schema."""
+    """Converts rows of some columns to batches of a schema."""
 
     def __init__(self, columns: Sequence[Column], schema: pa.Schema) -> None:
         self._schema = schema
@@ -49,13 +49,13 @@ class CsvDecoder:
         )
 
     def decode(self, chunks: Iterable[bytes | memoryview]) -> Iterator[pa.RecordBatch]:
-        """One batch for each chunk; a chunk is made of whole rows."""
+        """Yield one batch for each chunk; a chunk consists of whole rows."""
         for chunk in chunks:
             table = csv.read_csv(pa.BufferReader(chunk), self._read_options(len(chunk)), self._parse, self._convert)
             yield self._batch(table)
 
     def _read_options(self, size: int) -> Any:
-        # All of it is one block: a cut inside would look for ends of lines in quoted texts too.
+        # The chunk is one block: splitting it would search for ends of lines in quoted texts too.
         return csv.ReadOptions(column_names=self._names, use_threads=False, block_size=size + 1)
 
     def _batch(self, table: pa.Table) -> pa.RecordBatch:

@@ -1,4 +1,5 @@
-"""Where a stream of events stands: a transaction, a number in it, and the log whose transactions these are."""
+"""The position of a stream of events: a transaction, an event number in it, and the log that these numbers belong
+to."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ from queuert.state.postgres.event_log import EventCursor, micros_of, moment_of
 
 @dataclass(frozen=True, slots=True, order=True)
 class Offset:
-    """All events before ``(tx, seq)`` are done, and it is the next: the end of one batch is the start of another.
+    """A position in the log: all events before ``(tx, seq)`` are done. The end of one batch is the start of the next.
 
     Attributes:
         tx: the transaction.
         seq: the number of the event; 0 comes before all events of the transaction.
-        system: the identifier of the cluster. Another one counts its transactions anew.
-        timeline: which history of the cluster; 0 for an offset of an earlier version, which does not say.
-        event: the event next to this place, by which another server is known to go on from here; None: none is known.
+        system: the identifier of the cluster. Another cluster has other transaction numbers.
+        timeline: the timeline of the cluster; 0 for an offset of an earlier version.
+        event: the last event before this position, which proves that another server continues this log; None if there
+            is none.
     """
 
     tx: int
@@ -30,10 +32,10 @@ class Offset:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Offset:
-        """Read what :meth:`as_dict` made.
+        """Decode the result of :meth:`as_dict`.
 
         Raises:
-            OffsetError: it is something else.
+            OffsetError: the value is not an offset of the event log.
         """
         try:
             system, timeline, event = str(given["system"]), int(given.get("timeline", 0)), None
@@ -42,10 +44,12 @@ class Offset:
                 event = EventCursor(tx, seq, moment_of(micros), system, timeline)
             return cls(int(given["tx"]), int(given["seq"]), system, timeline, event)
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise OffsetError(f"not an offset of the event log: {dict(given)!r}") from None
+            raise OffsetError(
+                f"the offset must be one of the event log, got {dict(given)!r}: start with a new checkpoint"
+            ) from None
 
     def as_dict(self) -> dict[str, Any]:
-        """What Spark keeps in its checkpoint."""
+        """Return the offset as Spark keeps it in its checkpoint."""
         made: dict[str, Any] = {"tx": self.tx, "seq": self.seq, "system": self.system}
         if self.timeline:
             made["timeline"] = self.timeline
@@ -55,14 +59,14 @@ class Offset:
 
     @property
     def cursor(self) -> EventCursor:
-        """What must be in a log that goes on from here."""
+        """Return the position that a log must contain to continue from here."""
         return self.event or EventCursor(self.tx, self.seq, None, self.system, self.timeline)
 
     def check_system(self, system: str) -> None:
-        """Refuse an offset of another cluster.
+        """Check that the offset belongs to this cluster.
 
         Raises:
-            OffsetError: it is one.
+            OffsetError: it belongs to another cluster.
         """
         if self.system != system:
             raise OffsetError(
@@ -73,7 +77,7 @@ class Offset:
 
 
 def split(start: Offset, end: Offset, parts: int) -> list[tuple[Offset, Offset]]:
-    """A range in at most so many parts, at the borders of transactions."""
+    """Split a range into at most ``parts`` parts, at the borders of transactions."""
     if start >= end:
         return []
     last = end.tx if end.seq == 0 else end.tx + 1

@@ -1,5 +1,4 @@
-"""The options of reading. They are duplicates of filters: what Spark would push down by itself is not right in all
-plans."""
+"""The options of reads. They replace Spark's own pushdown of filters, which is wrong in some plans."""
 
 from __future__ import annotations
 
@@ -19,50 +18,50 @@ from queuert.spark.read.columns import Column, chosen_columns
 
 MOST_PARTITIONS = 1_000
 _LONGEST_WRITE_ID = 256 + len(f":{2**63 - 1}")
-"""That of a stream's micro-batch: the name of the sink, and the number of the batch."""
+"""The length of the write id of a micro-batch: the name of the sink, and the number of the batch."""
 
 
 def _names(value: Any) -> Any:
-    """A list from an option's text: a JSON array, or names with commas between them."""
+    """Parse a list: a JSON array, or names separated by commas."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
         try:
             return json.loads(value)
         except json.JSONDecodeError:
-            raise ValueError("a JSON array of strings, or names with commas between them") from None
+            raise ValueError("must be a JSON array of strings, or names separated by commas") from None
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
 def _moment(value: Any) -> Any:
-    # Numbers would be taken for seconds since 1970.
+    # Pydantic would take a number for seconds since 1970.
     if isinstance(value, str):
         try:
             float(value)
         except ValueError:
             return value
-        raise ValueError("a moment as ISO 8601 has it, such as 2026-01-31T12:00:00Z")
+        raise ValueError("must be a time in ISO 8601, such as 2026-01-31T12:00:00Z")
     return value
 
 
 def _aware(value: datetime) -> datetime:
-    # A moment without an offset would be another one on each machine.
+    # A time without an offset would mean another time on each machine.
     if value.tzinfo is None:
-        raise ValueError("the moment has no offset: end it with Z, or +01:00")
+        raise ValueError("must be a time with an offset: add Z, or +01:00")
     return value
 
 
 def _storable(value: str) -> str:
     reason = text_reason(value)
     if reason is not None:
-        raise ValueError(f"nothing is called so: it holds {reason}")
+        raise ValueError(f"must be text that can be stored, got text with {reason}")
     return value
 
 
 def _check_known(what: str, given: Sequence[str] | None, known: type[StrEnum]) -> None:
     unknown = [name for name in given or () if name not in set(known)]
     if unknown:
-        raise ValueError(f"{what}: there is no {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+        raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}")
 
 
 Names = Annotated[
@@ -85,45 +84,46 @@ class ReadOptions(ConnectionOptions):
     """Options of ``spark.read``."""
 
     table: Literal["jobs", "chains", "attempts", "events", "workers"] = "jobs"
-    """What is read."""
+    """The table to read."""
     columns: Names | None = None
     """The columns to read, in this order; all by default. Spark reads those that it does not use as well."""
     types: Names | None = None
-    """Only of these job types; of chains, that of the first job."""
+    """Only these job types; of chains, the type of the first job."""
     statuses: Names | None = None
-    """Only those in these statuses; of events, those after which the job was in them."""
+    """Only these statuses; of events, the status of the job after the event."""
     kinds: Names | None = None
     """Only events of these kinds."""
     created_from: Moment | None = None
-    """Only what was made at this moment or later."""
+    """Only rows that were created at this time or later."""
     created_to: Moment | None = None
-    """Only what was made before this moment."""
+    """Only rows that were created before this time."""
     closed_from: Moment | None = None
-    """Only jobs that finished, or chains that closed, at this moment or later."""
+    """Only jobs that finished, or chains that closed, at this time or later."""
     closed_to: Moment | None = None
-    """Only jobs that finished, or chains that closed, before this moment."""
+    """Only jobs that finished, or chains that closed, before this time."""
     started_from: Moment | None = None
-    """Only attempts that began at this moment or later."""
+    """Only attempts that began at this time or later."""
     started_to: Moment | None = None
-    """Only attempts that began before this moment."""
+    """Only attempts that began before this time."""
     happened_from: Moment | None = None
-    """Only events of this moment or later."""
+    """Only events at this time or later."""
     happened_to: Moment | None = None
-    """Only events before this moment."""
+    """Only events before this time."""
     write_id: Annotated[str, Field(max_length=_LONGEST_WRITE_ID), AfterValidator(_storable)] | None = None
-    """Only the chains that this bulk write started, and what belongs to them."""
+    """Only the chains that this bulk write started, and their jobs, attempts and events."""
     chain_ids: Names | None = None
-    """Only these chains, and what belongs to them."""
+    """Only these chains, and their jobs, attempts and events."""
     num_partitions: Annotated[int, Field(ge=1, le=MOST_PARTITIONS)] = 4
-    """Into how many parts the read is cut."""
+    """The number of parts of the read."""
     snapshot: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]+(-[0-9A-Fa-f]+)*$")] | None = None
-    """A snapshot that is held meanwhile (:func:`queuert.spark.snapshot`): all parts see the database at one moment."""
+    """The name of an open snapshot (:func:`queuert.spark.snapshot`): all parts see the database at the same time."""
     consistency: Literal["settled", "none"] | None = None
-    """Without a snapshot: ``settled`` reads what can change no more, ``none`` whatever each part finds."""
+    """Without a snapshot: ``settled`` reads only rows that cannot change any more, ``none`` whatever each part
+    finds."""
     from_tx: TransactionId | None = None
-    """Of what is settled, only that of this transaction or later ones."""
+    """With ``settled``: only rows of this transaction or later ones."""
     to_tx: TransactionId | None = None
-    """Of what is settled, only that of transactions before this one, which must be over; by default all that are."""
+    """With ``settled``: only rows of transactions before this one, which must have ended; by default all that have."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -132,9 +132,9 @@ class ReadOptions(ConnectionOptions):
         if wrong:
             raise ValueError(f"{self.table} cannot be filtered by {', '.join(map(option_name, wrong))}")
         if self.snapshot is not None and self.consistency is not None:
-            raise ValueError("snapshot and consistency are given: one of them")
+            raise ValueError("only one of snapshot and consistency may be set")
         if not self.settled and (self.from_tx is not None or self.to_tx is not None):
-            raise ValueError("fromTx and toTx are for what is settled")
+            raise ValueError("fromTx and toTx may be set only with consistency settled")
         _check_known("statuses", self.statuses, ChainStatus if self.table == "chains" else JobStatus)
         _check_known("kinds", self.kinds, EventKind)
         self.selected()
@@ -142,11 +142,11 @@ class ReadOptions(ConnectionOptions):
 
     @property
     def settled(self) -> bool:
-        """Whether only that is read which can change no more."""
+        """Whether only rows are read that cannot change any more."""
         return self.snapshot is None and self.consistency != "none" and self.table != "workers"
 
     def selected(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
-        """The columns that are read: those given, or those of the option."""
+        """Return the columns to read: those named, or those of the option."""
         return chosen_columns(self.table, self.columns if names is None else names)
 
 
@@ -154,23 +154,23 @@ class StreamReadOptions(ConnectionOptions):
     """Options of ``spark.readStream``, which reads the event log."""
 
     table: Literal["events"]
-    """``events``: nothing else is a stream. To be given, so that the columns are known to be those of events."""
+    """Must be ``events``, the only table that can be read as a stream, so that Spark knows its columns."""
     columns: Names | None = None
     """The columns to read, in this order; all by default."""
     types: Names | None = None
-    """Only of these job types."""
+    """Only these job types."""
     statuses: Names | None = None
-    """Only those after which the job was in these statuses."""
+    """Only events after which the job was in one of these statuses."""
     kinds: Names | None = None
-    """Only of these kinds."""
+    """Only these kinds of events."""
     starting_offsets: Literal["earliest", "latest"] = "earliest"
-    """Where a query without a checkpoint begins."""
+    """The position at which a query without a checkpoint begins."""
     max_rows_per_batch: Annotated[int, Field(ge=1)] | None = None
-    """How many events a micro-batch may have; no limit by default."""
+    """The largest number of events of a micro-batch; no limit by default."""
     num_partitions: Annotated[int, Field(ge=1, le=MOST_PARTITIONS)] = 1
-    """Into how many parts a micro-batch is cut."""
+    """The number of parts of a micro-batch."""
     fail_on_data_loss: bool = True
-    """Fail the query when retention took events that it had not read; otherwise it goes on with those that are left."""
+    """Fail the query if retention dropped events that it had not read; otherwise continue with the remaining ones."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -180,5 +180,5 @@ class StreamReadOptions(ConnectionOptions):
         return self
 
     def selected(self, names: Sequence[str] | None = None) -> tuple[Column, ...]:
-        """The columns that are read: those given, or those of the option."""
+        """Return the columns to read: those named, or those of the option."""
         return chosen_columns(self.table, self.columns if names is None else names)

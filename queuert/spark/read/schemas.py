@@ -1,4 +1,4 @@
-"""The schemas of the tables that can be read, as Spark has them. Every column may be null; moments are in UTC."""
+"""The Spark schemas of the tables that can be read. Every column may be null; times are in UTC."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES: dict[Kind, DataType] = {
 
 
 def schema_of(columns: Sequence[Column]) -> StructType:
-    """The schema of some columns."""
+    """Return the schema of columns."""
     return StructType([StructField(column.name, _TYPES[column.kind]) for column in columns])
 
 
@@ -47,14 +47,14 @@ ATTEMPTS_SCHEMA: StructType = schema_of(ATTEMPTS)
 """The table ``attempts``: a row for each attempt that is in the event log."""
 
 EVENTS_SCHEMA: StructType = schema_of(EVENTS)
-"""The table ``events``: a row for each transition of a job; also what a stream gives."""
+"""The table ``events``, and the stream: a row for each transition of a job."""
 
 WORKERS_SCHEMA: StructType = schema_of(WORKERS)
-"""The table ``workers``: a row for each worker that is known to be at work, or was until now."""
+"""The table ``workers``: a row for each worker that is alive, or was until recently."""
 
 
 def check_schema(columns: Sequence[Column], given: StructType) -> None:
-    """Refuse a schema that a user asked for if its types are not those of the columns.
+    """Check that a user's schema has the types of the columns.
 
     Raises:
         SparkOptionError: a type differs.
@@ -68,11 +68,11 @@ def check_schema(columns: Sequence[Column], given: StructType) -> None:
 
 
 def with_variants(df: DataFrame, *names: str) -> DataFrame:
-    """Columns of JSON text as VARIANT, by ``try_parse_json``: null where it is no JSON that Spark can hold.
+    """Convert columns of JSON text to VARIANT, by ``try_parse_json``: null if Spark cannot represent the JSON.
 
-    Without names: those of ``input``, ``output``, ``error`` and ``attributes`` that are there. Numbers lose trailing
-    zeros (``1.50`` becomes 1.5); keep the text where that matters. VARIANT cannot be grouped, sorted or compared: take
-    what you need out of it by ``variant_get``.
+    Without names: those of ``input``, ``output``, ``error`` and ``attributes`` that the DataFrame has. Numbers lose
+    trailing zeros (``1.50`` becomes 1.5); keep the text where that matters. VARIANT cannot be grouped, sorted or
+    compared: extract values with ``variant_get``.
 
     Example::
 

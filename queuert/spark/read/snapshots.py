@@ -1,4 +1,4 @@
-"""A moment of the database that all parts of all reads share, held open by the driver."""
+"""A snapshot of the database that all parts of all reads share; the driver keeps it open."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from queuert.state.postgres.copy_export import exported_snapshot
 
 @contextmanager
 def snapshot(url: str | None = None, **options: str) -> Iterator[str]:
-    """Hold a snapshot for the block, and give its name for the option ``snapshot``.
+    """Open a snapshot for the block, and yield its name for the option ``snapshot``.
 
-    All that is read with it, in any number of parts and DataFrames, is as the database was when the block was entered.
-    Let the actions end inside the block: a DataFrame is read when it is used. While it is held, vacuum cannot clean up
-    what changed since, which a busy queue feels after some minutes; for history read what is settled instead, without a
-    snapshot.
+    All parts and DataFrames that are read with it see the database as it was when the block was entered. Run the
+    actions inside the block, since a DataFrame is read only when it is used. While it is open, vacuum cannot remove
+    rows that changed since, which slows a busy queue after some minutes; for older data use ``settled`` reads instead,
+    without a snapshot.
 
     Args:
-        url: the address of the database; by default that of ``QUEUERT_URL``.
-        options: others of the connection, such as ``urlEnv``, ``service`` or ``schema``.
+        url: the URL of the database; by default that of ``QUEUERT_URL``.
+        options: other options of the connection, such as ``urlEnv``, ``service`` or ``schema``.
 
     Raises:
-        SparkOptionError: an option is unknown, or there is no address.
+        SparkOptionError: an option is unknown, or there is no URL.
         StateUnavailableError: the database cannot be reached.
 
     Example::
@@ -38,6 +38,6 @@ def snapshot(url: str | None = None, **options: str) -> Iterator[str]:
     given = options if url is None else {"url": url, **options}
     with ExitStack() as held:
         yield held.enter_context(exported_snapshot(settings_of(parse_options(ConnectionOptions, given))))
-        # That it was lost meanwhile is told by the reads that needed it; those that are done were right.
+        # If the connection was lost, the reads that needed it have raised; the others were complete.
         with suppress(StateUnavailableError):
             held.close()

@@ -1,4 +1,5 @@
-"""The SQL of a read, as pure functions: a query and its parameters for each part. No value is put into the text."""
+"""The SQL of a read, as pure functions: a query and its parameters for each part. Values are never put into the
+text."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ _EVENT = (
     "coalesce(one.scheduled_at, entry.scheduled_at) AS scheduled_at, "
     "coalesce(one.started_at, entry.started_at) AS started_at, worker, error"
 )
-"""An event as the view ``event`` shows it, of the rows of a part of the log."""
+"""The columns of an event as the view ``event`` shows it, from a part of the log's rows."""
 
 _EACH = (
     "LEFT JOIN LATERAL unnest(entry.job_ids, entry.chain_ids, entry.scheduled_ats, entry.started_ats) "
     "WITH ORDINALITY AS one (job_id, chain_id, scheduled_at, started_at, place) ON true"
 )
-"""Beside a row of the log the events that it holds, if they are many."""
+"""Expands a row of the log to the events that it contains, if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A condition that picks one part of a table's rows, with its parameters."""
+    """A condition that selects one part of a table's rows, with its parameters."""
 
     condition: str = "true"
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A partition of the event log: its table, the day that it holds (None: whatever has no day), and its size."""
+    """A partition of the event log: its table, its day (None for the default partition), and its size."""
 
     table: str
     day: date | None
@@ -56,7 +57,8 @@ class Day:
 
 
 def block_ranges(blocks: int, parts: int) -> list[Part]:
-    """A table in ranges of blocks. The last has no end, since a table grows; on a snapshot nothing comes twice."""
+    """Divide a table into ranges of blocks. The last has no end, since a table grows; on a snapshot no row occurs
+    twice."""
     parts = max(1, min(parts, blocks))
     starts = [blocks * at // parts for at in range(parts)]
     return [
@@ -66,7 +68,7 @@ def block_ranges(blocks: int, parts: int) -> list[Part]:
 
 
 def id_ranges(bounds: Sequence[str]) -> list[Part]:
-    """A table in ranges of ids. Ids do not change, wherever an update puts a row: each comes once."""
+    """Divide a table into ranges of ids. Ids do not change, wherever an update moves a row, so each row occurs once."""
     ids = sorted(set(bounds))
     parts = []
     for low, high in zip([None, *ids], [*ids, None], strict=True):
@@ -77,7 +79,7 @@ def id_ranges(bounds: Sequence[str]) -> list[Part]:
 
 
 def job_queries(options: ReadOptions, columns: Sequence[Column], schema: str, parts: Sequence[Part]) -> list[Query]:
-    """Jobs or chains: a query for each part."""
+    """Return a query of jobs or chains for each part."""
     source = f'"{schema}".job AS job'
     tests = list(_filters(options, schema))
     if options.table == "chains":
@@ -100,7 +102,7 @@ def job_queries(options: ReadOptions, columns: Sequence[Column], schema: str, pa
 
 
 def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, days: Sequence[Day]) -> list[Query]:
-    """Events: some blocks of some days for each part. A row of the log never moves."""
+    """Return a query of events for each part: some blocks of some days. A row of the log never moves."""
     tests = list(_filters(options, schema))
     if options.settled:
         tests.append(_settled("event.tx"))
@@ -116,12 +118,13 @@ def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, 
 
 
 def _name(table: str) -> str:
-    """A name of the catalog's as the text of a query with parameters has it, quoted by the driver."""
+    """Return a quoted SQL name in the form that a query with parameters needs."""
     return identifier(table).replace("%", "%%")
 
 
 def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]]]:
-    """The blocks of all days in parts of one size: tables, and the condition for each; no day's last has an end."""
+    """Divide the blocks of all days into parts of equal size: tables, and a condition for each. The last part of a day
+    has no end."""
     sizes = [max(1, day.blocks) for day in days]
     parts = max(1, min(parts, sum(sizes)))
     for at in range(parts):
@@ -137,7 +140,7 @@ def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]
 
 
 def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str) -> list[Query]:
-    """Attempts: the event that began each, and the one that ended it. A job's events are all in one part."""
+    """Return a query of attempts: the events that began and ended each. The events of a job are all in one part."""
     tests = list(_filters(options, schema))
     if options.settled:
         tests.append(_settled("event.tx"))
@@ -172,17 +175,18 @@ def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str
 
 
 def worker_queries(columns: Sequence[Column], schema: str) -> list[Query]:
-    """Workers: few, and as they are now."""
+    """Return the query of the workers as they are now; there are few."""
     return [Query(f'SELECT {_list(columns)} FROM "{schema}".worker AS worker')]
 
 
 def stream_query(
     columns: Sequence[Column], schema: str, filters: Mapping[str, Sequence[str] | None], bounds: Mapping[str, Any]
 ) -> Query:
-    """The events of one part of a micro-batch, in their order. ``filters`` has lists of values by column."""
+    """Return the query of the events of one part of a micro-batch, in order. ``filters`` has lists of values by
+    column."""
     given = any_of(filters)
     tests = [f"{name} = ANY (%({name}_any)s::text[])" for name in filters if given[f"{name}_any"] is not None]
-    # A row has the number of its first event, and 63 above it belong to it.
+    # A row has the number of its first event, and the 63 numbers above belong to it.
     rows = f"""
         SELECT {_EVENT}, entry.seq AS first_seq, one.place FROM "{schema}".job_event AS entry {_EACH}
         WHERE (entry.tx, entry.seq) >= (%(start_tx)s::xid8, %(start_seq)s::bigint - 63)
@@ -194,7 +198,7 @@ def stream_query(
             *tests,
         ]
     )
-    # In the order of the index, so that no more is sorted than the events of one row.
+    # In the order of the index, so that only the events of one row are sorted.
     return Query(
         f"SELECT {_list(columns)} FROM ({rows}) AS event WHERE {where} ORDER BY event.tx, first_seq, place",
         {**given, **bounds},
@@ -202,7 +206,7 @@ def stream_query(
 
 
 def any_of(filters: Mapping[str, Sequence[str] | None]) -> dict[str, list[str] | None]:
-    """Lists of values by column as parameters."""
+    """Return lists of values by column as parameters."""
     return {f"{name}_any": None if values is None else list(values) for name, values in filters.items()}
 
 
@@ -223,7 +227,7 @@ _BY_CHAIN = (
     "(job.id = ANY (%(chain_ids)s::text[]) AND job.chain_index = 0"
     " OR job.chain_id = ANY (%(chain_ids)s::text[]) AND job.chain_index > 0)"
 )
-"""Jobs of these chains, by two indexes: a chain's first job is not in that of chains."""
+"""Selects jobs of these chains by two indexes: the index of chains does not contain the first job of a chain."""
 
 
 def _filters(options: ReadOptions, schema: str) -> Iterator[str]:
@@ -241,14 +245,14 @@ def _filters(options: ReadOptions, schema: str) -> Iterator[str]:
         if getattr(options, f"{name}_to") is not None:
             yield f"{moment} < %({name}_to)s::timestamptz"
     if options.started_from is not None:
-        # An attempt's events come after its start: older days are not read.
+        # The events of an attempt come after its start, so older days are not read.
         yield "event.happened_at >= %(started_from)s::timestamptz"
     if options.write_id is not None:
         yield f'{chain} IN (SELECT id FROM "{schema}".job WHERE write_id = %(write_id)s)'
 
 
 def _values(options: ReadOptions) -> dict[str, Any]:
-    """The parameters: values of filters as the driver takes them, transactions as text."""
+    """Return the parameters: values of filters as psycopg takes them, transactions as text."""
     values: dict[str, Any] = {}
     for name in ("types", "statuses", "kinds", "chain_ids"):
         if getattr(options, name) is not None:
@@ -264,7 +268,8 @@ def _settled(tx: str) -> str:
 
 
 def _settled_chain(schema: str, from_tx: int) -> str:
-    # What had closed before the column was there has none. Every row is tested: no more than it takes.
+    # Chains that closed before the column existed have none. The condition is as cheap as possible, since every row is
+    # tested.
     closed = "{0}.chain_status <> 'open' AND coalesce({0}.completed_tx, '0') < %(to_tx)s::xid8"
     if from_tx:
         closed += " AND {0}.completed_tx >= %(from_tx)s::xid8"

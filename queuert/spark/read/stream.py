@@ -1,7 +1,7 @@
-"""The stream reader: the event log in the order of transactions, and never further than those that are all over.
+"""The stream reader: reads the event log in the order of transactions, up to the oldest transaction that is open.
 
-Below the horizon nothing can come in any more, so a range of the log is the same however often it is read. That is why
-a batch can be repeated after a crash, and why no event is passed over, however late its transaction commits.
+No event can be added below that horizon, so a range of the log is the same however often it is read. That is why a
+batch can be repeated after a crash, and why no event is missed, however late its transaction commits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _RESTART = (
 
 
 class EventSlice(Slice):
-    """What one task of a micro-batch reads. ``end`` is the event at the end of the batch: the log must have it."""
+    """The part that one task of a micro-batch reads. ``end`` is the last event of the batch, which the log must
+    have."""
 
     def __init__(self, query: Query, log_from: int, end: EventCursor) -> None:
         super().__init__(query, log_from)
@@ -58,7 +59,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._nothing: tuple[Offset, Offset] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a query begins that has no checkpoint."""
+        """Return where a query without a checkpoint begins."""
         with export_session(settings_of(self._options)) as session:
             session.check_schema()
             now = log_state(session)
@@ -68,24 +69,25 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return end.as_dict()
             first = fetch_plainly(session, session.sql.read_first_event)
         start = _before(first[0], now) if first else end
-        # Of transactions that retention has taken a part of, what is left is not read: from there on the log is whole.
+        # Retention may have dropped a part of a transaction. The rest of it is skipped: from the next one on the log is
+        # complete.
         whole = Offset(now.dropped + 1, 0, now.system, now.timeline)
         return min(max(start, whole), end).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch may have."""
+        """Return the largest size of a micro-batch."""
         most = self._options.max_rows_per_batch
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query is to end where the log ends now."""
+        """Let the query end at the present end of the log."""
         with export_session(settings_of(self._options)) as session:
             now = log_state(session)
             now.check_owner()
             self._last = _end_of_log(session, now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; ``start`` again while there is nothing to read."""
+        """Return where the next micro-batch ends; ``start`` if there is nothing to read."""
         begin = Offset.parse(start)
         with export_session(settings_of(self._options)) as session:
             now = log_state(session, begin.cursor)
@@ -95,13 +97,13 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._end(session, begin, limit, now).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the log ends now, for the query's progress; None while the database cannot be reached."""
+        """Return the present end of the log, for the query's progress; None while the database cannot be reached."""
         with suppress(StateUnavailableError), export_session(settings_of(self._options)) as session:
             return _end_of_log(session, log_state(session)).as_dict()
         return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What each task of a micro-batch reads."""
+        """Return the parts for the tasks of a micro-batch."""
         _, schema = self._options.address()
         last = Offset.parse(end)
         return [
@@ -110,7 +112,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The events of one part, in their order, as batches of Arrow."""
+        """Yield the events of one part, in order, as Arrow batches."""
         assert isinstance(partition, EventSlice)
         spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
@@ -127,8 +129,8 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise EventsLostError(f"{lost}: {_RESTART}")
         if now.dropped >= begin.tx:
             raise EventsLostError(
-                f"retention took events up to transaction {now.dropped}, and the stream had read those before "
-                f"{begin.tx} only: keep the log for longer, or set failOnDataLoss to false to go on with what is left"
+                f"retention dropped events up to transaction {now.dropped}, and the stream had read only those before "
+                f"{begin.tx}: keep events for longer, or set failOnDataLoss to false to continue with the others"
             )
 
     def _end(self, session: BulkSession, begin: Offset, limit: ReadLimit, now: LogState) -> Offset:
@@ -136,7 +138,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = min(self._last or end, end)
         look_from = self._known_empty(begin)
         if look_from >= last or self._nth(session, look_from, last, 0, now) is None:
-            # Not an end: the batch would have no rows. But it need not be looked through again.
+            # This is not the end of a batch, which would have no rows. But this part of the log need not be read again.
             self._nothing = (begin, max(look_from, last))
             return begin
         if isinstance(limit, ReadMaxRows):
@@ -144,7 +146,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return last
 
     def _known_empty(self, begin: Offset) -> Offset:
-        """Up to where nothing that fits is known to come after a place."""
+        """Return the position up to which it is known that no event matches."""
         return self._nothing[1] if self._nothing is not None and self._nothing[0] == begin else begin
 
     def _nth(self, session: BulkSession, start: Offset, end: Offset, skip: int, now: LogState) -> Offset | None:
@@ -154,16 +156,16 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _before(row: Row, now: LogState) -> Offset:
-    """The place before an event."""
+    """Return the position before an event."""
     tx, seq, happened_at = int(row[0]), row[1], row[2]
     return Offset(tx, seq, now.system, now.timeline, EventCursor(tx, seq, happened_at, now.system, now.timeline))
 
 
 def _end_of_log(session: BulkSession, now: LogState) -> Offset:
-    """The place behind the last event before which no other can come in any more.
+    """Return the position after the last event below the horizon.
 
-    Behind its transaction, and not at the horizon: on a server that was promoted the transactions between them may be
-    others, with events.
+    It is behind that event's transaction and not at the horizon: a promoted server may use the transaction numbers
+    between them for other events.
     """
     found = fetch_plainly(session, session.sql.read_last_event, {"horizon": str(now.horizon)})
     if not found:
@@ -173,10 +175,10 @@ def _end_of_log(session: BulkSession, now: LogState) -> Offset:
 
 
 def _check_read(session: BulkSession, part: EventSlice) -> None:
-    """Make sure, after reading, that neither retention nor a failover took anything of what was to be read.
+    """Check, after reading, that neither retention nor a failover removed events that were to be read.
 
     Raises:
-        EventsLostError: one of them did.
+        EventsLostError: events were removed.
     """
     now = log_state(session, part.end)
     if part.log_from is not None:

@@ -1,7 +1,7 @@
-"""Moments as the server keeps them: eight bytes each, sent as digits, and made a column without a loop over rows.
+"""Converts times from the eight bytes that the server stores to an Arrow column, without a loop over rows.
 
-Postgres writes the text of a moment three times as slowly as these bytes, and four moments in a row are most of what a
-read of whole jobs costs it.
+Postgres writes the text of a time three times as slowly as these bytes, and the four times of a job are most of the
+server's cost of reading whole jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def _microseconds(moment: datetime, since: datetime) -> int:
 
 
 def _integers(*numbers: int) -> Any:
-    """An array of them. Arrow's own ways to make one from Python's load pandas if it is there, which takes a second."""
+    """Return an Arrow array of numbers. Arrow's own conversion from Python imports pandas if it is installed, which
+    takes a second."""
     return _as_array(array("q", numbers))
 
 
@@ -41,9 +42,9 @@ _NOTHING = pa.nulls(1, pa.int64())[0]
 
 
 def moments(texts: Any) -> Any:
-    r"""Moments of an array of texts such as ``\x0002fb1b4d2a6c40``; what no calendar of Python or Spark has is null.
+    r"""Convert texts such as ``\x0002fb1b4d2a6c40`` to times; null for times that Python and Spark do not support.
 
-    That is ``infinity``, and the years before 1 and after 9999.
+    These are ``infinity``, and the years before 1 and after 9999.
     """
     known = _within_calendars(_numbers(text_bytes(texts)))
     counted = pc.add(known, _BETWEEN_ZEROS).view(MOMENT)
@@ -66,7 +67,7 @@ def _within_calendars(numbers: Any) -> Any:
 
 
 def _spread(values: Any, present: Any) -> Any:
-    """The values in the places where there are any, null in the others."""
+    """Put the values where ``present`` is true, and null elsewhere."""
     if not len(values):
         return pa.nulls(len(present), values.type)
     places = pc.subtract(pc.cumulative_sum(present.cast(pa.int64())), _ONE)

@@ -1,1 +1,1 @@
-"""DataFrames and streams into the queue: rows are checked and staged by tasks, and committed by the driver."""
+"""Writes DataFrames and streams as jobs: tasks check and stage the rows, and the driver commits them."""

@@ -1,4 +1,4 @@
-"""The batch writer: staging by the tasks, one commit by the driver, which makes all rows visible at once or none."""
+"""The batch writer: tasks stage rows, and the driver makes jobs of all of them in one commit, or of none."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _log = logging.getLogger("queuert.spark")
 
 
 def job_type_of(options: WriteOptions) -> JobType[Any, Any] | None:
-    """The declared job type, if the options say where it is.
+    """Return the declared job type, if the options name it.
 
     Raises:
-        SparkOptionError: it is not there.
+        SparkOptionError: it does not exist.
     """
     if options.job_types is None:
         return None
@@ -61,10 +61,10 @@ def job_type_of(options: WriteOptions) -> JobType[Any, Any] | None:
     if isinstance(found, JobType):
         found = JobTypes(found) if not found.continuations else {found.name: found}
     if not isinstance(found, JobTypes | dict):
-        raise SparkOptionError(f"jobTypes: {options.job_types} is no JobTypes and no JobType")
+        raise SparkOptionError(f"jobTypes must name a JobTypes or a JobType, got {options.job_types}")
     job_type = found.get(options.job_type)
     if job_type is None:
-        raise SparkOptionError(f"jobType: {options.job_types} declares no job type {options.job_type!r}")
+        raise SparkOptionError(f"jobType must be one of {options.job_types}, got {options.job_type!r}")
     return job_type
 
 
@@ -73,11 +73,11 @@ def _imported(place: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise SparkOptionError(f"jobTypes: {error}; driver and executors must be able to import it") from None
+        raise SparkOptionError(f"jobTypes must name a module that driver and executors can import: {error}") from None
 
 
 def bulk_start(options: WriteOptions, columns: Columns, write_id: str, parts: Sequence[Staged]) -> BulkStart:
-    """What becomes of the rows that tasks have staged."""
+    """Return what to start from the staged rows."""
     fence = options.parsed_fence
     return BulkStart(
         type=options.job_type,
@@ -96,15 +96,15 @@ def bulk_start(options: WriteOptions, columns: Columns, write_id: str, parts: Se
 
 
 def winners(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """What the tasks tell, in the order of the partitions."""
+    """Return the results of the tasks, in the order of the partitions."""
     return sorted((one for one in messages if isinstance(one, Staged)), key=lambda one: one.partition)
 
 
 def refuse_bad_rows(options: WriteOptions, parts: Sequence[Staged]) -> None:
-    """Fail the write if there are bad rows, and nowhere to put them.
+    """Fail the write if there are bad rows and the option ``rejects`` is not set.
 
     Raises:
-        BadRowsError: there are.
+        BadRowsError: there are bad rows.
     """
     bad = sum(part.bad for part in parts)
     if bad and options.rejects == "fail":
@@ -115,11 +115,11 @@ def refuse_bad_rows(options: WriteOptions, parts: Sequence[Staged]) -> None:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """What the commit raises, as the errors that users know."""
+    """Raise errors of the commit as the errors that users know."""
     try:
         yield
     except StagedRowsMissing as error:
-        raise StagingLostError(f"{error}: nothing was written; write again") from None
+        raise StagingLostError(f"{error}: nothing was written: write again") from None
     except FenceLost as error:
         raise FenceLostError(f"{error}: the write was refused") from None
     except WriteIdConflict as error:
@@ -127,7 +127,8 @@ def reported() -> Iterator[None]:
 
 
 def committed(options: WriteOptions, commit: Callable[[BulkSession], T]) -> T:
-    """Commit on a new connection, and again if that broke: perhaps it did so after the commit, which then finds out."""
+    """Commit on a new connection; repeat it if the connection broke: the repetition finds out whether it was
+    committed."""
     for left in reversed(range(_COMMITS)):
         try:
             with bulk_session(settings_of(options), application_name="queuert spark commit") as session, reported():
@@ -139,7 +140,8 @@ def committed(options: WriteOptions, commit: Callable[[BulkSession], T]) -> T:
 
 
 class JobBatchWriter(DataSourceArrowWriter):
-    """Writes one DataFrame. Made on the driver, before any task begins, and sent to the tasks and to the commit."""
+    """Writes one DataFrame. It is made on the driver before any task begins, and sent to the tasks and to the
+    commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType, declared: JobType[Any, Any] | None = None) -> None:
         job_type = declared or job_type_of(options)
@@ -155,7 +157,7 @@ class JobBatchWriter(DataSourceArrowWriter):
         self._staging = self._begin()
 
     def _begin(self) -> Staging | None:
-        """Make the staging table; None if there is nothing to stage, since this write was committed before."""
+        """Create the staging table; None if the write was committed before and there is nothing to stage."""
         with bulk_session(settings_of(self._options)) as session, reported():
             session.check_schema()
             if self._path is not None:
@@ -174,12 +176,12 @@ class JobBatchWriter(DataSourceArrowWriter):
     def _rejects(self, stage: str) -> Rejects | None:
         if self._path is None:
             return None
-        # The table's name is this driver's alone, and so is what the names of its files go on with.
+        # The table's name is unique to this driver, and so are the names of its files, which contain it.
         is_committed = partial(_is_committed, write_id=self._write_id)
         return Rejects(self._path, self._write, is_committed, run=_run_of(stage))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Stage the rows of a partition; what another attempt has staged does not count."""
+        """Stage the rows of a partition; rows that another attempt has staged do not count."""
         if self._staging is None:
             for _ in iterator:
                 pass
@@ -187,7 +189,7 @@ class JobBatchWriter(DataSourceArrowWriter):
         return self._staging.run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make jobs of all rows, in one transaction. What cannot be tidied then fails nothing."""
+        """Make jobs of all rows in one transaction. A failed cleanup afterwards does not fail the write."""
         result = self._known
         if self._staging is not None:
             parts = winners(messages)
@@ -208,10 +210,10 @@ class JobBatchWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what is staged. Tasks may still run: they find the table gone, and do not make it anew.
+        """Drop the staged rows. Tasks may still run: they find the table missing, and do not create it again.
 
-        Files of rejects go only where it is certain that they do not count: where no commit can be under way any more,
-        since it would hold the table, and what was committed can be looked up. Those of other drivers are theirs.
+        Files of rejects are removed only if it is certain that they do not count: no commit can be in progress, since
+        it would lock the table, and the result of the write can be read. Files of other drivers are kept.
         """
         if self._staging is None:
             return
@@ -225,9 +227,10 @@ class JobBatchWriter(DataSourceArrowWriter):
             warn_of_left("it is not known whether the write was committed")
 
     def _drop(self, stage: str) -> tuple[bool, list[str]]:
-        """Drop the staging table. Whether it is gone, and the files of the write that was committed by then.
+        """Drop the staging table. Returns whether it was dropped, and the files of the write if it was committed by
+        then.
 
-        What cannot be done now, the sweep does.
+        What cannot be dropped now is left to maintenance.
         """
         try:
             with bulk_session(settings_of(self._options)) as session:

@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame are what: settings of a job, its input, or fields of its input."""
+"""Classifies the columns of a DataFrame: settings of a job, its input, or fields of its input."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _SETTINGS: dict[str, tuple[Callable[[t.DataType], bool], str]] = {
     "id": (lambda given: isinstance(given, _STRINGS), "a string"),
     "deduplication_key": (lambda given: isinstance(given, _STRINGS), "a string"),
     "limit_key": (lambda given: isinstance(given, _STRINGS), "a string"),
-    "priority": (lambda given: isinstance(given, _WHOLE), "a whole number"),
+    "priority": (lambda given: isinstance(given, _WHOLE), "an integer"),
     "schedule_at": (lambda given: isinstance(given, t.TimestampType), "a timestamp (with time zone)"),
     "blocked_by": (_is_strings, "an array of strings"),
 }
-"""The columns that say how a job is started; all others are its input."""
+"""The columns that are settings of a job; all others are its input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a DataFrame by what they are.
+    """The columns of a DataFrame by their meaning.
 
     Attributes:
-        settings: those among ``id``, ``deduplication_key``, ``limit_key``, ``priority``, ``schedule_at`` and
-            ``blocked_by`` that are there.
-        fields: the columns that are fields of the input; empty where there is a column ``input``.
+        settings: the columns among ``id``, ``deduplication_key``, ``limit_key``, ``priority``, ``schedule_at`` and
+            ``blocked_by`` that the DataFrame has.
+        fields: the columns that are fields of the input; empty if there is a column ``input``.
         is_text: whether the column ``input`` is JSON text already.
     """
 
@@ -53,21 +53,20 @@ class Columns:
 
 
 def find_columns(schema: t.StructType, job_type: JobType[Any, Any] | None) -> Columns:
-    """Tell the columns apart, before anything is written.
+    """Classify the columns, before anything is written.
 
     Raises:
-        SparkColumnError: there are two of one name, one is of a type that has no JSON, or no field of the model is
-            called so.
+        SparkColumnError: two columns have one name, a type has no JSON, or the model has no field of that name.
     """
     names = schema.fieldNames()
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SparkColumnError(f"two columns are called {twice[0]!r}: rename one")
+        raise SparkColumnError(f"names of columns must be unique, got {twice[0]!r} twice: rename one")
     settings = frozenset(name for name in names if name in _SETTINGS)
     for name in settings:
         fits, wanted = _SETTINGS[name]
         if not fits(schema[name].dataType):
-            raise SparkColumnError(f"column {name!r} is {schema[name].dataType.simpleString()}: {wanted}")
+            raise SparkColumnError(f"column {name!r} must be {wanted}, got {schema[name].dataType.simpleString()}")
     others = [name for name in names if name not in settings]
     if INPUT in others:
         return _with_input(schema, settings, others)
@@ -81,7 +80,7 @@ def _with_input(schema: t.StructType, settings: frozenset[str], others: Sequence
     strangers = [name for name in others if name != INPUT]
     if strangers:
         raise SparkColumnError(
-            f"beside a column 'input' there may be {', '.join(_SETTINGS)}, and not {', '.join(map(repr, strangers))}"
+            f"columns beside 'input' must be among {', '.join(_SETTINGS)}, got {', '.join(map(repr, strangers))}"
         )
     given = schema[INPUT].dataType
     check_type(given, "column 'input'")
@@ -95,7 +94,7 @@ def _check_fields(names: Sequence[str], settings: frozenset[str], job_type: JobT
     unknown = [name for name in names if name not in known]
     if unknown:
         raise SparkColumnError(
-            f"the input has no field {', '.join(map(repr, unknown))}; its fields: {', '.join(sorted(known))}"
+            f"columns must be fields of the input, {', '.join(sorted(known))}, got {', '.join(map(repr, unknown))}"
         )
     meant = sorted(settings & known)
     if meant:
@@ -106,7 +105,7 @@ def _check_fields(names: Sequence[str], settings: frozenset[str], job_type: JobT
 
 
 def _model_fields(job_type: JobType[Any, Any] | None) -> frozenset[str] | None:
-    """The names and aliases of the fields of a model that allows no others; None where nothing is known of them."""
+    """Return the names and aliases of the fields of a model that allows no others; None if unknown."""
     model, _ = declared_input(job_type)
     if not (isinstance(model, type) and issubclass(model, BaseModel)) or model.model_config.get("extra") == "allow":
         return None
@@ -119,7 +118,7 @@ def _model_fields(job_type: JobType[Any, Any] | None) -> frozenset[str] | None:
 
 
 def declared_input(job_type: JobType[Any, Any] | None) -> tuple[Any, PayloadLimits]:
-    """What a job type declares of its input, as it tells whoever pickles it: the type, and the limits."""
+    """Return the input type of a job type and its limits, as they are pickled."""
     if job_type is None:
         return Any, DEFAULT_LIMITS
     _, (_, options) = job_type.__reduce__()
@@ -127,26 +126,30 @@ def declared_input(job_type: JobType[Any, Any] | None) -> tuple[Any, PayloadLimi
 
 
 def check_type(given: t.DataType, what: str, depth: int = 0) -> None:
-    """Refuse types that have no JSON of one meaning.
+    """Check that a type has JSON of one meaning.
 
     Raises:
-        SparkColumnError: the type is one; the message says what to do.
+        SparkColumnError: it does not; the message says what to do.
     """
     if depth > _MAX_DEPTH:
-        raise SparkColumnError(f"{what} is nested deeper than {_MAX_DEPTH}")
+        raise SparkColumnError(f"{what} must be nested at most {_MAX_DEPTH} levels deep")
     if isinstance(given, t.StructType):
         names = given.fieldNames()
         for twice in sorted({name for name in names if names.count(name) > 1})[:1]:
-            raise SparkColumnError(f"{what} has two fields that are called {twice!r}: rename one")
+            raise SparkColumnError(f"names of fields of {what} must be unique, got {twice!r} twice: rename one")
         for one in given.fields:
             check_type(one.dataType, f"{what}.{one.name}", depth + 1)
     elif isinstance(given, t.ArrayType):
         check_type(given.elementType, f"{what}[]", depth + 1)
     elif isinstance(given, t.MapType):
         if not isinstance(given.keyType, _STRINGS):
-            raise SparkColumnError(f"{what} has keys of {given.keyType.simpleString()}: JSON has strings; cast them")
+            raise SparkColumnError(
+                f"{what} must have keys of type string, as JSON has, got {given.keyType.simpleString()}: cast them"
+            )
         check_type(given.valueType, f"{what}{{}}", depth + 1)
     elif isinstance(given, t.TimestampNTZType):
-        raise SparkColumnError(f"{what} has no time zone, so it is no moment: cast it to timestamp")
+        raise SparkColumnError(f"{what} must be a timestamp with a time zone: cast it to timestamp")
     elif not isinstance(given, (*_PLAIN, t.TimestampType)):
-        raise SparkColumnError(f"{what} is {given.simpleString()}, which has no JSON: cast it, or use to_json")
+        raise SparkColumnError(
+            f"{what} must be of a type that JSON has, got {given.simpleString()}: cast it, or use to_json"
+        )

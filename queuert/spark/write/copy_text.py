@@ -1,4 +1,4 @@
-"""Columns of Arrow as the text that Postgres' COPY reads, without a loop over rows."""
+"""Converts Arrow columns to the text format of Postgres' COPY, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _NULL = "\\N"
 
 
 def copy_text(columns: Sequence[Any]) -> memoryview:
-    """The rows of these columns as COPY's text: tabs between, a newline after each, ``\\N`` for null."""
+    """Return the rows of these columns as COPY text: tabs between fields, a newline after each row, ``\\N`` for
+    null."""
     texts = [pc.fill_null(_column_text(column), _NULL) for column in columns]
     ended = pc.binary_join_element_wise(texts[-1], "\n", "")
     rows = pc.binary_join_element_wise(*texts[:-1], ended, "\t") if len(texts) > 1 else ended
-    # A column of strings is one text, end to end, and the offsets into it.
+    # A column of strings is stored as one text and the offsets into it.
     offsets, data = rows.buffers()[1:]
     view = memoryview(offsets).cast("i")
     return memoryview(data)[view[rows.offset] : view[rows.offset + len(rows)]]
@@ -39,7 +40,7 @@ def _column_text(array: Any) -> Any:
 
 
 def escaped(array: Any) -> Any:
-    """Texts with what COPY has a meaning for written in its own way."""
+    """Escape the characters that have a meaning for COPY."""
     if holds_any(array, _SPECIAL):
         for plain, written in _ESCAPES:
             array = pc.replace_substring(array, plain, written)
@@ -47,7 +48,7 @@ def escaped(array: Any) -> Any:
 
 
 def _array_text(array: Any) -> Any:
-    """Lists of strings as Postgres writes arrays, each element in quotes."""
+    """Return lists of strings as Postgres writes arrays, each element in quotes."""
     values = pc.cast(array.values, pa.string())
     for special in ("\\", '"'):
         values = pc.replace_substring(values, special, "\\" + special)
@@ -58,7 +59,7 @@ def _array_text(array: Any) -> Any:
 
 
 def new_ids(count: int) -> Any:
-    """Fresh ids, as :func:`queuert.ids.new_ids` makes them, without a Python object for each."""
+    """Return new ids, as :func:`queuert.ids.new_ids` makes them, without a Python object for each."""
     buffers = [None, pa.py_buffer(bytes(joined_ids(count)))]
     array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(ID_LENGTH), count, buffers)
     return array.cast(pa.binary()).cast(pa.string())

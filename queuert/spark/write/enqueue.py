@@ -1,4 +1,4 @@
-"""``enqueue``: a DataFrame as jobs, in one call."""
+"""``enqueue`` writes a DataFrame as jobs, in one call."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from queuert.state.postgres.bulk_commit import find_write
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write has done.
+    """The result of a write.
 
     Attributes:
-        write_id: its idempotency key; the jobs carry it.
-        rows: the valid rows of the DataFrame.
-        started: the chains that it started. For the other rows a chain was there already: of the same id with
+        write_id: the idempotency key of the write, stored in each job.
+        rows: number of valid rows of the DataFrame.
+        started: number of chains that were started. For each other row a chain existed: of the same id with
             ``on_conflict="nothing"``, or of the same deduplication key.
-        rejected: the rows that went to the path of ``rejects``.
+        rejected: number of rows that were written to the path of ``rejects``.
     """
 
     write_id: str
@@ -48,24 +48,24 @@ def enqueue(
 ) -> WriteResult:
     """Start a chain for each row of a DataFrame: all of them, or none.
 
-    It works from any thread. With the same ``write_id`` it does nothing the second time, and returns what the first one
-    did: a program that repeats itself after a crash gives one that says what is written, such as ``orders-2026-05``.
+    It works in any thread. A second call with the same ``write_id`` writes nothing and returns the result of the first:
+    a program that repeats itself after a crash should pass one that names the data, such as ``orders-2026-05``.
 
     Args:
         df: columns as ``docs/spark.md`` says: the fields of the input (or one column ``input``), and settings of jobs.
-        job_type: the name of the job type; or the job type, by whose model each row is then checked.
+        job_type: the name of the job type; or the job type itself, whose model then checks each row.
         write_id: the idempotency key; a new UUID by default.
-        partitions: at most so many tasks load at once. Twice the cores of the database are enough.
-        options: those of the data source, in Python's spelling: ``url=...``, ``on_conflict="nothing"``.
+        partitions: the largest number of tasks that load at once. Twice the cores of the database are enough.
+        options: options of the data source, in Python's spelling: ``url=...``, ``on_conflict="nothing"``.
 
     Raises:
-        SparkOptionError: an option is unknown or makes no sense.
-        SparkColumnError: a column cannot be taken.
-        BadRowsError: rows are no valid jobs; nothing was written.
+        SparkOptionError: an option is unknown or not valid.
+        SparkColumnError: a column is unknown or of a type that jobs cannot have.
+        BadRowsError: rows are not valid jobs; nothing was written.
         JobIdConflictError: ids exist already; nothing was written.
         ChainNotFoundError: a chain in ``blocked_by`` does not exist; nothing was written.
-        FenceLostError: the attempt that is fenced by has lost its job; nothing was written.
-        StagingLostError: what was staged is gone; nothing was written. Write again.
+        FenceLostError: the attempt of the fence has lost its lease; nothing was written.
+        StagingLostError: staged rows were lost; nothing was written. Write again.
         StateUnavailableError: the database could not be reached. Write again under the same ``write_id``.
 
     Example::
@@ -79,7 +79,7 @@ def enqueue(
     given.setdefault("writeId", str(uuid.uuid4()))
     checked = parse_options(WriteOptions, given)
     if declared is not None and checked.job_types is not None:
-        raise SparkOptionError("jobTypes: a job type is given already: leave out the option")
+        raise SparkOptionError("jobTypes must not be set together with a job type: leave out the option")
     find_columns(df.schema, declared or job_type_of(checked))
     session = df.sparkSession
     register(session)
@@ -105,17 +105,17 @@ def _result(options: WriteOptions) -> WriteResult:
 
 
 def sweep_staging(*, older_than: float = 86_400.0, **options: Any) -> list[str]:
-    """Drop what writes have staged and their dead drivers have left; every write does it too.
+    """Drop what writes have staged and drivers that died have left; every write does it too.
 
     Args:
-        older_than: seconds for which nobody has touched it.
-        options: where the database is: ``url``, ``url_env`` or ``service``, ``schema`` and timeouts.
+        older_than: only what nothing has touched for so many seconds.
+        options: options of the connection: ``url``, ``url_env`` or ``service``, ``schema`` and timeouts.
 
     Returns:
         The names of the staging tables that were dropped.
 
     Raises:
-        SparkOptionError: an option is unknown or makes no sense.
+        SparkOptionError: an option is unknown or not valid.
         StateUnavailableError: the database cannot be reached.
     """
     given = option_texts(options.items())

@@ -1,6 +1,6 @@
-"""Columns of Arrow as JSON text, one text a row, without a loop over rows.
+"""Converts Arrow columns to JSON text, one text for each row, without a loop over rows.
 
-What it writes is JSON, but for numbers that are not finite and strings that are not Unicode or hold NUL:
+The result is valid JSON except for numbers that are not finite, and strings that are not Unicode or contain NUL:
 :mod:`queuert.spark.write.validation` finds those.
 """
 
@@ -20,12 +20,12 @@ _REPLACED = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", 
 
 
 def json_text(array: Any) -> Any:
-    """The JSON of each value, as strings without nulls: a null is ``null``."""
+    """Return the JSON of each value, as strings without nulls: a null is ``null``."""
     return pc.fill_null(_text(array), "null")
 
 
 def object_text(names: Sequence[str], columns: Sequence[Any], rows: int) -> Any:
-    """The JSON objects with these columns as fields."""
+    """Return the JSON objects with these columns as fields."""
     if not names:
         return pa.repeat("{}", rows)
     parts: list[Any] = []
@@ -39,7 +39,7 @@ def _joined(*parts: Any) -> Any:
 
 
 def _text(array: Any) -> Any:
-    """The JSON of each value; null where the value is."""
+    """Return the JSON of each value; null where the value is null."""
     kind = array.type
     if pa.types.is_null(kind):
         return pa.nulls(len(array), pa.string())
@@ -62,7 +62,7 @@ def _text(array: Any) -> Any:
 
 
 def _enclosed(before: str, array: Any, texts: Any, after: str) -> Any:
-    """Lists or maps, from the texts of their entries."""
+    """Return lists or maps, from the texts of their entries."""
     offsets = pc.cast(array.offsets, pa.int32())
     return _where_valid(array, _joined(before, pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ","), after))
 

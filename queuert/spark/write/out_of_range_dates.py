@@ -1,4 +1,4 @@
-"""Dates and timestamps that no calendar of Python or of JSON's readers has: those outside of the years 1 to 9999."""
+"""Finds dates and timestamps outside of the years 1 to 9999, which Python and most readers of JSON do not support."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pyarrow as pa
 from queuert.spark.arrow import pc
 
 _DAYS = (-719_162, 2_932_896)
-"""The first and the last day, from 1970 on."""
+"""The first and the last supported day, counted from 1970."""
 _DAY = 86_400 * 1_000_000
 _MICROSECONDS = (_DAYS[0] * _DAY, (_DAYS[1] + 1) * _DAY - 1)
 
 
 def far_dates(column: Any, name: str) -> Iterator[tuple[int, str]]:
-    """The rows of a column that hold such a date or timestamp, at any depth, and its place in the column.
+    """Yield the rows of a column with such a date or timestamp at any depth, and its path in the column.
 
-    A row may come more than once. Columns that have no dates cost nothing, and others no loop over their rows.
+    A row may occur more than once. Columns without dates cost nothing, and others no loop over their rows.
     """
     for leaf, parents, place in _leaves(column, None, name):
         far = pc.indices_nonzero(pc.fill_null(_is_far(leaf), False))
@@ -35,14 +35,14 @@ def _is_far(leaf: Any) -> Any:
 
 
 def _leaves(array: Any, parents: Any, place: str) -> Iterator[tuple[Any, Any, str]]:
-    """The dates and timestamps in an array, the row that each belongs to (None: its own number), and their place."""
+    """Yield the dates and timestamps in an array, the row of each (None for its own index), and their path."""
     kind = array.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         yield array, parents, place
     elif not _has_dates(kind):
         return
     elif pa.types.is_struct(kind):
-        # Not its fields as they are: those have values also where the struct is null.
+        # Not the raw fields, which have values also where the struct is null.
         for field, child in zip(kind, array.flatten(), strict=True):
             yield from _leaves(child, parents, f"{place}.{field.name}")
     elif pa.types.is_map(kind):
@@ -54,7 +54,7 @@ def _leaves(array: Any, parents: Any, place: str) -> Iterator[tuple[Any, Any, st
 
 
 def _of_rows(lists: Any, parents: Any) -> Any:
-    """The row of each entry of some lists."""
+    """Return the row of each entry of some lists."""
     owners = pc.list_parent_indices(lists)
     return owners if parents is None else parents.take(owners)
 

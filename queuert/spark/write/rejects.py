@@ -1,9 +1,10 @@
-"""Rows that are no valid jobs, set aside as Parquet files: the columns of the DataFrame, and why.
+"""Writes rows that are not valid jobs to Parquet files: the columns of the DataFrame, and the reason.
 
-Each attempt of a task writes a file of its own, before the commit, so that no row is lost. Its name begins with a
-digest of the database, the schema and the write: files of others in the directory are never touched. The commit notes
-in the database which files count, and then all others of the write are removed; whoever repeats the write does that
-again. An attempt that ends later finds the write committed, or its staging table gone, and removes its file itself.
+Each attempt of a task writes a file of its own before the commit, so that no row is lost. The file's name begins with a
+digest of the database, the schema and the write, so that other files in the directory are never changed. The commit
+records in the database which files count, and then all others of the write are removed; a repetition of the write does
+that again. An attempt that ends later finds the write committed, or its staging table missing, and removes its file
+itself.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from queuert.state.postgres.sync_statements import fetch
 REASON = "rejected_because"
 
 _HIDDEN = "_"
-"""How names begin that readers of a directory pass over."""
+"""The prefix of names that readers of a directory ignore."""
 
 _SHOWS_UNFINISHED = frozenset({"local", "hdfs"})
-"""Storage where a file is seen before it is closed. It can be renamed there; elsewhere that would be a copy."""
+"""Storage on which a file is visible before it is closed. There it can be renamed; elsewhere that would be a copy."""
 
 _FAULTS = (OSError, pa.ArrowException)
 
@@ -40,13 +41,13 @@ _log = logging.getLogger("queuert.spark")
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """Where the rejected rows of one write go.
+    """The destination of the rejected rows of one write.
 
     Attributes:
         path: the directory or its URL.
-        write: what tells the write from all others of the schema.
-        is_committed: whether the write is committed, by whomever: then an attempt that still runs does not count.
-        run: tells the files of this driver from those of others with the same write; empty: only their tags do.
+        write: identifies the write within the schema.
+        is_committed: whether the write is committed; an attempt that still runs then does not count.
+        run: identifies the files of this driver among those of the same write; empty if only their tags do.
     """
 
     path: str
@@ -56,25 +57,27 @@ class Rejects:
 
 
 def check_rejects(path: str, schema: StructType) -> None:
-    """Refuse what would fail later, before anything is staged.
+    """Check the path and the columns before anything is staged.
 
     Raises:
-        SparkOptionError: there can be no directory of that name, or its storage cannot be reached.
-        SparkColumnError: a column has the name of the one that is added.
+        SparkOptionError: there can be no directory at the path, or its storage cannot be reached.
+        SparkColumnError: a column has the name of the column that is added.
     """
     taken = [name for name in schema.fieldNames() if name.lower() == REASON]
     if taken:
-        raise SparkColumnError(f"column {taken[0]!r} would be there twice in the files of rejects: rename or drop it")
+        raise SparkColumnError(
+            f"column {taken[0]!r} must not have the name of a column that rejects adds: rename or drop it"
+        )
     with _reported(path):
         files, folder = _files(path)
         if not folder:
-            raise SparkOptionError("rejects: the location names no directory")
+            raise SparkOptionError("rejects must be a directory or the URL of one")
         if files.get_file_info(folder).type == pyarrow.fs.FileType.File:
-            raise SparkOptionError("rejects: the location is a file, and no directory")
+            raise SparkOptionError("rejects must be a directory, got the location of a file")
 
 
 def prefix_of(session: BulkSession, *write: str | int) -> str:
-    """How the names of all files of a write begin."""
+    """Return the prefix of the names of all files of a write."""
     with session.transaction() as connection:
         [place] = fetch(connection, session.sql.bulk_place)
     digest = hashlib.sha256(json.dumps([*place, *write]).encode())
@@ -82,7 +85,7 @@ def prefix_of(session: BulkSession, *write: str | int) -> str:
 
 
 class RejectFile:
-    """The rejected rows of one attempt of a task: a file that is made when the first row comes."""
+    """The rejected rows of one attempt of a task: a file that is created with the first row."""
 
     def __init__(self, rejects: Rejects, session: BulkSession, tag: str) -> None:
         self._rejects = rejects
@@ -92,7 +95,7 @@ class RejectFile:
         self._files: Any = None
         self._folder = self._made = ""
         self.name: str | None = None
-        """The file's name, if there is one."""
+        """The name of the file, if there is one."""
 
     def add(self, batch: Any, bad: dict[int, str]) -> None:
         """Write rows of a record batch, by their numbers, with the reasons.
@@ -118,7 +121,7 @@ class RejectFile:
         return pyarrow.parquet.ParquetWriter(place, schema, filesystem=self._files)
 
     def finish(self) -> None:
-        """Let readers see the file, unless the write was committed without it.
+        """Make the file visible to readers, unless the write was committed without it.
 
         Raises:
             SparkOptionError: the file cannot be written.
@@ -128,14 +131,14 @@ class RejectFile:
         with _reported(self._rejects.path):
             self._writer.close()
             shown = self._show()
-        # Only now: who commits later than this look finds the file.
+        # Checked only now, so that a commit after this check finds the file.
         if self._rejects.is_committed(self._session):
             self.discard()
         elif not shown:
-            raise SparkOptionError(f"rejects: somebody has removed {self._made}, which was being written")
+            raise SparkOptionError(f"rejects: {self._made} was removed while it was being written: write again")
 
     def _show(self) -> bool:
-        """Give the file the name that readers look at; False if it is gone."""
+        """Rename the file to its visible name; False if it was removed."""
         if self._made != self.name:
             try:
                 self._files.move(f"{self._folder}/{self._made}", f"{self._folder}/{self.name}")
@@ -158,7 +161,7 @@ class RejectFile:
 
 
 def remove_others(path: str, prefix: str, winners: Container[str]) -> None:
-    """Remove the files that begin so, but for the winners. What cannot be removed is a warning in the log."""
+    """Remove the files with this prefix, except for the winners. Failures are logged as warnings."""
     try:
         files, folder = _files(path)
         found = files.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
@@ -172,7 +175,7 @@ def remove_others(path: str, prefix: str, winners: Container[str]) -> None:
 
 
 def remove_files(path: str, names: Iterable[str]) -> None:
-    """Remove files by name. What cannot be removed is a warning in the log."""
+    """Remove files by name. Failures are logged as warnings."""
     try:
         files, folder = _files(path)
     except _FAULTS as error:
@@ -183,7 +186,7 @@ def remove_files(path: str, names: Iterable[str]) -> None:
 
 
 def warn_of_left(reason: object) -> None:
-    """Say that files may be left, in a write that is otherwise over."""
+    """Log that files may be left behind by a write that otherwise succeeded."""
     _log.warning("files of rejects that do not count may be left until the write is repeated: %s", reason)
 
 
@@ -191,22 +194,22 @@ def _remove(files: Any, place: str) -> None:
     try:
         files.delete_file(place)
     except FileNotFoundError:
-        return  # somebody else has removed it
+        return  # another process has removed it
     except _FAULTS as error:
         _log.warning("a file of rejects that does not count could not be removed: %s: %s", place, error)
 
 
 @contextmanager
 def _reported(path: str) -> Iterator[None]:
-    """What goes wrong with storage, as an error that names the option."""
+    """Raise errors of the storage as errors that name the option."""
     try:
         yield
     except _FAULTS as error:
-        raise SparkOptionError(f"rejects: the location cannot be used: {_text(error, path)}") from None
+        raise SparkOptionError(f"rejects must be a location that can be written: {_text(error, path)}") from None
 
 
 def _text(error: Exception, path: str) -> str:
-    """The first line of an error, without the location: that may hold a key."""
+    """Return the first line of an error without the location, which may contain a key."""
     lines = str(error).replace(path, "...").splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -1,7 +1,7 @@
-"""What a task does: check its rows, load the valid ones into the staging table, and tell the driver what it did.
+"""The work of a task: checks its rows, loads the valid ones into the staging table, and reports to the driver.
 
-Rows are loaded some megabytes at a time, each in a transaction of its own: one that was open as long as the task, which
-may wait hours for what it reads, would hold up vacuum and whoever reads the event log.
+Rows are loaded some megabytes at a time, each time in a transaction of its own: one transaction for the whole task,
+which may wait hours for its source, would delay vacuum and all readers of the event log.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ FLUSH_BYTES = 8 * 1024 * 1024
 _SLICE_ROWS = 500
 _SLICE_BYTES = 64 * 1024 * 1024
 SHOWN = 5
-"""How many bad rows a task tells of."""
+"""The number of bad rows that a task describes."""
 
 
 def settings_of(options: ConnectionOptions) -> BulkSettings:
-    """The connection that options ask for, resolved in this process."""
+    """Return the connection of the options, resolved in this process."""
     dsn, schema = options.address()
     return BulkSettings(dsn, schema, options.statement_timeout, options.lock_timeout, options.connection_check_interval)
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task tells the driver.
+    """The report of a task to the driver.
 
     Attributes:
-        tag: under which its rows are staged.
-        partition: its number.
-        rows: those that are staged.
-        seen: all that came.
-        bad: those that are no valid jobs.
-        offenders: the first of them, and what is wrong.
-        reject_file: where they were set aside.
+        tag: the tag of its staged rows.
+        partition: the number of its partition.
+        rows: number of staged rows.
+        seen: number of all rows.
+        bad: number of rows that are not valid jobs.
+        offenders: descriptions of the first of them.
+        reject_file: the file of its rejected rows.
         query: the id of the stream's query.
         sink: the name of the stream's sink.
     """
@@ -67,15 +67,16 @@ class Staged(WriterCommitMessage):
 
 @dataclass
 class Staging:
-    """Where and how the tasks of one write stage their rows.
+    """How the tasks of one write stage their rows.
 
     Attributes:
-        connection: where the database is, resolved by each task: its environment may differ from the driver's.
+        connection: the options of the connection, resolved by each task, whose environment may differ from the
+            driver's.
         stage: the staging table.
-        checker: of the rows.
-        rejects: where bad rows go; None: they fail the write.
-        constants: columns that have one value in all rows, beside the tag.
-        touched: whether the staging table is the write's own, and is to be kept from the sweep.
+        checker: checks the rows.
+        rejects: the destination of bad rows; None if they fail the write.
+        constants: columns besides the tag with one value in all rows.
+        touched: whether the staging table belongs to the write, which must record that it is in use.
     """
 
     connection: ConnectionOptions
@@ -114,7 +115,8 @@ class _Task:
 
     @contextmanager
     def _rejecting(self, session: BulkSession) -> Iterator[None]:
-        """Rejected rows have a file for the block, which is seen if this attempt succeeds while somebody wants it."""
+        """Open a file for rejected rows for the block; it becomes visible if this attempt succeeds and the write is not
+        over."""
         if self._staging.rejects is None:
             yield
             return
@@ -124,7 +126,7 @@ class _Task:
             if self._rejects.name is not None:
                 self._touch(session)
                 self._rejects.finish()
-                self._touch(session)  # the driver may have given up, and have removed what it saw
+                self._touch(session)  # the driver may have aborted the write and removed the files that it saw
         except BaseException:
             self._rejects.discard()
             raise
@@ -141,7 +143,9 @@ class _Task:
 
     def _touch(self, session: BulkSession) -> None:
         if self._staging.touched and not touch_stage(session, self._staging.stage):
-            raise StagingLostError("the staging table is gone: the write was given up, or swept as one that is left")
+            raise StagingLostError(
+                "the staging table was dropped: the write was aborted, or had not been used for stagingTtl: write again"
+            )
 
     def _flush(self, session: BulkSession, pending: list[memoryview]) -> None:
         copy_rows(session, self._staging.stage, self._columns, pending)
@@ -176,7 +180,7 @@ class _Task:
 
 
 def _id_of(batch: Any, row: int) -> str:
-    """The id of a row that is to be named in an error, if it has one that can be shown."""
+    """Return the id of a row for an error message, if it has one that can be shown."""
     if "id" not in batch.schema.names:
         return ""
     try:
@@ -187,7 +191,7 @@ def _id_of(batch: Any, row: int) -> str:
 
 
 def _slices(batch: Any) -> Iterator[Any]:
-    """A batch in parts that fit into one text of Arrow (two gigabytes), as nearly all do whole."""
+    """Split a batch into parts that fit into one Arrow text (two gigabytes); nearly all fit whole."""
     if batch.nbytes <= _SLICE_BYTES:
         yield batch
         return

@@ -1,4 +1,4 @@
-"""The stream writer: each micro-batch is committed once, across restarts of the query from its checkpoint."""
+"""The stream writer: each micro-batch is committed once, also across restarts of the query from its checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, declared: JobType[Any, Any] | None = None) -> None:
         if options.write_id is not None:
-            raise SparkOptionError("writeId: a stream has one for each micro-batch; name the sink by sinkId")
+            raise SparkOptionError(
+                "writeId must not be set for a stream, whose micro-batches have ids of their own: name the sink "
+                "by sinkId"
+            )
         job_type = declared or job_type_of(options)
         self._options = options
         self._columns = find_columns(schema, job_type)
@@ -63,7 +66,7 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         return Rejects(self._path, ("stream", sink, batch), partial(_is_committed, sink=sink, batch=batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make jobs of the rows of a micro-batch, in one transaction, unless that was done before."""
+        """Make jobs of the rows of a micro-batch in one transaction, unless that was done before."""
         parts = winners(messages)
         if not parts:
             return
@@ -84,10 +87,10 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
     def _commit(
         self, session: BulkSession, start: BulkStart, parts: Sequence[Staged], sink: str, query: str, batch: int
     ) -> tuple[str, list[str] | None]:
-        """Commit a micro-batch, and note with it where its rejected rows are.
+        """Commit a micro-batch, and record the files of its rejected rows.
 
-        Returns how the names of its files begin, and those that count; None where that is not known, since the batch
-        was committed by somebody who had none to note, or is past.
+        Returns the prefix of its file names, and the files that count; None for these if they are unknown, since an
+        earlier version committed the batch, or a later batch is committed.
         """
         session.check_schema()
         prefix = "" if self._path is None else prefix_of(session, "stream", sink, batch)
@@ -98,7 +101,7 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         return prefix, _counting(known.reject_files, prefix) or None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what is staged of a micro-batch that has failed."""
+        """Delete the staged rows of a micro-batch that has failed."""
         parts = winners(messages)
         if not parts or parts[0].sink is None:
             return
@@ -108,19 +111,19 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
             files = reject_files(parts)
             if not files or self._path is None:
                 return
-            # Perhaps the commit was done, and only its answer was lost.
+            # The commit may have succeeded, and only its answer was lost.
             known, prefix = last_batch(session, sink), prefix_of(session, "stream", sink, batchId)
         counting = [] if known is None else _counting(known.reject_files, prefix)
         remove_files(self._path, [name for name in files if name not in counting])
 
 
 def reject_files(parts: Sequence[Staged]) -> list[str]:
-    """The files in which the tasks have set rows aside."""
+    """Return the files of the rows that the tasks rejected."""
     return [part.reject_file for part in parts if part.reject_file is not None]
 
 
 def _counting(noted: Iterable[str], prefix: str) -> list[str]:
-    """Those of the noted files that are of the micro-batch whose files begin so."""
+    """Return the recorded files with this prefix, which are those of the micro-batch."""
     return [name for name in noted if name.startswith(prefix)]
 
 
@@ -130,5 +133,5 @@ def _is_committed(session: BulkSession, *, sink: str, batch: int) -> bool:
 
 
 def write_id_of(sink: str, batch: int) -> str:
-    """What the jobs of a micro-batch carry as their write's id."""
+    """Return the write id of the jobs of a micro-batch."""
     return f"{sink}:{batch}"

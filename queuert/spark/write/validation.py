@@ -1,4 +1,4 @@
-"""Which rows are valid jobs, and what is wrong with the others. Innocent ones are found so without a loop over rows."""
+"""Finds the rows that are valid jobs, and what is wrong with the others. Valid rows are recognized without a loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Checked:
     """A batch of rows.
 
     Attributes:
-        names: the columns of the staging table that are given.
+        names: the columns of the staging table that have values.
         columns: their values in the rows that are valid jobs.
         good: the numbers of those rows in the batch.
         bad: the numbers of the others, and what is wrong with each.
@@ -47,7 +47,7 @@ class Checked:
 
 
 class RowChecker:
-    """Checks the rows of one DataFrame, by the model of the job type where that is known, and by the limits."""
+    """Checks the rows of one DataFrame, by the model of the job type if there is one, and by the limits."""
 
     def __init__(self, columns: Columns, job_type_name: str, job_type: JobType[Any, Any] | None) -> None:
         self._columns = columns
@@ -65,7 +65,7 @@ class RowChecker:
         self.names = tuple(name for name in _ORDER if name in columns.settings or name in ("id", INPUT))
 
     def check(self, batch: Any) -> Checked:
-        """Tell the valid rows of a record batch from the others."""
+        """Separate the valid rows of a record batch from the others."""
         numbers = pa.array(range(batch.num_rows), pa.int32())
         bad: dict[int, str] = {}
         if not _is_unicode(batch):
@@ -153,7 +153,7 @@ class RowChecker:
         return object_text(names, [batch.column(name) for name in names], batch.num_rows)
 
     def _look_closely(self, batch: Any, texts: Any) -> Any:
-        """Which texts may be beyond the limits, or hold what no store takes."""
+        """Return a mask of the texts that may exceed the limits, or contain what no store accepts."""
         limits = self._reader.limits
         large = pc.greater(pc.binary_length(texts), limits.max_bytes // MAX_EXPANSION)
         if self._columns.is_text or max(map(_depth, batch.schema.types), default=0) >= limits.max_depth:
@@ -163,7 +163,7 @@ class RowChecker:
 
 
 def _depth(kind: Any) -> int:
-    """How deep the values of a type of Arrow are nested."""
+    """Return the depth of nesting of an Arrow type."""
     children = [kind.field(place).type for place in range(kind.num_fields)]
     # The entries of a map are structs, which JSON does not show.
     return 1 + max(map(_depth, children)) - pa.types.is_map(kind) if children else 0
@@ -191,7 +191,7 @@ def _text_reason(text: str, what: str) -> str:
 
 
 def _rows(mask: Any) -> Iterator[int]:
-    """The numbers of the rows where a mask is true."""
+    """Return the indexes of the rows where a mask is true."""
     if pc.any(mask).as_py():
         yield from pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
 

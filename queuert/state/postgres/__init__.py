@@ -1,4 +1,4 @@
-"""Jobs in Postgres."""
+"""The Postgres store."""
 
 from queuert.state.postgres.adapter import PostgresState
 

@@ -1,4 +1,4 @@
-"""Postgres as the place where jobs live."""
+"""The state adapter for Postgres."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class PostgresState:
         dsn: libpq connection string or URI. It may point at PgBouncer in transaction mode: no statement relies on
             session state; set ``prepare_threshold=None`` for versions before 1.21, and give the direct address as
             ``listen_dsn``.
-        schema: where ``queuert migrate`` put the tables.
-        listen_dsn: for LISTEN and NOTIFY, when ``dsn`` is a pooler.
-        prepare_threshold: how often a connection runs a statement before it prepares it; None never.
+        schema: the schema in which ``queuert migrate`` created the tables.
+        listen_dsn: the direct address of the server, for LISTEN and NOTIFY, if ``dsn`` is a pooler.
+        prepare_threshold: the number of executions after which a connection prepares a statement; None for never.
         connect_timeout: seconds to wait for a connection.
-        answer_timeout: seconds to wait for any one answer; after that the connection is cut and replaced. The server
-            ends a transaction of ours that stands idle for a third of it.
+        answer_timeout: seconds to wait for any one answer; after that the connection is closed and replaced. The server
+        ends a transaction of the store that is idle for a third of it.
         application_name: shown in ``pg_stat_activity``.
 
     Raises:
-        ConfigurationError: the connection string or a setting makes no sense.
+        ConfigurationError: the connection string or a setting is not valid.
 
-    Nothing is connected until a client or worker opens it.
+    It connects when a client or worker opens it.
 
     Example::
 
@@ -72,20 +72,20 @@ class PostgresState:
         return f"PostgresState(schema={self.schema!r})"
 
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> PostgresStore:
-        """A new, unopened synchronous store."""
+        """Return a new, unopened sync store."""
         longest = self._settings.answer_timeout
         timeout = min(longest, answer_timeout or longest)
-        # libpq waits two seconds for a connection at least.
+        # libpq waits at least two seconds for a connection.
         connect = min(self._settings.connect_timeout, max(2.0, timeout))
         settings = replace(self._settings, answer_timeout=timeout, connect_timeout=connect)
         return PostgresStore(settings, self._statements, max_connections)
 
     def async_store(self, *, max_connections: int = 4) -> AsyncPostgresStore:
-        """A new, unopened asynchronous store."""
+        """Return a new, unopened async store."""
         return AsyncPostgresStore(self._settings, self._statements, max_connections)
 
     def default_notify(self) -> NotifyAdapter:
-        """LISTEN and NOTIFY on the same database."""
+        """Return an adapter that uses LISTEN and NOTIFY on the same database."""
         from queuert.notify.postgres import PostgresNotify
 
         return PostgresNotify(self._listen_dsn, schema=self.schema)

@@ -1,9 +1,10 @@
-"""Adopt a database that was moved from another cluster of Postgres, by a dump or by logical replication.
+"""Adopts a database that was moved from another Postgres cluster, by a dump or by logical replication.
 
-Transactions are numbered by the cluster. The log is read in the order of these numbers, up to those that are over, and
-chains are archived by them. A database that was moved has numbers that its new cluster reaches much later, or never:
-until then nothing old is over, and nothing new is found behind it. An adoption gives the events new numbers that are
-over, and takes away those of closed chains. ``docs/design/events.md`` says why so.
+Each cluster numbers its transactions. The event log is read in the order of these numbers, up to the oldest open
+transaction, and chains are archived by them. A moved database has numbers that its new cluster reaches much later, or
+never: until then the old events count as not yet committed, and no new event is read after them. An adoption renumbers
+the events below the numbers of the new cluster, and clears the numbers of closed chains. ``docs/design/events.md`` has
+the reasons.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from queuert.state.postgres.sync_statements import fetch
 from queuert.state.types import StoreWarning
 
 MOVED = "database moved"
-"""The name of the risk that a store tells of."""
+"""The name of the store warning for a moved database."""
 
 BLOCKS = 8_192
-"""Of the table of jobs in one transaction: 64 MiB."""
+"""Number of blocks of the table of jobs in one transaction: 64 MiB."""
 
 
 def moved_risks(owners: list[Row]) -> tuple[StoreWarning, ...]:
-    """The risk of a database whose numbers are another cluster's, from the row of ``log_owner``."""
+    """Return the warning for a database with another cluster's transaction numbers, from the row of ``log_owner``."""
     return tuple(StoreWarning(MOVED, moved_text(owner, system)) for owner, system in owners if owner != system)
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionPlan:
-    """What an adoption would do.
+    """The work that an adoption would do.
 
     Attributes:
-        owner: the cluster whose numbers the database has.
-        system: the cluster that it is in.
-        next_tx: the first number that this cluster has not given.
-        workers: how many live.
-        ahead: whether the log has numbers from there on, so that its events get new ones.
-        events: about how many rows the log has.
-        jobs: about how many jobs there are.
-        blocks: of the table of jobs.
+        owner: the cluster that assigned the transaction numbers in the database.
+        system: the cluster that the database is in.
+        next_tx: the next transaction number of this cluster.
+        workers: number of workers that are alive.
+        ahead: whether the log has numbers from ``next_tx`` on, so that its events must be renumbered.
+        events: approximate number of rows of the event log.
+        jobs: approximate number of jobs.
+        blocks: number of blocks of the table of jobs.
     """
 
     owner: str
@@ -62,20 +63,20 @@ class AdoptionPlan:
 
     @property
     def needed(self) -> bool:
-        """Whether the database was moved."""
+        """Whether the database was moved and must be adopted."""
         return self.owner != self.system or self.ahead
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What an adoption has done: to so many events of the log, and so many jobs."""
+    """The numbers of events and jobs that an adoption has changed."""
 
     events: int
     jobs: int
 
 
 def how_moved(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str | None:
-    """What is wrong and what to do, if the database was moved from another cluster; None if it was not.
+    """Return what is wrong and what to do if the database was moved from another cluster; None if it was not.
 
     Raises:
         StateUnavailableError: the database cannot be reached.
@@ -87,10 +88,10 @@ def how_moved(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> str | None:
 
 
 def plan_adoption(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> AdoptionPlan:
-    """Look whether the database was moved, and what there is to be done. Nothing is changed.
+    """Return whether the database was moved, and the work of an adoption. Nothing is changed.
 
     Raises:
-        SchemaMissingError: the tables are not there, or not at the newest revision.
+        SchemaMissingError: the tables do not exist, or are not at the newest revision.
         StateUnavailableError: the database cannot be reached.
     """
     with _connected(dsn, schema) as (connection, sql):
@@ -105,23 +106,24 @@ def adopt(
     lock_timeout: float = 60.0,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Adoption:
-    """Make the numbers of the database this cluster's. Running it again does nothing; run it again after a failure.
+    """Make the transaction numbers of the database valid in this cluster. It is idempotent; repeat it after a failure.
 
-    The events of each day become those of one small number, in the order in which they were written. Numbers of closed
-    chains that this cluster has not given are cleared. Last the database is noted as this cluster's: until then readers
-    of the log are refused. Each day of the log is a transaction, and each 64 MiB of jobs; it locks rows and no table.
+    The events of each day get one small number, in the order in which they were written. The numbers of closed chains
+    that this cluster has not assigned yet are cleared. Last, this cluster is recorded as the owner of the numbers;
+    until then, reading the log raises DatabaseMovedError. Each day of the log is one transaction, and so are each 64
+    MiB of jobs. Rows are locked, tables are not.
 
     Args:
         dsn: libpq connection string or URI of the schema's owner, to Postgres itself.
-        schema: whose tables are meant.
-        force: also while workers live. What they write meanwhile is kept, in the order of its days.
-        lock_timeout: how many seconds to wait for a migrator, and for each row.
-        on_step: is told of each step, in one line.
+        schema: the schema of the tables.
+        force: adopt also while workers are alive. What they write meanwhile is kept, in the order of its days.
+        lock_timeout: seconds to wait for another migrator, and for the lock of each row.
+        on_step: called with a line of text after each step.
 
     Raises:
-        MigrationError: workers live, a migrator is at work, a lock was not to be had, or the login is not the owner.
-            What was done until then stays done.
-        SchemaMissingError: the tables are not there, or not at the newest revision.
+        MigrationError: workers are alive, another migrator is running, a lock was not available in time, or the login
+            is not the owner of the schema. The steps before remain committed.
+        SchemaMissingError: the tables do not exist, or are not at the newest revision.
         StateUnavailableError: the database cannot be reached.
     """
     check_schema_name(schema)
@@ -129,22 +131,23 @@ def adopt(
         plan = _plan(connection, sql)
         if plan.workers and plan.needed and not force:
             raise MigrationError(
-                f"{plan.workers} worker(s) live: stop them first, so that no new event gets a number between the old "
-                "ones, or add --force"
+                f"workers must be stopped, {plan.workers} are alive: stop them, so that no new event gets a "
+                "number between "
+                "the old ones, or add --force"
             )
         events = _renumber(connection, sql, on_step) if plan.ahead else 0
         jobs = _clear_jobs(connection, sql, plan, on_step)
-        fetch(connection, sql.adopt_note, {"system": plan.system, "renumbered": plan.ahead})
+        fetch(connection, sql.adopt_record, {"system": plan.system, "renumbered": plan.ahead})
     return Adoption(events, jobs)
 
 
 def _plan(connection: psycopg.Connection[Any], sql: Statements) -> AdoptionPlan:
-    ((owner, system, next_tx, workers, ahead, events, jobs, blocks),) = fetch(connection, sql.adopt_look)
+    ((owner, system, next_tx, workers, ahead, events, jobs, blocks),) = fetch(connection, sql.adopt_plan)
     return AdoptionPlan(owner, system, int(next_tx), workers, ahead, events, jobs, blocks)
 
 
 def _renumber(connection: psycopg.Connection[Any], sql: Statements, on_step: Callable[[str], None]) -> int:
-    """Give the events of each day a number, from 1 on: below all that any cluster gives."""
+    """Number the events of each day from 1 on, which is below all numbers that a cluster assigns."""
     days = fetch(connection, sql.adopt_days)
     if days:
         fetch(connection, sql.adopt_numbers, {"least": days[0][1] // 64 + 1})
@@ -173,7 +176,7 @@ def _clear_jobs(
 def _connected(
     dsn: str, schema: str, lock_timeout: float = 60.0
 ) -> Iterator[tuple[psycopg.Connection[Any], Statements]]:
-    """A connection in autocommit: each statement is a transaction of its own, and may take its time."""
+    """Connect in autocommit mode: each statement is a transaction of its own, without a statement timeout."""
     checked_dsn(dsn)
     with (
         mapped_errors(),
@@ -187,4 +190,6 @@ def _connected(
             reason = error.diag.message_primary or "permission denied"
             raise MigrationError(f"the database was not adopted: {reason}; run it as the schema's owner") from error
         except psycopg.errors.LockNotAvailable as error:
-            raise MigrationError("another transaction has locked a row for too long: run it again") from error
+            raise MigrationError(
+                "another transaction has locked a row for longer than the lock timeout: run it again"
+            ) from error

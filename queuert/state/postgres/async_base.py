@@ -1,4 +1,4 @@
-"""What all operations on Postgres stand on: connections, statements, transactions. ``sync_base.py`` is generated."""
+"""Connections, statements and transactions for all groups of operations. ``sync_base.py`` is generated."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from queuert.state.postgres.external_connections import async_callers_connection
 from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
-from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.tls import connection_warnings
 from queuert.state.types import PoolUse, StoreWarning
 
 
 class AsyncPostgresBase:
-    """Connections, and the ways to run statements on them."""
+    """The connections of a store, and the ways to run statements on them."""
 
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         self._settings = settings
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
-        """Of the way to the server, and of a database that was moved; known when the store is open."""
+        """Of the TLS settings, and of a database that was moved; known once the store is open."""
 
     @property
     def pool_use(self) -> PoolUse | None:
@@ -56,14 +55,15 @@ class AsyncPostgresBase:
             raise
 
     async def _moved(self, connection: AsyncConnection[Any]) -> tuple[StoreWarning, ...]:
-        """The risk of a database that was moved from another cluster; none where the role may not know."""
+        """Return the warning for a database that was moved from another cluster; none if the role may not read the
+        owner."""
         try:
             return moved_risks(await fetch(connection, self._sql.log_owner))
         except InsufficientPrivilege:
             return ()
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._connections.aclose()
 
     async def _fetch(
@@ -76,9 +76,9 @@ class AsyncPostgresBase:
     async def _transaction(
         self, callers: Any = None, *, lock: float | None = None
     ) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave.
+        """Open a transaction, or a savepoint in the transaction of the caller's connection.
 
-        ``lock`` is for how many seconds one of its own waits for a lock.
+        ``lock`` is the lock timeout in seconds of a transaction of the store's own.
         """
         if callers is None:
             async with self._connections.connection() as own, async_bounded(own, lock=lock):

@@ -13,21 +13,21 @@ from psycopg.errors import LockNotAvailable
 from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.claiming import ClaimCursors, Expansion, Place
+from queuert.state.postgres.claiming import ClaimCursors, Expansion, IndexPosition
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import ClaimedJob, ClaimRequest, Lease, ReleasedClaim, Renewal
 
 _ADMISSIONS = 3
-"""A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
+"""Attempts to admit jobs. Jobs that another claim has locked are left out of the next one; two are rarely needed."""
 
 
 _LIMITS_TIMEOUT = 0.5
-"""Seconds that a claim waits for others which are about to claim the same limited types, each for some milliseconds."""
+"""Seconds that a claim waits for other claims of the same limited types, each of which takes some milliseconds."""
 
 _LIMITS_PAUSE = 1.0
-"""Seconds without claims of limited types after that was not enough: whoever holds the limits stands still."""
+"""Seconds without claims of limited types after that timeout: the transaction that has locked the limits is stuck."""
 
 
 class AsyncPostgresClaiming(AsyncPostgresBase):
@@ -36,7 +36,8 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         super().__init__(settings, statements, connections)
         self._cursors: dict[str, str] = {}
-        """Where the next walk over the keys of a job type begins, if it has too many for one."""
+        """The key at which the next walk over the keys of a job type begins, for types with too many keys for one
+        walk."""
         self._bounds = ClaimCursors()
         self._limits_held_until = 0.0
         self._expansion = Expansion()
@@ -55,32 +56,33 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         return found + await self._claim_ranked(rest)
 
     async def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
-        """Claim the best jobs of all ranks, or of those that the request asks for."""
+        """Claim the best jobs of all ranks, or of those that the request names."""
         if request.limits and claiming.limits_of(request):
             found = await self._claim_limited(request)
             if found is not None:
                 return claiming.claimed_jobs(found, request.token)
-            # The other types do not wait for who holds the limits.
+            # The other types are claimed without waiting for the lock of the limits.
             request = claiming.unlimited(request, request.limit)
             if not request.leases:
                 return []
-        places = None if request.after_rank is not None else self._bounds.places(list(request.leases))
-        if places is not None and (jobs := await self._claim_from(request, places)):
+        positions = None if request.after_rank is not None else self._bounds.positions(list(request.leases))
+        if positions is not None and (jobs := await self._claim_from(request, positions)):
             return jobs
         return await self._claim_from(request, None)
 
-    async def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        params = claiming.claim(request, places, expansion=self._expansion.factor)
+    async def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
+        params = claiming.claim(request, positions, expansion=self._expansion.factor)
         found = await self._fetch(self._sql.prepared["claim"], params, binary=True)
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
         # Where the look for the best begins has nothing to learn from jobs of worse ranks.
         if found and request.after_rank is None:
-            self._bounds.note(jobs, found[0][claiming.LOOK_SECONDS], at_head=places is None)
+            self._bounds.note(jobs, found[0][claiming.LOOK_SECONDS], at_head=positions is None)
         return jobs
 
     async def _claim_limited(self, request: ClaimRequest) -> list[Row] | None:
-        """Claim what the limits let through, and of the other types; None if somebody holds the limits for long."""
+        """Claim jobs that the limits admit, and jobs of the other types. None if the limits stay locked for too
+        long."""
         if time.monotonic() < self._limits_held_until:
             return None
         async with self._transaction(lock=_LIMITS_TIMEOUT) as connection:
@@ -103,7 +105,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             return found
 
     async def _claim_admitted(self, connection: AsyncConnection[Any], request: ClaimRequest) -> tuple[list[Row], int]:
-        """Claim what the limits let through, and say how many of the other types should be claimed."""
+        """Claim the jobs that the limits admit. Also returns how many jobs of the other types should be claimed."""
         found: list[Row] = []
         passed_over: list[str] = []
         others = 0
@@ -117,7 +119,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
                 claimed = await fetch(connection, self._sql.claim_admitted, params, lenient=True)
                 found += claimed
                 if claimed and claimed[0][claiming.CUT]:
-                    # What was left for its size comes before what could make up for it.
+                    # A job that was left for its size goes before the jobs that could be claimed instead.
                     break
             locked = set(admission.ids).difference(row[0] for row in found)
             if not locked:
@@ -127,7 +129,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         return found, others
 
     async def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job is due."""
+        """Return the seconds until the next job is due."""
         found = await self._fetch(self._sql.next_due, {"types": list(types)})
         return None if found[0][0] is None else float(found[0][0])
 
@@ -144,7 +146,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         return len(await self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
 
     async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
-        """Release all that a claim took, when its answer was lost."""
+        """Release all jobs of a claim whose answer was lost."""
         taken = {"types": list(request.leases), "token": request.token}
         [counts] = await self._fetch(self._sql.release_claim, taken)
         return ReleasedClaim(*counts)

@@ -1,4 +1,4 @@
-"""The event log on Postgres. ``sync_events.py`` is generated from this module."""
+"""The event log on Postgres. ``sync_event_log.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from queuert.state.postgres.event_log import LogState, Step, Task
 
 
 class AsyncPostgresEventLog(AsyncPostgresBase):
-    """What happened to jobs, and how long that is remembered."""
+    """Reads and maintains the event log."""
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
-        """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
+        """List events by ``(tx, seq)``; with ``oldest_first`` only those before which no other can be committed."""
         statement = self._sql.list_events_oldest_first if page.oldest_first else self._sql.list_events
         params = event_log.page(filter, page)
         cursor = event_log.read_on(page)
         async with self._connections.connection() as connection:
             found = await fetch(connection, statement, params)
-            # Last, since retention may have come, or a standby been promoted, while the page was read.
+            # Read last: retention may have dropped events, or a standby been promoted, while the page was read.
             log = LogState.of((await fetch(connection, self._sql.read_log, event_log.log_params(cursor)))[0])
         log.check_owner()
         if cursor is not None:
@@ -36,13 +36,13 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
         return event_log.events(found, page.limit, log)
 
     async def get_event_log(self) -> EventLog:
-        """What is written to the log, and how long it is kept."""
+        """Return the settings of the log, and its partitions."""
         levels = await self._fetch(self._sql.event_levels)
         [(lag,)] = await self._fetch(self._sql.event_lag)
         return event_log.log(levels, await self._fetch(self._sql.list_partitions), lag)
 
     async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
-        """Set the level of types, or that of all others; None takes away that of the types."""
+        """Set the level of these types, or the default; None removes the level of the types."""
         if types is None:
             await self._fetch(self._sql.set_event_default, {"level": level, "days": None})
         elif level is None:
@@ -55,7 +55,7 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
         await self._fetch(self._sql.set_event_default, {"level": None, "days": checked_keep(days)})
 
     async def maintain_event_log(self) -> EventLogMaintenance:
-        """Make the days to come and drop those that are too old; each step in a transaction of its own."""
+        """Create the partitions of the days to come and drop old ones, each step in a transaction of its own."""
         done: dict[Task, list[date]] = {task: [] for task in Task}
         postponed: list[date] = []
         more = True
@@ -64,7 +64,8 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
                 try:
                     step = await self._tend(connection, postponed)
                 except (LockNotAvailable, CheckViolation):
-                    # The one that was next: somebody's transaction holds it, or the default partition has some of it.
+                    # The step was postponed: another transaction locks the partition, or the default partition has rows
+                    # of its day.
                     step = event_log.next_step(await fetch(connection, self._sql.list_partitions), postponed)
                     postponed += [step.day] if step else []
                     continue
@@ -74,13 +75,13 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
                 done[step.task].append(step.day)
             deleted, more_strays = await self._forget_strays(connection)
         made, dropped = tuple(done[Task.MAKE]), tuple(done[Task.DROP])
-        # Where all was postponed, another look would find the same in its way.
+        # If all steps were postponed, another call now would find the same locks.
         return EventLogMaintenance(
             made, dropped, tuple(postponed), deleted, more_strays or (more and any(done.values()))
         )
 
     async def _tend(self, connection: AsyncConnection[Any], postponed: Sequence[date]) -> Step | None:
-        """Do the next step; None if there is none, or if somebody else is at it."""
+        """Do the next step. None if there is none, or if another process is maintaining the log."""
         async with async_bounded(connection):
             [(mine, _)] = await fetch(connection, self._sql.try_maintenance_lock)
             step = event_log.next_step(await fetch(connection, self._sql.list_partitions), postponed) if mine else None
@@ -89,7 +90,7 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
             return step
 
     async def _forget_strays(self, connection: AsyncConnection[Any]) -> tuple[int, bool]:
-        """Delete old events that have no day, if somebody else is not at it; how many, and whether some may be left."""
+        """Delete old events in the default partition. Returns how many, and whether there may be more."""
         if not event_log.has_strays(await fetch(connection, self._sql.list_partitions)):
             return 0, False
         deleted = 0

@@ -17,7 +17,7 @@ from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch, finish_and_release, lock_in_order
 from queuert.state.postgres.bounds import LOCK_SOON, async_bounded
 from queuert.state.postgres.finishing import (
-    DUE,
+    CLAIMABLE,
     all_simple,
     all_simple_completions,
     closes_only,
@@ -32,14 +32,14 @@ from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult, check_finishes
 
 _FINISH_ROUNDS = 4
-"""A finish is repeated when a chain got its first dependent meanwhile; more than one repetition is already rare."""
+"""A finish is repeated if a dependent was added to its chain meanwhile; more than one repetition is already rare."""
 
 
 class AsyncPostgresFinishing(AsyncPostgresBase):
     """``finish``, ``lost_reasons`` and ``reap``."""
 
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job."""
+        """Write finishes, each only if its token has the job's lease."""
         check_finishes(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
@@ -50,7 +50,8 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
                 break
             async with self._connections.connection() as connection:
                 if release_dependents:
-                    # Who waits for locks shall not wait for somebody that has taken a job from us.
+                    # A call that waits for locks must not wait for the new holder of a lost job, so the skipped leases
+                    # are checked first.
                     if wait or not closes_only(left):
                         left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
@@ -71,7 +72,10 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
                 left = await self._settle(connection, missed, results)
             release_dependents = True
         if left:
-            raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
+            raise StateError(
+                f"jobs {[one.job.id for one in left]!r} were neither finished nor had lost their leases after "
+                f"{_FINISH_ROUNDS} rounds: repeat the call"
+            )
         return [results[one.job.lease] for one in finishes]
 
     async def _release_round(
@@ -88,13 +92,13 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         except LockNotAvailable:
             if wait:
                 raise
-            # Perhaps by who has taken a job from us: that is no reason to wait.
+            # Perhaps another worker that has claimed the job has locked it: that is no reason to wait.
             results: dict[Lease, FinishResult] = {}
             held = await self._settle(connection, finishes, results)
-            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
+            return results | {one.job.lease: FinishResult(one.job.id, locked=True) for one in held}
 
     async def _exchanged(self, connection: AsyncPooledConnection, steps: Sequence[Step]) -> list[PGresult]:
-        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
+        """Run a transaction in one round trip, so that its locks are not held while the server waits for the client."""
         try:
             return await async_begin_with(connection, steps, prepare=self._connections.prepares)
         except Error:
@@ -105,7 +109,8 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
     async def _settle(
         self, connection: AsyncConnection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
     ) -> list[Finish]:
-        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
+        """Record the result of each finish whose lease is lost; return the other finishes, which must be written
+        again."""
         if not missed:
             return []
         params = parameters.leases([one.job.lease for one in missed])
@@ -119,7 +124,7 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         return again
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
+        """Return why each lease is lost."""
         found = await self._fetch(self._sql.lease_states, parameters.leases(leases))
         return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
 
@@ -138,15 +143,15 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         return ReapResult(reaped, 0.0 if unfinished else found[0][7])
 
     async def _fail_expired(self, connection: AsyncConnection[Any], row: Row) -> list[ReapedJob]:
-        """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
+        """Fail a job after its last attempt and close its chain. It is skipped if another transaction has locked it."""
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
             async with async_bounded(connection, lock=LOCK_SOON):
                 await lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
-                released = await fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
+                released = await fetch(connection, self._sql.release_dependents, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
+        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in CLAIMABLE})))]

@@ -1,4 +1,4 @@
-"""Starting chains on Postgres. ``sync_starting.py`` is generated from this module."""
+"""Starts of chains on Postgres. ``sync_starting.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from queuert.state.postgres.starting import StartBatch, needs_transaction, rejec
 from queuert.state.types import NewJob, StartedJob
 
 _ATTACH_ROUNDS = 5
-"""A chain can be deleted between the failure to write its id and the look at it; more than once is already rare."""
+"""A chain can be deleted between the failed insert of its id and the read; more than one retry is already rare."""
 
 
 class AsyncPostgresStarting(AsyncPostgresBase):
-    """``start_jobs`` and ``start_parts``."""
+    """``start_jobs`` and ``start_pipelined``."""
 
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
@@ -51,13 +51,14 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                     if not left or not await self._delete_expired_conflicts(own, jobs):
                         raise
             except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                # The victim of a deadlock was rolled back and can be repeated: the other transaction can proceed
+                # meanwhile.
                 if not left or not was_deadlock(error):
                     raise
         raise AssertionError("the last round returns or raises")
 
-    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
-        """Write the first jobs of new chains; the server writes one part while the next is being made."""
+    async def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains. The server writes one part while the iterator makes the next."""
         async with self._connections.connection() as own:
             return await insert_parts(own, self._sql, self._made(parts, own))
 
@@ -68,7 +69,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
 
     async def _start_in_callers(self, callers: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
         with mapped_errors():
-            # What may be refused must not spoil the caller's transaction: a savepoint holds it apart.
+            # An error of these statements must not abort the caller's transaction, so they run in a savepoint.
             apart = needs_transaction(jobs, callers=True)
             if apart:
                 await begin_callers_transaction(callers)
@@ -83,7 +84,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             return started
 
     async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
-        """Whether some of the chosen ids were those of chains that have expired: they are free now."""
+        """Delete chosen ids of expired chains, so that they can be used again. Returns whether there were any."""
         chosen = [job.id for job in jobs if job.id_chosen]
         return bool(chosen and await delete_expired(connection, self._sql, chosen))
 
@@ -96,35 +97,38 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         async with async_bounded(connection):
             starts = StartBatch(jobs)
             if starts.first:
-                await fetch(connection, self._sql.lock_deduplication_keys, starts.slots)
+                await fetch(connection, self._sql.lock_deduplication_keys, starts.deduplication_keys)
                 starts.record_duplicates(await fetch(connection, self._sql.find_duplicates, starts.keys))
-            await self._attach(connection, starts, starts.left())
+            await self._attach(connection, starts, starts.remaining())
             await self._write(connection, starts)
             return starts.results()
 
     async def _write(self, connection: AsyncConnection[Any], starts: StartBatch) -> None:
-        """Write the starts that nothing is a duplicate of."""
-        certain = [job for job in starts.left() if not job.attach]
+        """Write the starts that are not duplicates."""
+        certain = [job for job in starts.remaining() if not job.attach]
         await lock_in_order(connection, self._sql, (), certain)
         written = await insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
-            attaching = [job for job in starts.left() if job.id not in written]
+            attaching = [job for job in starts.remaining() if job.id not in written]
             if not attaching:
                 break
-            # Somebody else may have been about to write the same id: by now it stands, or was rolled back.
+            # Another transaction may have been writing the same id: by now it has committed or rolled back.
             written |= await insert_jobs(connection, self._sql, self._sql.start_if_absent, attaching)
             await self._attach(connection, starts, [job for job in attaching if job.id not in written])
         else:
-            raise StateError("chains of these ids come and go: they could neither be written nor attached to")
-        # Only now is it known which of those need their blockers.
-        late = [job for job in starts.left() if job.attach]
+            raise StateError(
+                "could neither write nor attach to chains after {_ATTACH_ROUNDS} attempts: others create and "
+                "delete chains of these ids: repeat the call"
+            )
+        # Only now is it known which of these are written and need their blockers.
+        late = [job for job in starts.remaining() if job.attach]
         reject_batch_blockers(late, written)
         await lock_in_order(connection, self._sql, (), late)
-        waiting = [job for job in starts.left() if job.blockers]
-        starts.written(with_status(written, await add_blockers(connection, self._sql, waiting)))
+        waiting = [job for job in starts.remaining() if job.blockers]
+        starts.record_written(with_status(written, await add_blockers(connection, self._sql, waiting)))
 
     async def _attach(self, connection: AsyncConnection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
-        """Find the chains that exist already for those who would attach to them."""
+        """Find the existing chains of starts with ``attach``."""
         params = {"ids": [job.id for job in jobs if job.attach]}
         if not params["ids"]:
             return

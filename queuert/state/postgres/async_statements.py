@@ -1,4 +1,5 @@
-"""The steps that operations on Postgres are made of, each on a given connection. ``sync_steps.py`` is generated."""
+"""Functions that run statements on a given connection, shared by several groups. ``sync_statements.py`` is
+generated."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.finishing import (
-    DUE,
+    CLAIMABLE,
     closing_chains,
     finish_results,
     started_by,
@@ -49,10 +50,10 @@ async def fetch(
 ) -> list[Row]:
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
-    ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
-    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB. One that
-    has a name goes past the cursors, where the connection is ours and may prepare. With that, or where it is asked for
-    (``lenient``), a row that cannot be read does not cost the others: see rows.py.
+    ``binary`` asks for the rows in binary form, which is read in half the time: worthwhile for many rows. Placeholders
+    are numbered once for each statement, where psycopg's other cursors do it at each execution of a text longer than 4
+    kB. A named statement bypasses the cursors if the connection belongs to the store's pool and may prepare. Then, or
+    with ``lenient``, a row that cannot be read does not affect the others: see rows.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return await async_execute_prepared(connection, statement, values)
@@ -72,7 +73,7 @@ async def _send(
     *,
     binary: bool = False,
 ) -> AsyncRawCursor[Row]:
-    """Send one statement. Its answer is waited for as well, unless the connection is in a pipeline."""
+    """Send one statement. Outside a pipeline this also waits for its answer."""
     if isinstance(statement, NamedStatement):
         _, text, names = statement
     else:
@@ -93,10 +94,10 @@ def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncPooledConnecti
 
 
 async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
-    """Begin the caller's transaction, if its next statement would have begun it.
+    """Begin the caller's transaction if its next statement would do so.
 
-    psycopg's ``transaction()`` is a savepoint inside a transaction; on an idle connection it would be one of its own,
-    and committed whatever the caller does later.
+    On an idle connection psycopg's ``transaction()`` would not be a savepoint, but a transaction that commits by
+    itself, whatever the caller does later.
     """
     if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
         await fetch(connection, b"SELECT 1")
@@ -111,9 +112,10 @@ async def lock_in_order(
     besides: Collection[str] = (),
     closing: Sequence[str] = (),
 ) -> None:
-    """Lock jobs and chains, and the chains that jobs will wait for (``besides`` those yet to be written), in one order.
+    """Lock jobs, chains, and the chains that jobs will wait for (except ``besides``, which are not written yet), in one
+    order that all operations share.
 
-    Chains that are about to close (``closing``) are among ``others``: the jobs that wait for them are locked as well.
+    Chains that are about to close (``closing``) are among ``others``; the jobs that wait for them are locked as well.
 
     Raises:
         ChainNotFoundError: a chain that a job is to wait for does not exist.
@@ -130,7 +132,7 @@ async def lock_in_order(
 
 
 async def add_blockers(connection: AsyncConnection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
-    """Let jobs wait for locked chains; returns the status that each job has then."""
+    """Add blockers to jobs whose chains are locked; return the status that each job has then."""
     if not waiting:
         return {}
     found = await fetch(connection, sql.add_blockers, parameters.blockers(waiting))
@@ -145,7 +147,8 @@ async def insert_jobs(
     *,
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; those that were written, by id."""
+    """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; return those that were written, by
+    id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= started_jobs(await fetch(connection, text, values, binary=True))
@@ -160,7 +163,7 @@ async def insert_parts(
         async with connection.pipeline() as pipeline:
             return await _send_parts(connection, pipeline, sql, parts)
     except BaseException:
-        # Of what failed, or could not be made, the transaction is open still. A broken connection has none.
+        # If a part fails or cannot be made, the transaction is still open. A broken connection has none.
         if is_plain_connection(connection.pgconn) and connection.info.transaction_status in _OPEN:
             with suppress(Error):
                 await connection.rollback()
@@ -170,7 +173,7 @@ async def insert_parts(
 async def _send_parts(
     connection: AsyncPooledConnection, pipeline: AsyncPipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
-    """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
+    """Write the parts in psycopg's pipeline. Its end waits for all answers and raises their errors."""
     await _send(connection, b"BEGIN")
     await _send(connection, sql.set_short_lock_timeout, connection.bounds.parameters())
     ids: list[str] = []
@@ -178,8 +181,8 @@ async def _send_parts(
     for part in parts:
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(await _send(connection, text, values, binary=True))
-        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one. And
-        # only from such a mark on does the server count for how long nothing comes.
+        # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after
+        # such a sync does the server measure how long the client is idle.
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]
@@ -191,7 +194,7 @@ async def _send_parts(
 
 
 async def forget_deleted(connection: AsyncConnection[Any], sql: Statements, deleted: Sequence[Row]) -> None:
-    """Remove what jobs had beside their rows: deduplication keys that no chain has any more, entries of attributes."""
+    """Delete the deduplication keys and attribute entries of deleted chains."""
     keys = freed_keys(deleted)
     if keys["keys"]:
         await fetch(connection, sql.delete_keys, keys)
@@ -203,7 +206,7 @@ async def forget_deleted(connection: AsyncConnection[Any], sql: Statements, dele
 async def finish_and_release(
     connection: AsyncConnection[Any], sql: Statements, finishes: Sequence[Finish]
 ) -> dict[Lease, FinishResult]:
-    """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
+    """Write finishes inside the connection's transaction, and release the dependents of the chains that closed."""
     waiting = waiting_jobs(finishes)
     closing = closing_chains(finishes)
     new = {job.id for job in started_by(finishes)}
@@ -215,6 +218,6 @@ async def finish_and_release(
     started = await insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
     statuses = await add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
-    released = await fetch(connection, sql.unblock, parameters.closed_chains(closing)) if closing else []
-    freed = [row[0] for row in released if row[1] in DUE] + [job.type for job in started.values()]
+    released = await fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []
+    freed = [row[0] for row in released if row[1] in CLAIMABLE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

@@ -1,4 +1,4 @@
-"""The store on Postgres, made of its groups of operations. ``sync_store.py`` is generated from this module."""
+"""The Postgres store, composed of its groups of operations. ``sync_store.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ class AsyncPostgresStore(
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""
 
     def transaction(self, job: ClaimedJob) -> AsyncPostgresTransaction:
-        """Open a transaction that holds the job."""
+        """Return a transaction that locks the job when it is entered."""
         return AsyncPostgresTransaction(self._connections, self._sql, job)

@@ -1,4 +1,4 @@
-"""A transaction that holds one job for its handler. ``sync_transaction.py`` is generated from this module."""
+"""The transaction of an attempt's block. ``sync_transaction.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _SWALLOWED = (
 
 
 class AsyncPostgresTransaction:
-    """The caller's writes and the job's finish in one transaction, fenced by the lease from first to last.
+    """The caller's writes and the job's finish in one transaction, fenced by the lease throughout.
 
-    The job's row is locked at the beginning, so that the reaper passes over it and a cancel waits. A connection that
-    idles inside for longer than the lease is ended by the server: a frozen worker must not hold its job for ever.
+    The transaction begins by locking the job's row, so that the reaper skips it and a cancel waits. The server closes a
+    connection that is idle in it for longer than the lease: a frozen worker must not lock its job for ever.
     """
 
     def __init__(self, connections: AsyncConnections, sql: Statements, job: ClaimedJob) -> None:
@@ -56,39 +56,40 @@ class AsyncPostgresTransaction:
 
     @property
     def connection(self) -> AsyncPooledConnection:
-        """psycopg's connection, inside the transaction."""
+        """The psycopg connection of the transaction."""
         if self._connection is None:
-            raise RuntimeError("the transaction has not begun")
+            raise RuntimeError("the transaction must have begun: use it inside its `async with` block")
         return self._connection
 
     @property
-    def holds(self) -> bool:
-        """The job's row is locked."""
+    def locks_job(self) -> bool:
+        """True: the job's row is locked."""
         return True
 
-    def cut(self) -> None:
-        """End the transaction's connection, from any thread."""
+    def abort(self) -> None:
+        """Close the transaction's connection, from any thread."""
         cut(self.connection)
 
     # --- the finish ---------------------------------------------------------------------------------------------------
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the finish inside the transaction; the last of all goes with the commit, if it can."""
+        """Write the finish inside the transaction; the last one commits in the same round trip if it can."""
         check_finishes([finish])
         if last and self._goes_with_commit(finish):
             return await self._complete_and_commit(finish)
         with self._connections.limited(self.connection):
             results = await self._finish(finish)
         if finish.job.lease not in results:
-            # Held by our lock since the beginning: only the caller's own SQL can have taken it.
+            # The row is locked since the beginning, so only SQL of the caller in this transaction can have changed the
+            # token.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
         return results[finish.job.lease]
 
     async def _finish(self, finish: Finish) -> dict[Lease, FinishResult]:
-        """The job's row is locked, so most completions need no other: nobody can have begun to wait for their chain.
+        """Write the finish. The job's row is locked, so nobody else can begin to wait for its chain meanwhile.
 
-        Nobody but the caller in this very transaction, which the lean statement finds out.
+        Only the caller's own SQL in this transaction can; the simple statement checks that and then writes nothing.
         """
         if all_simple_completions([finish]):
             found = await fetch(self.connection, self._sql.complete, parameters.complete([finish]))
@@ -97,7 +98,8 @@ class AsyncPostgresTransaction:
         return await finish_and_release(self.connection, self._sql, [finish])
 
     def _goes_with_commit(self, finish: Finish) -> bool:
-        """Whether nothing can be in the way of a plain completion: no dependents of this transaction's own making."""
+        """Whether the finish is a simple completion that can commit in one round trip: the job has no dependents, and
+        the caller's SQL cannot have added one."""
         connection = self.connection
         return (
             is_simple_completion(finish)
@@ -118,12 +120,12 @@ class AsyncPostgresTransaction:
             raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
         except BROKEN as failure:
             if not self.connection.closed:
-                # An answer of the server, which has rolled back: a deadlock, a timeout.
+                # The server answered with an error, such as a deadlock or a timeout, and has rolled back.
                 raise mapped(failure) from failure
             await self._give_back()
             await self._resolve(failure)
         except errors.IntegrityError:
-            # The handler's own constraint, which waited for the commit: told as psycopg tells it.
+            # A deferred constraint of the handler's tables failed at the commit: the handler gets psycopg's error.
             raise
         except psycopg.Error as refused:
             raise mapped(refused) from refused
@@ -143,7 +145,7 @@ class AsyncPostgresTransaction:
                 with self._connections.watched(self._connection):
                     await self._roll_back()
             finally:
-                # Also if this is cancelled meanwhile: nobody else would give it back.
+                # The connection must be released even if the rollback is cancelled.
                 await borrowed.__aexit__(type(error), error, error.__traceback__)
             raise
         self._borrowed = borrowed
@@ -152,16 +154,16 @@ class AsyncPostgresTransaction:
         return self
 
     async def _begin(self) -> None:
-        """Begin, and hold the job."""
+        """Begin the transaction and lock the job."""
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         params = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        steps = [Step(self._sql.prepared["hold"], params)]
+        steps = [Step(self._sql.prepared["lock_for_attempt"], params)]
         [held] = await async_begin_with(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
             raise LeaseLostError(lease.job_id, await self._reason())
-        # Perhaps since the claim; not from now on.
+        # Dependents may have been added since the claim. None can be added while the row is locked.
         self._has_dependents = row[3] != "f"
 
     async def _exchange(self, *steps: Step) -> list[Any]:
@@ -186,20 +188,20 @@ class AsyncPostgresTransaction:
             await self._resolve(failure)
 
     async def _give_back(self) -> None:
-        """The pool has few connections, and what looks for the outcome on another must not wait for this one."""
+        """Release the connection first: the pool is small, and the read of the job's state needs another connection."""
         borrowed, self._borrowed = self._borrowed, None
         if borrowed is not None:
             await borrowed.__aexit__(None, None, None)
 
     async def _end(self, error: BaseException | None) -> psycopg.Error | None:
-        """Commit, or roll back because of an error. What left the outcome of the finish in doubt."""
+        """Commit, or roll back after an error. Returns the error that left the result of the commit unknown, if any."""
         try:
             with self._connections.watched(self.connection):
                 if error is not None:
                     await self._roll_back()
                     return None
                 if self.connection.info.transaction_status is TransactionStatus.INERROR:
-                    # COMMIT would be answered by a silent ROLLBACK.
+                    # The server would answer COMMIT with a silent ROLLBACK.
                     await self._roll_back()
                     raise StateError(_SWALLOWED)
                 await self.connection.commit()
@@ -210,14 +212,14 @@ class AsyncPostgresTransaction:
         return None
 
     async def _roll_back(self) -> None:
-        """A connection that is gone has rolled back as well."""
+        """Roll back. A broken connection has rolled back already."""
         with suppress(psycopg.Error):
             await self.connection.rollback()
 
     async def _resolve(self, failure: psycopg.Error) -> None:
-        """The answer to COMMIT was lost: look whether it was done.
+        """Find out whether the commit took effect after its answer was lost.
 
-        The token left in the row tells: it is kept by the finish, and only by the finish.
+        Only a finish keeps its token in the row, so the token tells.
         """
         async for _ in async_pauses():
             try:
@@ -228,5 +230,10 @@ class AsyncPostgresTransaction:
             state = rows.lease_states([self._job.lease], found)[0]
             if state is LeaseState.ENDED:
                 return
-            raise StateUnavailableError("the connection broke during the commit, which was not done") from failure
-        raise StateUnavailableError("the connection broke during the commit: its outcome is unknown") from failure
+            raise StateUnavailableError(
+                "the connection broke during the commit, which did not take effect: repeat the operation"
+            ) from failure
+        raise StateUnavailableError(
+            "the connection broke during the commit, and the database cannot be reached: whether it took "
+            "effect is unknown"
+        ) from failure

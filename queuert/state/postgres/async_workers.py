@@ -1,4 +1,4 @@
-"""Who is at work, on Postgres. ``sync_registry.py`` is generated from this module."""
+"""Heartbeats of workers on Postgres. ``sync_workers.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class AsyncPostgresWorkers(AsyncPostgresBase):
-    """The worker registry."""
+    """``record_heartbeat``, ``remove_worker`` and ``list_workers``."""
 
     async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Note that a worker is alive, and what it is at."""
+        """Record that a worker is alive, and its state."""
         [(others_are_over,)] = await self._fetch(self._sql.record_heartbeat, workers.beat(beat, ttl))
         if others_are_over:
             await self._fetch(self._sql.delete_stale_workers)
 
     async def remove_worker(self, worker_id: str) -> None:
-        """Forget a worker that has stopped."""
+        """Delete a worker that has stopped."""
         await self._fetch(self._sql.remove_worker, {"id": worker_id})
 
     async def list_workers(self) -> list[WorkerRecord]:
-        """The workers whose last beat is not older than its ttl, the longest running first."""
+        """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""
         return [workers.worker(row) for row in await self._fetch(self._sql.list_workers)]

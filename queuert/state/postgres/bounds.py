@@ -1,9 +1,9 @@
-"""How long a transaction of ours may hold what it has locked, though nobody goes on with it.
+"""Bounds how long a transaction of the store may hold its locks after its client has stopped responding.
 
-A process that is stopped, a machine without power, a network that swallows packets: the server sees a client that says
-nothing, and holds its locks until TCP gives up, which takes hours. So each transaction that we begin tells the server
-first how long it may stand idle and wait for locks. It goes with BEGIN, costs no round trip, and ends with the
-transaction, so that it does no harm behind a pooler. In a transaction that a caller has begun we set nothing.
+If a process is stopped, a machine loses power, or a network drops packets, the server waits for the client and holds
+its locks until TCP gives up, which takes hours. So each transaction of the store sets how long it may be idle and how
+long it may wait for locks. The settings are sent with BEGIN, cost no round trip, and end with the transaction, so that
+they are safe behind a pooler. Transactions that a caller has begun are left as they are.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _BEGIN = b"BEGIN; "
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds after which the server ends a transaction that stands idle, or a wait for a lock.
+    """The seconds after which the server ends an idle transaction, or a wait for a lock.
 
-    A lower ``lock_timeout`` of the role or the database stays as it is.
+    A lower ``lock_timeout`` of the role or the database is kept.
     """
 
     idle: float = 10.0
@@ -36,27 +36,30 @@ class Bounds:
 
     @staticmethod
     def of(answer_timeout: float) -> Bounds:
-        """The bounds for a client that waits so long for an answer. It is gone before the lock's is over."""
+        """Return the bounds for a client with this answer timeout. It stops waiting before the lock timeout ends."""
         return Bounds(max(_LEAST_IDLE, answer_timeout / 3), answer_timeout)
 
     def begin(self, lock: float | None = None) -> bytes:
-        """The statements that begin a transaction; ``lock`` seconds to wait for its locks, whatever the role has."""
+        """Return the statements that begin a transaction. ``lock`` sets its lock timeout in seconds, whatever the role
+        has."""
         wait = "CASE current_setting('lock_timeout') WHEN '0' THEN {} END" if lock is None else "{}"
         setting = f"set_config('lock_timeout', '{milliseconds(self.lock if lock is None else lock)}', true)"
         idle = f"set_config('idle_in_transaction_session_timeout', '{milliseconds(self.idle)}', true)"
         return _BEGIN + f"SELECT {idle}, {wait.format(setting)}".encode()
 
     def parameters(self, lock: float | None = None) -> dict[str, str | None]:
-        """Parameters of ``set_short_lock_timeout``: the same, where BEGIN goes by itself."""
+        """Return the parameters of ``set_short_lock_timeout``: the same settings, for a transaction that has begun
+        already."""
         return {"lock": None if lock is None else milliseconds(lock), "idle": milliseconds(self.idle)}
 
 
 LOCK_SOON = 0.05
-"""Seconds to wait for a lock for who would not: long enough for another statement's, too short for a caller's."""
+"""Lock timeout in seconds for callers that should not wait: longer than a statement holds a lock, shorter than a user's
+transaction does."""
 
 
 def milliseconds(seconds: float) -> str:
-    """As Postgres takes it; never 0, which would be without a bound."""
+    """Return the time as Postgres takes it. It is never 0, which would mean no limit."""
     return str(max(1, round(seconds * 1000)))
 
 
@@ -67,7 +70,7 @@ def _bounds(connection: object) -> Bounds:
 
 @asynccontextmanager
 async def async_bounded(connection: AsyncConnection[Any], *, lock: float | None = None) -> AsyncIterator[None]:
-    """A transaction of ours, with bounds; inside of one that is open, a savepoint."""
+    """Open a transaction with bounds; inside an open transaction, a savepoint."""
     begin = _bounds(connection).begin(lock)
     if not _is_idle(connection) or _begins_otherwise(connection):
         outermost = _is_idle(connection)
@@ -89,7 +92,7 @@ async def async_bounded(connection: AsyncConnection[Any], *, lock: float | None 
 
 @contextmanager
 def sync_bounded(connection: Connection[Any], *, lock: float | None = None) -> Iterator[None]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_bounded`."""
     begin = _bounds(connection).begin(lock)
     if not _is_idle(connection) or _begins_otherwise(connection):
         outermost = _is_idle(connection)
@@ -114,12 +117,13 @@ def _is_idle(connection: BaseConnection[Any]) -> bool:
 
 
 def _begins_otherwise(connection: BaseConnection[Any]) -> bool:
-    """Whether its owner has said how its transactions begin: psycopg knows how to say that, in a round trip more."""
+    """Whether the connection has settings for how its transactions begin. Then psycopg begins them, in one more round
+    trip."""
     return any(one is not None for one in (connection.isolation_level, connection.read_only, connection.deferrable))
 
 
 def _begun(pgconn: PGconn, statements: bytes) -> PQGen[None]:
-    """Several statements in one message, which psycopg's own way to begin does not take."""
+    """Send several statements in one message, which psycopg's own BEGIN does not support."""
     pgconn.send_query(statements)
     for result in (yield from generators.execute(pgconn)):
         if result.status == ExecStatus.FATAL_ERROR:

@@ -1,7 +1,7 @@
-"""Bulk writes: connections for tasks and drivers, and the staging of rows that are not jobs yet.
+"""Bulk writes: connections for tasks and drivers, and the staging of rows before they become jobs.
 
-Whoever writes whole DataFrames loads rows into a staging table by COPY, from many processes, and then makes jobs of
-them in one transaction (:mod:`queuert.state.postgres.bulk_commit`). Nothing here knows of Spark.
+A writer of whole DataFrames loads rows into a staging table by COPY, from many processes, and then makes jobs of them
+in one transaction (:mod:`queuert.state.postgres.bulk_commit`). This module does not depend on Spark.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from queuert.state.postgres.sync_statements import fetch
 _PREFIX = "bulk_stage_"
 _MADE_HERE = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
 STREAM_STAGE = "stream_stage"
-"""Where rows of micro-batches are staged, of all streams."""
+"""The table in which rows of micro-batches are staged, for all streams."""
 
 DROP_TIMEOUT = 2.0
-"""Seconds to wait for tasks that still load a staging table; after that it is left to the sweep."""
+"""Seconds to wait for tasks that still load a staging table; after that maintenance drops it later."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkSettings:
-    """Where the database is, and the limits of each transaction, in seconds; 0 for none."""
+    """The address of the database, and the limits of each transaction, in seconds; 0 for none."""
 
     dsn: str = field(repr=False)
     schema: str
@@ -40,10 +40,10 @@ class BulkSettings:
     lock_timeout: float = 10.0
     connection_check_interval: float = 1.0
     idle_timeout: float = 10.0
-    """What a driver does between two statements of a transaction takes no time; a COPY is never idle."""
+    """The driver does nothing between two statements of a transaction, and a COPY is never idle."""
 
     def limits(self, **others: float) -> dict[str, str]:
-        """The limits as Postgres names and takes them; ``others`` go before those of the settings."""
+        """Return the limits by their names in Postgres, in milliseconds; ``others`` override those of the settings."""
         chosen = {
             "statement_timeout": self.statement_timeout,
             "lock_timeout": self.lock_timeout,
@@ -55,7 +55,7 @@ class BulkSettings:
 
 
 class BulkSession:
-    """One connection for a bulk write. Each transaction sets its own limits, as a pooler may change servers."""
+    """One connection for a bulk write. Each transaction sets its own limits, because a pooler may change servers."""
 
     def __init__(self, connection: Connection[Any], settings: BulkSettings, sql: Statements) -> None:
         self.connection = connection
@@ -64,21 +64,24 @@ class BulkSession:
 
     @contextmanager
     def transaction(self, **limits: float) -> Iterator[Connection[Any]]:
-        """A transaction; errors of the driver are mapped. ``limits`` go before those of the settings."""
+        """Open a transaction; errors of psycopg are mapped. ``limits`` override those of the settings."""
         with mapped_errors(), self.connection.transaction():
             set_for_transaction(self.connection, self.settings.limits(**limits))
             yield self.connection
 
     def check_schema(self) -> None:
-        """Refuse a schema that is older than this version.
+        """Check that the schema is not older than this version requires.
 
         Raises:
-            SchemaMissingError: it is.
+            SchemaMissingError: the schema is out of date or missing.
         """
         with self.transaction() as connection:
             found = fetch(connection, self.sql.schema_revision)
         if not found or found[0][0] < REQUIRED_REVISION:
-            raise SchemaMissingError(f"schema {self.settings.schema!r} is out of date: run queuert migrate up")
+            raise SchemaMissingError(
+                f"schema {self.settings.schema!r} must be at revision {REQUIRED_REVISION} or newer: run "
+                "queuert migrate up"
+            )
 
 
 def set_for_transaction(connection: Connection[Any], values: Mapping[str, str]) -> None:
@@ -91,7 +94,7 @@ def set_for_transaction(connection: Connection[Any], values: Mapping[str, str]) 
 
 @contextmanager
 def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bulk write") -> Iterator[BulkSession]:
-    """A connection for the block, closed at its end.
+    """Open a connection that is closed when the block ends.
 
     Raises:
         StateUnavailableError: the database cannot be reached.
@@ -108,15 +111,15 @@ def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bul
 
 
 def is_stage(name: str) -> bool:
-    """Whether this is how :func:`make_stage` names tables. What a row holds may be any text that somebody wrote."""
+    """Whether :func:`make_stage` makes names like this. A name that was read from a row can be any text."""
     return _MADE_HERE.fullmatch(name) is not None
 
 
 def checked_stage(name: str) -> str:
-    """The name of a table that a bulk write made, and that may be dropped.
+    """Return the name if it is that of a staging table, which may be dropped.
 
     Raises:
-        StateError: it is not such a name.
+        StateError: the name is not one of a staging table.
     """
     if not is_stage(name):
         raise StateError(f"a staging table must be named {_PREFIX} and 32 hexadecimal digits, got {name[:80]!r}")
@@ -137,12 +140,12 @@ def staged(statement: bytes, stage: str, *, columns: Sequence[str] = ()) -> byte
 
 
 def identifier(name: str) -> str:
-    """A name as SQL has it, quoted by the driver."""
+    """Return a quoted SQL identifier."""
     return sql.Identifier(name).as_string(None)
 
 
 def make_stage(session: BulkSession, write_id: str) -> str:
-    """Make the staging table of a bulk write; its name."""
+    """Create the staging table of a bulk write and return its name."""
     name = _PREFIX + uuid.uuid4().hex
     with session.transaction() as connection:
         connection.execute(staged(session.sql.bulk_make_stage, name))
@@ -151,16 +154,17 @@ def make_stage(session: BulkSession, write_id: str) -> str:
 
 
 def touch_stage(session: BulkSession, stage: str) -> bool:
-    """Say that a staging table is in use, so that no sweep takes it; False where it was dropped."""
+    """Record that a staging table is in use, so that maintenance keeps it. Returns False if it was dropped."""
     with session.transaction() as connection:
         return bool(fetch(connection, session.sql.bulk_touch_stage, {"name": stage}))
 
 
 def copy_rows(session: BulkSession, stage: str, columns: Sequence[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Load rows into a staging table, in one transaction: all or none. ``chunks`` are COPY's text, whole rows.
+    """Load rows into a staging table in one transaction, all or none. ``chunks`` are whole rows in the text format of
+    COPY.
 
     Raises:
-        StateError: the database refused a row; nothing of these was staged.
+        StateError: the database refused a row; none of these rows was staged.
     """
     statement = staged(session.sql.bulk_copy, stage, columns=columns)
     with session.transaction() as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -169,7 +173,7 @@ def copy_rows(session: BulkSession, stage: str, columns: Sequence[str], chunks: 
 
 
 def drop_stage(session: BulkSession, stage: str) -> bool:
-    """Drop the staging table of a bulk write. False: tasks still load it, and the sweep will drop it later.
+    """Drop the staging table of a bulk write. Returns False if tasks still load it; maintenance will drop it later.
 
     Raises:
         StateError: the name is not one of a staging table, or the database refused to drop it.
@@ -177,7 +181,7 @@ def drop_stage(session: BulkSession, stage: str) -> bool:
     checked_stage(stage)
     try:
         with session.transaction(lock_timeout=DROP_TIMEOUT) as connection:
-            connection.execute(session.sql.bulk_forget_stage, {"name": stage})
+            connection.execute(session.sql.bulk_delete_stage_record, {"name": stage})
             connection.execute(staged(session.sql.bulk_drop_stage, stage))
     except StateUnavailableError as error:
         if not isinstance(error.__cause__, errors.LockNotAvailable):
@@ -187,11 +191,12 @@ def drop_stage(session: BulkSession, stage: str) -> bool:
 
 
 def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
-    """Drop the staging tables, and remove the staged rows of streams, that nobody has touched for so many seconds.
+    """Drop the staging tables and the staged rows of streams that nothing has touched for ``older_than`` seconds.
 
-    They are those of drivers that died. A table that a task is loading is locked, and stays. The names of those that
-    went are returned. Only the role that made a table can drop it; those of others stay, and so does what cannot be
-    dropped for another reason. Rows with names that no bulk write makes are deleted, and nothing is dropped for them.
+    Their drivers have died. Returns the names of the dropped tables. A table that is being loaded is locked and kept.
+    Only the role that created a table can drop it; the tables of other roles are kept, and so are tables that cannot be
+    dropped for another reason. Records with names that no bulk write makes are deleted, and no table is dropped for
+    them.
     """
     dropped = []
     for name in _idle_stages(session, older_than):
@@ -199,15 +204,15 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
             if drop_stage(session, name):
                 dropped.append(name)
         except StateError:
-            # Whoever may make such tables can make one that cannot be dropped. That must not keep the others.
+            # A role that may create such tables can create one that cannot be dropped. It must not keep the others.
             if session.connection.closed:
                 raise
     with session.transaction() as connection:
-        connection.execute(session.sql.stream_sweep, {"seconds": older_than})
+        connection.execute(session.sql.stream_delete_old, {"seconds": older_than})
     return dropped
 
 
 def _idle_stages(session: BulkSession, older_than: float) -> list[str]:
     with session.transaction() as connection:
-        connection.execute(session.sql.bulk_forget_strange)
+        connection.execute(session.sql.bulk_delete_invalid_records)
         return [row[0] for row in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]

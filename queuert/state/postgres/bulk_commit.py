@@ -1,4 +1,4 @@
-"""The one transaction that makes jobs of staged rows: fence, write id, count, chains, notifications."""
+"""The transaction that makes jobs of staged rows: fence, write id, count, chains, notifications."""
 
 from __future__ import annotations
 
@@ -30,31 +30,32 @@ _BLOCKED_AT_ONCE = 5_000
 
 _EXPIRED_AT_ONCE = 1_000
 _SHOWN = 10
-"""How many ids an error names."""
+"""The largest number of ids that an error message names."""
 
 
 class StagedRowsMissing(Exception):
-    """There are other staged rows than the tasks told of."""
+    """The staged rows are not those that the tasks reported."""
 
     def __init__(self, found: int, expected: int) -> None:
         super().__init__(f"{found} rows are staged, and tasks told of {expected}")
 
 
 class _IdTakenConcurrently(Exception):
-    """An id was taken after the staged rows were looked through: a row may have been dropped for one that is no job."""
+    """An id was taken after the staged rows were checked: rows may have been skipped as duplicates of one that starts
+    nothing."""
 
 
 class FenceLost(Exception):
-    """The attempt that the write belongs to does not hold its job any more."""
+    """The attempt that performs the write has lost the lease of its job."""
 
 
 class WriteIdConflict(Exception):
-    """The write's id is that of another write; the message says of which."""
+    """The id of the write belongs to another write; the message says to which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows that one task staged: under its own tag, so many."""
+    """The rows that one task staged under its own tag."""
 
     tag: str
     rows: int
@@ -62,19 +63,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BulkStart:
-    """What becomes of staged rows.
+    """What to start from the staged rows.
 
     Attributes:
         type: the job type.
-        write_id: what the jobs carry as such.
-        parts: those of the tasks that won, in the order of the DataFrame.
-        fence: job id, attempt and token of an attempt that must still hold its job, if there is one.
-        has_ids: whether ids were chosen, and so may exist.
+        write_id: the id of the bulk write, stored in each job.
+        parts: the rows of the successful tasks, in the order of the DataFrame.
+        fence: job id, attempt and token of the attempt whose lease must be valid, if there is one.
+        has_ids: whether the rows have chosen ids, which may exist already.
         has_keys: whether rows may have deduplication keys.
         has_blockers: whether rows may wait for chains.
-        skip_existing: whether rows with ids that exist, or that a row before them has, are passed over.
-        scope: which chains of a key are duplicates of a row.
-        window: seconds within which they were started; None for all.
+        skip_existing: whether rows are skipped if their id exists, or if a row before them has it.
+        scope: which chains with the key of a row make it a duplicate.
+        window: only chains started within so many seconds count; None for all.
     """
 
     type: str
@@ -92,11 +93,11 @@ class BulkStart:
 
     @property
     def rows(self) -> int:
-        """How many rows were staged."""
+        """The number of staged rows."""
         return sum(part.rows for part in self.parts)
 
     def parameters(self) -> dict[str, Any]:
-        """Parameters of all statements."""
+        """The parameters of all statements."""
         ends = list(accumulate(part.rows for part in self.parts))
         return {
             "type": self.type,
@@ -111,14 +112,14 @@ class BulkStart:
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """What a bulk write has done.
+    """The result of a bulk write.
 
     Attributes:
-        rows: those that were valid.
-        started: the chains that it started; for the other rows a chain was there already.
-        rejected: rows that were set aside.
-        reject_files: where they are.
-        repeated: whether it had been committed before, so that nothing was done now.
+        rows: number of valid rows.
+        started: number of chains that were started; for each other row a chain existed.
+        rejected: number of rejected rows.
+        reject_files: the files of the rejected rows.
+        repeated: whether the write had been committed before, so that nothing was written now.
     """
 
     rows: int
@@ -129,10 +130,10 @@ class BulkResult:
 
 
 def find_write(session: BulkSession, write_id: str, type: str) -> BulkResult | None:
-    """What a bulk write of this id has done, if it was committed.
+    """Return the result of the bulk write of this id, if it was committed.
 
     Raises:
-        WriteIdConflict: it was of another job type.
+        WriteIdConflict: the write was of another job type.
     """
     with session.transaction() as connection:
         return _written(session, connection, write_id, type)
@@ -141,7 +142,9 @@ def find_write(session: BulkSession, write_id: str, type: str) -> BulkResult | N
 def _written(session: BulkSession, connection: Connection[Any], write_id: str, type: str) -> BulkResult | None:
     for known, rows, started, rejected, files in fetch(connection, session.sql.bulk_find_write, {"write_id": write_id}):
         if known != type:
-            raise WriteIdConflict(f"the write {write_id!r} was one of job type {known!r}")
+            raise WriteIdConflict(
+                f"the write {write_id!r} must be of one job type, and was committed with job type {known!r}"
+            )
         return BulkResult(rows, started, rejected, tuple(files), repeated=True)
     return None
 
@@ -149,16 +152,16 @@ def _written(session: BulkSession, connection: Connection[Any], write_id: str, t
 def commit_write(
     session: BulkSession, stage: str, start: BulkStart, *, rejected: int = 0, reject_files: Sequence[str] = ()
 ) -> BulkResult:
-    """Make jobs of the rows in a bulk write's staging table, unless a write of this id was committed before.
+    """Make jobs of the rows in the staging table of a bulk write, unless a write of this id was committed before.
 
     Raises:
-        WriteIdConflict: that one was of another job type.
-        StagedRowsMissing: rows are gone; nothing was written.
-        FenceLost: the attempt has lost its job; nothing was written.
+        WriteIdConflict: the earlier write was of another job type.
+        StagedRowsMissing: staged rows are missing; nothing was written.
+        FenceLost: the attempt has lost its lease; nothing was written.
         JobIdConflictError: ids exist already, or are repeated; nothing was written.
-        ChainNotFoundError: a chain that a row is to wait for does not exist; nothing was written.
-        StateUnavailableError: the database could not be reached, after some rounds. Whether the last one was committed
-            may be unknown: repeat the write under the same id.
+        ChainNotFoundError: a blocker of a row does not exist; nothing was written.
+        StateUnavailableError: the database could not be reached in several rounds, and it may be unknown whether the
+            last one was committed: repeat the write under the same id.
     """
     noted = {"rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
 
@@ -177,7 +180,8 @@ def commit_write(
 
 
 def with_retries(session: BulkSession, stage: str, start: BulkStart, once: Callable[[], T]) -> T:
-    """Run a transaction, again after deadlocks, and once more after expired chains have made room for its ids."""
+    """Run a transaction; repeat it after deadlocks, and once after deleting expired chains that have ids of its
+    rows."""
     if start.skip_existing:
         _delete_expired_conflicts(session, stage, start)
     for left in reversed(range(_ROUNDS)):
@@ -199,7 +203,7 @@ def with_retries(session: BulkSession, stage: str, start: BulkStart, once: Calla
 
 
 def _delete_expired_conflicts(session: BulkSession, stage: str, start: BulkStart) -> bool:
-    """Delete expired chains that have ids of staged rows; whether some went."""
+    """Delete expired chains that have ids of staged rows. Returns whether there were any."""
     if not start.has_ids:
         return False
     gone = False
@@ -212,7 +216,7 @@ def _delete_expired_conflicts(session: BulkSession, stage: str, start: BulkStart
 
 
 def _conflict(session: BulkSession, stage: str, start: BulkStart) -> JobIdConflictError | None:
-    """What is wrong with the ids of staged rows; None if that has passed."""
+    """Return the error for conflicting ids of staged rows; None if there is no conflict any more."""
     existing = dict.fromkeys(_conflicts(session, stage, start, limit=_SHOWN))
     with session.transaction() as connection:
         params = {**start.parameters(), "limit": _SHOWN}
@@ -227,7 +231,8 @@ def _conflicts(session: BulkSession, stage: str, start: BulkStart, *, limit: int
 
 
 def start_staged(session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart) -> int:
-    """Make jobs of the staged rows of the winners, inside the connection's transaction; how many were started."""
+    """Make jobs of the staged rows inside the connection's transaction; return the number of chains that were
+    started."""
     values = start.parameters()
     sql = session.sql
     [(found,)] = fetch(connection, staged(sql.bulk_count_staged, stage), values)
@@ -246,7 +251,7 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
     if start.has_keys and started < left:
         raise _IdTakenConcurrently
     if awaited:
-        waiting = fetch(connection, staged(sql.bulk_waiting, stage), values)
+        waiting = fetch(connection, staged(sql.bulk_jobs_with_blockers, stage), values)
         for first in range(0, len(waiting), _BLOCKED_AT_ONCE):
             some = waiting[first : first + _BLOCKED_AT_ONCE]
             add_blockers(connection, sql, [NewJob(id, start.type, "null", blockers=tuple(ids)) for id, ids in some])
@@ -256,10 +261,9 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
 def _drop_unwanted(
     session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart, values: dict[str, Any]
 ) -> int:
-    """Remove the staged rows that are to start nothing; how many.
+    """Delete the staged rows that start nothing; return how many.
 
-    First go those that are passed over for their ids: what is no job is a duplicate of no other row, and waits for
-    nothing.
+    Rows are first skipped for their ids: a row that starts nothing makes no other row a duplicate and has no blockers.
     """
     sql, passes_over = session.sql, start.skip_existing and start.has_ids
     if start.has_keys:
@@ -273,7 +277,7 @@ def _drop_unwanted(
 
 
 def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]) -> bool:
-    """Lock the chains that rows will wait for, as a client's start does; whether there are any."""
+    """Lock the blockers of the rows, as the start of a client does. Returns whether there are any."""
     awaited = [row[0] for row in fetch(connection, staged(session.sql.bulk_blockers, stage), values)]
     if not awaited:
         return False
@@ -286,7 +290,7 @@ def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str,
 
 
 def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, started: int) -> None:
-    """What comes last in the transaction: notifications, and the fence, so that its lock is held for a moment only."""
+    """Send the notifications and lock the fence. This comes last, so that the fence is locked only for a moment."""
     if start.notify and started:
         texts = encoding.encode(frozenset({start.type}))
         channel = f"{session.settings.schema}_{Topic.JOBS.value}"
@@ -295,20 +299,20 @@ def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, 
 
 
 def lock_fence(session: BulkSession, connection: Connection[Any], start: BulkStart) -> None:
-    """Let nobody take the fence's job from its attempt before the transaction ends.
+    """Lock the fence's job, so that its attempt keeps it until the transaction ends.
 
     Raises:
-        FenceLost: somebody has.
+        FenceLost: the attempt has lost the lease.
     """
     if start.fence is None:
         return
     job_id, attempt, token = start.fence
     if not fetch(connection, session.sql.bulk_lock_fence, {"job_id": job_id, "attempt": attempt, "token": token}):
-        raise FenceLost(f"attempt {attempt} no longer holds job {job_id!r}")
+        raise FenceLost(f"attempt {attempt} has lost the lease of job {job_id!r}")
 
 
 def is_broken(error: BaseException) -> bool:
-    """Whether a connection was lost, so that the outcome of a commit is unknown."""
+    """Whether the connection was lost, so that the result of a commit is unknown."""
     cause = error.__cause__
     return isinstance(error, StateUnavailableError) and isinstance(cause, BROKEN) and _ended(cause)
 

@@ -1,4 +1,4 @@
-"""Bulk writes, looked at afterwards: how many of their chains are open, and which they are."""
+"""Queries about bulk writes: the number and the ids of their chains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BulkCounts:
-    """How the chains of a bulk write stand."""
+    """The number of chains of a bulk write by status."""
 
     total: int
     completed: int
@@ -23,15 +23,15 @@ class BulkCounts:
 
     @property
     def open(self) -> int:
-        """Those that have not closed."""
+        """The number of chains that have not closed."""
         return self.total - self.completed - self.failed - self.cancelled
 
 
 def count_write(store: Store, write_id: str) -> BulkCounts:
-    """How many chains the write started that are still there, and how they ended.
+    """Count the existing chains that the write started, by status.
 
     Raises:
-        UnsupportedConnectionError: the store is no Postgres: there are no bulk writes.
+        UnsupportedConnectionError: the store is not on Postgres, so it has no bulk writes.
     """
     postgres = _postgres(store)
     ((total, completed, failed, cancelled),) = postgres._fetch(postgres._sql.bulk_count, {"write_id": write_id})
@@ -39,10 +39,10 @@ def count_write(store: Store, write_id: str) -> BulkCounts:
 
 
 def chain_ids_of_write(store: Store, write_id: str) -> Iterator[str]:
-    """The ids of the chains that the write started, in order, read as they are asked for.
+    """Yield the ids of the chains that the write started, in order, reading page by page.
 
     Raises:
-        UnsupportedConnectionError: the store is no Postgres.
+        UnsupportedConnectionError: the store is not on Postgres.
     """
     postgres, after = _postgres(store), ""
     while True:

@@ -1,4 +1,4 @@
-"""Micro-batches of streams: each is committed once, however often it comes."""
+"""Micro-batches of streams: each is committed once, however often it is repeated."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class LastBatch:
     """The last micro-batch of a sink.
 
     Attributes:
-        query: the query that wrote it.
-        batch: its number.
-        reject_files: where its rejected rows are; those of an earlier one if a version that notes none committed it.
+        query: the id of the streaming query that wrote it.
+        batch: the number of the batch.
+        reject_files: the files of its rejected rows; those of an earlier batch if an older version committed this one.
     """
 
     query: str
@@ -29,7 +29,7 @@ class LastBatch:
 
 
 def last_batch(session: BulkSession, sink: str) -> LastBatch | None:
-    """The last micro-batch that was committed for a sink; None if there was none."""
+    """Return the last micro-batch that was committed for a sink; None if there was none."""
     with session.transaction() as connection:
         return _last(session, connection, sink)
 
@@ -50,14 +50,14 @@ def commit_batch(
     rejected: int = 0,
     reject_files: Sequence[str] = (),
 ) -> LastBatch | None:
-    """Make jobs of the staged rows of a micro-batch, unless it, or a later one, was committed for the sink before.
+    """Make jobs of the staged rows of a micro-batch, unless this or a later batch was committed for the sink before.
 
-    Returns None if it was done now, and noted with it where its rejected rows are; else the sink's last micro-batch.
-    What is staged for the sink up to this batch is removed in any case.
+    Returns None if it was committed now, together with the names of the files of its rejected rows; otherwise the last
+    micro-batch of the sink. The staged rows of the sink up to this batch are deleted in any case.
 
     Raises:
         WriteIdConflict: another query has written to this sink.
-        And all that ``commit_write`` raises; nothing was written then.
+        Also the errors of ``commit_write``; nothing was written then.
     """
     params = {"sink": sink, "query": query, "batch": batch}
     noted = {**params, "rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
@@ -72,7 +72,7 @@ def commit_batch(
                 known = _last(session, connection, sink)
                 assert known is not None
                 _check_query(known.query, params)
-            connection.execute(session.sql.stream_forget_staged, params)
+            connection.execute(session.sql.stream_delete_staged, params)
         return known
 
     return with_retries(session, STREAM_STAGE, start, once)
@@ -81,15 +81,16 @@ def commit_batch(
 def _check_query(known: str, params: dict[str, object]) -> None:
     if known != params["query"]:
         raise WriteIdConflict(
-            f"the sink {params['sink']!r} was written by query {known}, and this is {params['query']}: its batches are "
-            "numbered anew, and would be taken for those that were committed. Give it a sinkId of its own"
+            f"the sink {params['sink']!r} must be written by one query, {known}, got {params['query']}: its "
+            "batches are "
+            "numbered anew, and would count as committed already. Give it a sinkId of its own"
         )
 
 
 def forget_staged(session: BulkSession, *, sink: str, batch: int, tags: Sequence[str]) -> None:
-    """Remove what attempts, by their tags, have staged of a micro-batch that has failed: it will be staged anew.
+    """Delete what the attempts with these tags have staged of a micro-batch that has failed: it will be staged anew.
 
-    Nothing else of the sink: another query may have come under its name by mistake, and is refused.
+    Other rows of the sink are kept: another query may use its name by mistake, and is refused.
     """
     with session.transaction() as connection:
-        connection.execute(session.sql.stream_forget_attempts, {"sink": sink, "batch": batch, "tags": list(tags)})
+        connection.execute(session.sql.stream_delete_attempts, {"sink": sink, "batch": batch, "tags": list(tags)})

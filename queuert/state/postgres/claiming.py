@@ -1,9 +1,9 @@
 """Claims: where they begin, how large their inputs are, and their parameters and rows. Pure functions, but for clocks.
 
-A claim is bounded by bytes. Postgres tells how much it has stored of an input without reading it, and whether that is
-compressed. Only reading the input would tell how long its text is, which takes as long as a claim. So a store estimates
-the length by the inputs of its last claims, and at first by the worst ratio. A wrong estimate makes a claim smaller
-than it might be, or larger by what inputs differ.
+A claim is bounded by bytes. Postgres knows the stored size of an input and whether it is compressed without reading it.
+Only reading the input would tell the length of its text, which takes as long as a claim. So a store estimates the
+length by the inputs of its last claims, and at first by the worst ratio. A wrong estimate makes a claim smaller than it
+could be, or larger.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from queuert.state.postgres.parameters import Parameters, text_array
 from queuert.state.postgres.rows import Row
 from queuert.state.types import ClaimedJob, ClaimRequest
 
-Place = tuple[int, datetime]
-"""A rank and a time: the position of an index entry within its type."""
+IndexPosition = tuple[int, datetime]
+"""The position of an index entry within its type: a rank and a time."""
 
-HEAD: Place = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
+HEAD: IndexPosition = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
 
 SLOW = 0.003
-"""Seconds of the server above which a scan from the head is slow; one of some hundred jobs takes a tenth of this."""
+"""Seconds on the server from which a scan from the head counts as slow. A scan of some hundred jobs takes a tenth."""
 
 _IN_A_ROW = 4
-"""Number of consecutive scans that must have been slow: a single one may be chance."""
+"""The number of consecutive slow scans after which cursors are used, since one slow scan may be chance."""
 
 _SHARE = 20
-"""A scan from the head is repeated after this many times its own duration."""
+"""The head is scanned again after this many times the duration of its last scan."""
 
 
 class ClaimCursors:
@@ -52,48 +52,48 @@ class ClaimCursors:
 
     def __init__(self) -> None:
         self.slow = False
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, IndexPosition] = {}
         self._looks: deque[float] = deque(maxlen=_IN_A_ROW)
         self._head_at = 0.0
-        """When to scan from the head next (monotonic)."""
+        """When to scan from the head next, as a time of the monotonic clock."""
 
-    def places(self, types: Sequence[str]) -> list[Place] | None:
-        """Returns where to begin, for each type; None: at the head."""
+    def positions(self, types: Sequence[str]) -> list[IndexPosition] | None:
+        """Return where to begin for each type; None for the head."""
         if not self.slow or time.monotonic() >= self._head_at:
             return None
-        return [self._places.get(type, HEAD) for type in types]
+        return [self._positions.get(type, HEAD) for type in types]
 
     def note(self, jobs: Sequence[ClaimedJob], seconds: float, *, at_head: bool) -> None:
-        """Records the jobs that a scan found and the seconds that it took on the server."""
+        """Record the jobs of a claim and the seconds that its scan took on the server."""
         if at_head:
             self._looks.append(seconds)
             self.slow = len(self._looks) == _IN_A_ROW and min(self._looks) > SLOW
-            # A claim scans twice: first without locks.
+            # A claim scans twice, first without locks.
             self._head_at = time.monotonic() + 2 * _SHARE * seconds
         if not self.slow:
-            self._places.clear()
+            self._positions.clear()
             return
         for job in jobs:
-            # As it was before the claim, which counted one attempt more.
-            place = (job.own_failures - 1 - job.priority, job.scheduled_at)
-            if place > self._places.get(job.type, HEAD):
-                self._places[job.type] = place
+            # The rank before the claim, which has counted one more attempt.
+            position = (job.own_failures - 1 - job.priority, job.scheduled_at)
+            if position > self._positions.get(job.type, HEAD):
+                self._positions[job.type] = position
 
 
 WORST = 100.0
-"""A match of Postgres's own compression is 273 bytes long at most and takes 3."""
+"""The worst ratio of Postgres's compression: a match of up to 273 bytes is stored in 3."""
 
 _CLAIMS = 8
-"""Number of claims with compressed inputs that an estimate is based on."""
+"""The number of claims with compressed inputs that an estimate is based on."""
 
 _MARGIN = 1.5
 
 INPUT, PACKED = 11, 18
-"""Where a row of a claim has the input, and what is stored of it if that is compressed."""
+"""The columns of a claimed row with the input, and with its stored size if it is compressed."""
 
 
 class Expansion:
-    """The greatest number of characters a byte in the compressed inputs of the last claims.
+    """Estimates the length of compressed inputs: the greatest ratio of length to stored size in the last claims.
 
     Attributes:
         factor: by which to multiply the stored size of a compressed input.
@@ -112,19 +112,20 @@ class Expansion:
 
 
 def claim(
-    request: ClaimRequest, places: Sequence[Place] | None = None, *, expansion: float = 1.0, taken: int = 0
+    request: ClaimRequest, positions: Sequence[IndexPosition] | None = None, *, expansion: float = 1.0, taken: int = 0
 ) -> Parameters:
-    """Parameters of ``claim``; it looks at the head, behind a rank, or begins at these places, one for each type.
+    """Return the parameters of ``claim``. It begins at the cursors, one for each type, or behind a rank, or at the
+    head.
 
     ``taken`` is the size of inputs that were claimed before, for the same request.
     """
     if request.after_rank is not None:
-        places = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
+        positions = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
     return {
         "types": text_array(list(request.leases)),
         "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
-        "first_ranks": None if places is None else f"{{{','.join(str(rank) for rank, _ in places)}}}",
-        "first_times": None if places is None else f"{{{','.join(when.isoformat() for _, when in places)}}}",
+        "first_ranks": None if positions is None else f"{{{','.join(str(rank) for rank, _ in positions)}}}",
+        "first_times": None if positions is None else f"{{{','.join(when.isoformat() for _, when in positions)}}}",
         "limit": request.limit,
         "max_bytes": max(0, request.max_bytes - taken),
         "expansion": expansion,
@@ -134,10 +135,10 @@ def claim(
 
 
 LOOK_SECONDS = 19
-"""Where a row of ``claim`` says how long the look for ready jobs took."""
+"""The column of ``claim`` with the seconds that the scan for ready jobs took."""
 
 CUT = 19
-"""Where a row of ``claim_admitted`` says whether some were left for their size."""
+"""The column of ``claim_admitted`` that says whether jobs were left for their size."""
 
 
 def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
@@ -163,7 +164,7 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
-    """With something in the place of what cannot be read: its attempt does not get as far as to use it."""
+    """Return the job with substitutes for the values that cannot be read. Its attempt fails before it uses them."""
     stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
     values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
     fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
@@ -171,10 +172,10 @@ def _unreadable_job(row: Row, token: str) -> ClaimedJob:
 
 
 _MOST_KEYS = 500
-"""Keys of one type that one claim visits at most; the next claim continues after them."""
+"""The largest number of keys of one type that one claim visits; the next claim continues after them."""
 
 _AT_LEAST = 200
-"""Rows that one claim may promote or delete, or as many as it may take jobs, if that is more."""
+"""The number of rows that one claim may promote or delete; or as many as the claim's limit, if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,33 +183,33 @@ class Admission:
     """The jobs that the limits admit."""
 
     ids: Sequence[str]
-    """Ids of jobs of types with limits."""
+    """Ids of admitted jobs, of types with limits."""
     others: int
-    """How many of the best belong to types without limits."""
+    """How many of the best jobs belong to types without limits."""
     cursors: Mapping[str, str]
-    """The keys where the next walks begin, of types of which not all keys were visited."""
+    """The keys where the next walks begin, for types of which not all keys were visited."""
 
 
 def limits_of(request: ClaimRequest) -> dict[str, Limits]:
-    """The limits of the types that are asked for and have any, in one order."""
+    """Return the limits of the requested types that have any, in a fixed order."""
     return {type: request.limits[type] for type in sorted(request.limits.keys() & request.leases.keys())}
 
 
 def unlimited(request: ClaimRequest, limit: int) -> ClaimRequest:
-    """The part of the request that has no limits."""
+    """Return the request without its types that have limits."""
     leases = {type: seconds for type, seconds in request.leases.items() if type not in request.limits}
     return replace(request, leases=leases, limit=limit, limits={})
 
 
 def promote(request: ClaimRequest) -> Parameters:
-    """Parameters of ``lock_limits`` and ``promote_due``."""
+    """Return the parameters of ``lock_limits`` and ``promote_due``."""
     return {"types": list(limits_of(request)), "limit": max(_AT_LEAST, request.limit)}
 
 
 def select_admissible(
     request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_over: Sequence[str]
 ) -> Parameters:
-    """Parameters of ``select_admissible``; beyond a rank, if the request says so."""
+    """Return the parameters of ``select_admissible``."""
     limits = limits_of(request)
     rates = [one.rate for one in limits.values()]
     return {
@@ -228,7 +229,7 @@ def select_admissible(
 
 
 def admission(rows: Sequence[Row]) -> Admission:
-    """The rows of ``select_admissible``."""
+    """Decode the rows of ``select_admissible``."""
     return Admission(
         ids=[row[0] for row in rows if row[0] is not None],
         others=sum(row[0] is None and row[1] is None for row in rows),
@@ -237,7 +238,8 @@ def admission(rows: Sequence[Row]) -> Admission:
 
 
 def claim_admitted(request: ClaimRequest, ids: Sequence[str], *, expansion: float = 1.0, taken: int = 0) -> Parameters:
-    """Parameters of ``claim_admitted``; ``taken`` is the size of inputs that were claimed before."""
+    """Return the parameters of ``claim_admitted``; ``taken`` is the size of the inputs claimed before for this
+    request."""
     limits = limits_of(request)
     return {
         "types": list(limits),
@@ -252,12 +254,12 @@ def claim_admitted(request: ClaimRequest, ids: Sequence[str], *, expansion: floa
 
 
 def input_size(found: Sequence[Row]) -> int:
-    """How long the inputs of claimed jobs are together."""
+    """Return the total length of the inputs of claimed jobs."""
     return sum(len(row[INPUT] or "") for row in found)
 
 
 def forget(request: ClaimRequest) -> Parameters:
-    """Parameters of ``prune_rate_window``; no types, if none has a rate."""
+    """Return the parameters of ``prune_rate_window``; without types if none has a rate."""
     windows = {type: one.rate.seconds for type, one in limits_of(request).items() if one.rate is not None}
     most = max(_AT_LEAST, 2 * request.limit)
     return {"types": list(windows), "windows": list(windows.values()), "limits": [most] * len(windows)}

@@ -1,6 +1,6 @@
-"""Reading much at once: the rows of a query as the text of COPY, on a snapshot that others share.
+"""Exports the rows of a query by COPY, on a snapshot that several connections share.
 
-Every transaction sets what it needs, as a pooler may change servers, and none writes anything.
+Every transaction sets its own limits, because a pooler may change servers. None writes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_statements import fetch
 
 CHUNK_BYTES = 1024 * 1024
-"""About how much is handed out at a time."""
+"""The approximate size of a chunk."""
 _ROWS_AT_ONCE = 32
-"""How many rows are taken before it is asked again whether they are enough."""
+"""The number of rows that are read before the size of the chunk is checked again."""
 
 _TEXT = {
     "TimeZone": "UTC",
@@ -39,16 +39,16 @@ _TEXT = {
 
 
 class SnapshotReleased(StateError):
-    """The snapshot is held no more."""
+    """The snapshot has been released: its transaction has ended."""
 
 
 class TableDropped(StateError):
-    """A table that was there when the read was planned is there no more."""
+    """A table that existed when the read was planned was dropped."""
 
 
 @contextmanager
 def export_session(settings: BulkSettings) -> Iterator[BulkSession]:
-    """A connection for the block, on which nothing is written.
+    """Open a read-only connection that is closed when the block ends.
 
     Raises:
         StateUnavailableError: the database cannot be reached.
@@ -64,7 +64,7 @@ def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connect
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with mapped_errors(), connection.transaction():
         if snapshot is not None:
-            # Before anything else, as the server wants it; it takes no parameter there.
+            # SET TRANSACTION SNAPSHOT must be the first statement, and takes no parameters.
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
         set_for_transaction(connection, {**session.settings.limits(), **_TEXT})
         yield connection
@@ -79,19 +79,20 @@ def copy_out(
     quote: str,
     snapshot: str | None = None,
 ) -> Iterator[memoryview]:
-    """The rows of a query as CSV without a header, whole rows at a time. Null is empty; an empty text is quoted.
+    """Yield the rows of a query as CSV without a header, in chunks of whole rows. NULL is empty; an empty text is
+    quoted.
 
     Args:
         session: see :func:`export_session`.
-        query: with parameters as ``%(name)s``.
-        parameters: their values, which are quoted here: COPY takes none.
-        delimiter: one character between two fields.
-        quote: one character around fields that need it.
-        snapshot: the name of an exported one.
+        query: the query, with parameters as ``%(name)s``.
+        parameters: their values. They are quoted here, because COPY takes no parameters.
+        delimiter: the character between two fields.
+        quote: the character around fields that need quotes.
+        snapshot: the name of an exported snapshot; None to see what is committed now.
 
     Raises:
-        SnapshotReleased: the snapshot is held no more.
-        TableDropped: a table of the query is gone.
+        SnapshotReleased: the transaction that exported the snapshot has ended.
+        TableDropped: a table of the query was dropped.
         StateError: the query failed.
     """
     text = f"COPY ({query}) TO STDOUT (FORMAT csv, DELIMITER E'\\x{ord(delimiter):02x}', QUOTE E'\\x{ord(quote):02x}')"
@@ -108,8 +109,8 @@ def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any
     _check(pgconn.exec_(merged.encode()), ExecStatus.COPY_OUT)
     ended = False
     try:
-        # libpq's own calls, and no line of Python for a row: a row by the driver's iterator costs as much as all else
-        # that is done with it. The rows go into one buffer at once, since a list of a million is slow to make.
+        # This loop runs in C: one row of psycopg's iterator in Python costs as much as all other work on it. The rows
+        # go into one buffer at once, since a list of a million rows is slow to make.
         rows = map(itemgetter(1), iter(partial(pgconn.get_copy_data, 0), (-1, b"")))
         more = True
         while more:
@@ -125,10 +126,10 @@ def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any
 
 
 def _filled(rows: Iterator[memoryview]) -> tuple[BytesIO, bool]:
-    """A buffer with as many rows as make a chunk, and whether there may be more of them."""
+    """Return a buffer with as many rows as make a chunk, and whether there may be more rows."""
     chunk, size = BytesIO(), 0
     while size < CHUNK_BYTES:
-        # Few at a time: nobody knows how long the next ones are.
+        # Few rows at a time, since the length of the next rows is unknown.
         chunk.writelines(islice(rows, _ROWS_AT_ONCE))
         before, size = size, chunk.tell()
         if size == before:
@@ -138,11 +139,13 @@ def _filled(rows: Iterator[memoryview]) -> tuple[BytesIO, bool]:
 
 def _check(result: PGresult | None, wanted: ExecStatus) -> None:
     if result is None or result.status != wanted:
-        raise errors.error_from_result(result) if result is not None else InterfaceError("the server gave no result")
+        raise (
+            errors.error_from_result(result) if result is not None else InterfaceError("the server returned no result")
+        )
 
 
 def _abandon(connection: Connection[Any]) -> None:
-    """Stop a COPY that nobody reads to its end."""
+    """Cancel a COPY that is not read to its end."""
     with suppress(OperationalError):
         connection.cancel_safe()
         while connection.pgconn.get_copy_data(0)[0] > 0:
@@ -164,7 +167,7 @@ def _explained(error: StateError) -> StateError:
 
 
 def fetch_plainly(session: BulkSession, query: str | bytes, parameters: dict[str, Any] | None = None) -> list[Row]:
-    """The rows of a query in a transaction of its own, which sees what is committed now."""
+    """Return the rows of a query from a transaction of its own, which sees what is committed now."""
     session.connection.isolation_level = IsolationLevel.READ_COMMITTED
     statement = query.encode() if isinstance(query, str) else query
     with session.transaction() as connection:
@@ -173,12 +176,12 @@ def fetch_plainly(session: BulkSession, query: str | bytes, parameters: dict[str
 
 @contextmanager
 def exported_snapshot(settings: BulkSettings) -> Iterator[str]:
-    """Hold a snapshot for the block; its name, under which other connections to the same database may share it.
+    """Export a snapshot and keep it for the block. Other connections to the same database can use it by its name.
 
     Raises:
         StateUnavailableError: the database cannot be reached.
     """
     with export_session(settings) as session, _on_snapshot(session, None) as connection:
-        # Held idle on purpose; a limit that the server has for that would take it away.
+        # This transaction is idle on purpose, so a timeout of the server for idle transactions must not end it.
         connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
         yield fetch(connection, b"SELECT pg_export_snapshot()")[0][0]

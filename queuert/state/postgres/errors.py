@@ -1,4 +1,4 @@
-"""Errors of the driver, as errors of the contract."""
+"""Maps errors of psycopg to errors of the store contract."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from queuert.errors import JobIdConflictError, SchemaMissingError, StateError, S
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
 BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
-"""What the driver raises when a connection is gone, or is ended by the server."""
+"""Errors of psycopg that are raised when the connection was lost, or was closed by the server."""
 
 _PASSING = (*BROKEN, errors.ReadOnlySqlTransaction)
-"""Outages, restarts, failovers to a read-only server, deadlocks, lock and statement timeouts: worth repeating."""
+"""Outages, restarts, failovers to a read-only server, deadlocks, lock and statement timeouts: errors worth a retry."""
 
 
 @contextmanager
 def mapped_errors() -> Iterator[None]:
-    """Raise what the driver raises inside as an error of Queuert's tree, with the driver's as its cause."""
+    """Raise errors of psycopg inside the block as errors of Queuert, with the original as the cause."""
     try:
         yield
     except psycopg.Error as error:
@@ -28,7 +28,7 @@ def mapped_errors() -> Iterator[None]:
 
 
 def mapped(error: psycopg.Error) -> Exception:
-    """The contract's error for one of the driver's."""
+    """Return the error of Queuert for one of psycopg."""
     if isinstance(error, _MISSING):
         return SchemaMissingError(f"no usable Queuert schema here ({_first_line(error)}): run queuert migrate up")
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
@@ -39,7 +39,7 @@ def mapped(error: psycopg.Error) -> Exception:
 
 
 def was_deadlock(error: StateUnavailableError) -> bool:
-    """Whether the statement was the victim of a deadlock, or of a serialisation conflict."""
+    """Whether the statement was the victim of a deadlock or of a serialization conflict."""
     return isinstance(error.__cause__, errors.DeadlockDetected | errors.SerializationFailure)
 
 

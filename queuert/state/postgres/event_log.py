@@ -1,9 +1,9 @@
 """The event log: rows of its statements, cursors of its readers, and the maintenance of its partitions. Pure functions.
 
-Transaction numbers belong to one history of one cluster. After a failover to a standby that had not received all, or
-after a restore, numbers that readers have passed are given again, and readers would skip the events that get them. So a
-cursor names the cluster, the timeline, and the event that was read last: as long as the log has that event, each number
-up to it was given before, and nothing can come in below it.
+Transaction numbers belong to one history of one cluster. After a failover to a standby that had not received
+everything, or after a restore, numbers that readers have passed are assigned again, and readers would skip the events
+with them. So a cursor contains the cluster, the timeline, and the event that was read last. As long as the log has that
+event, each number up to it was assigned before, and no event can be added before it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 
-from queuert.errors import InvalidCursorError
-from queuert.event_log import (
-    DatabaseMovedError,
-    EventFilter,
-    EventLevel,
-    EventLog,
-    EventPartition,
-    EventsLostError,
-    JobEvent,
-)
+from queuert.errors import DatabaseMovedError, EventsLostError, InvalidCursorError
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventPartition, JobEvent
 from queuert.jobs import JobStatus
 from queuert.state.paging import Page, PageRequest, Position
 from queuert.state.postgres.parameters import Parameters
@@ -39,17 +31,17 @@ RESTART = "begin anew without a cursor, which shows all that the log has, or go 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """How the log stands on the server that was asked.
+    """The state of the log on the server that was queried.
 
     Attributes:
-        horizon: all transactions below it are over.
-        next_tx: no transaction has this number yet, or a higher one.
-        dropped: the newest of which retention has taken events.
-        owner: the cluster whose numbers the log has.
-        system: the cluster that the server is of.
-        timeline: which history of the cluster: a standby that is promoted begins the next.
-        standby: whether the server follows another one, which may be further.
-        known: whether the log has the event that was asked for.
+        horizon: all transactions below it have ended.
+        next_tx: the next transaction number to be assigned.
+        dropped: the newest transaction of which retention has dropped events.
+        owner: the cluster that assigned the numbers in the log.
+        system: the cluster that the server belongs to.
+        timeline: the number of the cluster's history; a promoted standby begins the next.
+        standby: whether the server replicates another one, which may be ahead of it.
+        known: whether the log has the event of the query's parameters.
     """
 
     horizon: int
@@ -63,31 +55,31 @@ class LogState:
 
     @classmethod
     def of(cls, row: Row) -> LogState:
-        """The row of ``read_log``."""
+        """Decode the row of ``read_log``."""
         horizon, next_tx, dropped, owner, system, timeline, standby, known = row
         return cls(int(horizon), int(next_tx), int(dropped), owner, system, timeline, standby, known)
 
     def check_owner(self) -> None:
-        """Refuse to read by numbers that are another cluster's.
+        """Check that the numbers in the log belong to the cluster of the server.
 
         Raises:
-            DatabaseMovedError: they are.
+            DatabaseMovedError: they belong to another cluster; see :func:`moved_text`.
         """
         check_owner(self.owner, self.system)
 
 
 def check_owner(owner: str, system: str) -> None:
-    """Refuse a database whose transaction numbers are another cluster's.
+    """Check that the transaction numbers of the database belong to its cluster.
 
     Raises:
-        DatabaseMovedError: they are.
+        DatabaseMovedError: they belong to another cluster; see :func:`moved_text`.
     """
     if owner != system:
         raise DatabaseMovedError(moved_text(owner, system))
 
 
 def moved_text(owner: str, system: str) -> str:
-    """What is wrong with a database that was moved, and what to do."""
+    """Return the text that says what is wrong with a moved database, and what to do."""
     return (
         f"the event log and the jobs have transaction numbers of another cluster ({owner}; this is {system}): the "
         "database was moved here. Stop the workers and run queuert migrate adopt"
@@ -96,14 +88,14 @@ def moved_text(owner: str, system: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """A place behind an event.
+    """The position after an event in the log.
 
     Attributes:
-        tx: its transaction.
-        seq: its number.
-        happened_at: when it happened; None where the event itself is not meant, but only the numbers.
+        tx: the transaction of the event.
+        seq: the number of the event.
+        happened_at: the time of the event; None if the cursor has only the numbers and no event.
         system: the cluster; None for a cursor of an earlier version, which names no cluster and no timeline.
-        timeline: which history of it; 0 where that is not known.
+        timeline: the timeline of the cluster; 0 if unknown.
     """
 
     tx: int
@@ -114,10 +106,10 @@ class EventCursor:
 
     @classmethod
     def decode(cls, text: str) -> EventCursor:
-        """Read what :meth:`encode` made, or an earlier version.
+        """Decode a cursor of :meth:`encode`, of this version or an earlier one.
 
         Raises:
-            InvalidCursorError: it is something else.
+            InvalidCursorError: the text is not a cursor of the event log.
         """
         position = Position.decode(text)
         behind = _BEHIND.fullmatch(position.id)
@@ -132,17 +124,18 @@ class EventCursor:
         return cls(tx, int(seq), moment, system, int(timeline or 0))
 
     def encode(self) -> str:
-        """The opaque text."""
+        """Return the cursor as opaque text."""
         if self.system is None:
             return Position(str(self.tx), str(self.seq)).encode()
         micros = "" if self.happened_at is None else micros_of(self.happened_at)
         return Position(str(self.tx), f"{self.seq}:{self.system}:{self.timeline}:{micros}").encode()
 
     def check(self, log: LogState, *, follows: bool) -> None:
-        """Make sure that the log of this server goes on from here. ``follows``: nothing behind it may be missing.
+        """Check that the log of this server continues from here. With ``follows``, no event after the cursor may be
+        missing.
 
         Raises:
-            EventsLostError: it does not.
+            EventsLostError: it does not; the error has the cursor to continue from.
         """
         lost = self._reason(log, follows=follows)
         if lost is None:
@@ -153,7 +146,7 @@ class EventCursor:
         raise error
 
     def _reason(self, log: LogState, *, follows: bool) -> tuple[str, int, int] | None:
-        """Why the log does not go on from here, and from where it does; None if it does from here."""
+        """Return why the log does not continue from here, and where it does; None if it continues."""
         if follows and log.dropped > self.tx:
             taken = f"retention took events up to transaction {log.dropped}, and those behind {self.tx} were not read"
             return taken, log.dropped, _LAST_SEQ
@@ -163,60 +156,60 @@ class EventCursor:
         return None if reason is None else (reason, self.tx, self.seq)
 
 
-def lost_events(place: EventCursor, log: LogState) -> str | None:
-    """Why events behind a place of this cluster may be missing from what a reader goes on with; None if none can be.
+def lost_events(cursor: EventCursor, log: LogState) -> str | None:
+    """Return why events after a position of this cluster may be missing for its reader; None if none can be.
 
-    ``log`` was asked for the event of the place.
+    ``log`` is the state of the log, queried for the event of the position.
     """
-    if place.timeline == 0:
-        # Of an earlier version: it names neither a timeline nor an event.
-        ahead = place.tx > log.next_tx and not log.standby
-        return f"the log has not come to transaction {place.tx}, so that was read elsewhere" if ahead else None
-    same = place.timeline == log.timeline
-    if log.known or (same and (place.happened_at is None or log.dropped >= place.tx)):
+    if cursor.timeline == 0:
+        # A cursor of an earlier version has neither a timeline nor an event.
+        ahead = cursor.tx > log.next_tx and not log.standby
+        return f"the log has not reached transaction {cursor.tx}, so the cursor is of another server" if ahead else None
+    same = cursor.timeline == log.timeline
+    if log.known or (same and (cursor.happened_at is None or log.dropped >= cursor.tx)):
         return None
-    if log.standby and place.tx >= log.horizon:
-        # It has not received them yet, and what it has is before them.
+    if log.standby and cursor.tx >= log.horizon:
+        # The standby has not received the event yet, and all that it has is before it.
         return None
     change = (
         f"on timeline {log.timeline}"
         if same
-        else f"the reader has read on timeline {place.timeline}, and this server has gone on as timeline {log.timeline}"
+        else f"the cursor is of timeline {cursor.timeline}, and this server is on timeline {log.timeline}"
     )
     return (
-        f"the log does not have the last event that was read (transaction {place.tx}) any more: {change}, after a "
-        "failover or a restore that did not keep all. Events of that time are lost, and new ones have got their numbers"
+        f"the log no longer has the last event that was read (transaction {cursor.tx}): {change}, after a failover or "
+        "a restore that did not keep all. Events of that time are lost, and new ones have got their numbers"
     )
 
 
-def log_params(place: EventCursor | None) -> Parameters:
-    """The parameters of ``read_log``."""
-    if place is None or place.happened_at is None:
+def log_params(cursor: EventCursor | None) -> Parameters:
+    """Return the parameters of ``read_log``."""
+    if cursor is None or cursor.happened_at is None:
         return {"tx": "0", "seq": 0, "happened_at": None}
-    return {"tx": str(place.tx), "seq": place.seq, "happened_at": place.happened_at.isoformat()}
+    return {"tx": str(cursor.tx), "seq": cursor.seq, "happened_at": cursor.happened_at.isoformat()}
 
 
 def micros_of(moment: datetime) -> int:
-    """Microseconds since 1970."""
+    """Return the microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def moment_of(micros: int) -> datetime:
-    """The moment of so many microseconds since 1970."""
+    """Return the time that is so many microseconds after 1970."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 LOOKED_AT = 10_000
-"""Entries that are looked at for one page, at most."""
+"""The largest number of entries that are read for one page."""
 
 _FIRST, _LAST = ("0", 0), (str(2**64 - 1), 0)
 
 
 def page(filter: EventFilter, request: PageRequest) -> Parameters:
-    """Parameters of ``list_events``.
+    """Return the parameters of ``list_events``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of its.
+        InvalidCursorError: the cursor is not one of this listing.
     """
     low, high = _FIRST, _LAST
     if request.cursor is not None:
@@ -238,7 +231,7 @@ def page(filter: EventFilter, request: PageRequest) -> Parameters:
 
 
 def read_on(request: PageRequest) -> EventCursor | None:
-    """Where the page begins; None: with the first event.
+    """Return the position after which the page begins; None for the first event.
 
     Raises:
         InvalidCursorError: the cursor is not one of this listing.
@@ -247,7 +240,7 @@ def read_on(request: PageRequest) -> EventCursor | None:
 
 
 def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
-    """The page that rows of ``list_events`` make."""
+    """Make a page of the rows of ``list_events``."""
     entries = [row for row in found if row[3] is not None]
     ends = [row for row in found if row[3] is None]
     items = tuple(_event(row, log) for row in entries[:limit])
@@ -282,7 +275,7 @@ def _event(row: Row, log: LogState) -> JobEvent:
 
 
 def log(levels: Sequence[Row], days: Sequence[Row], lag: float) -> EventLog:
-    """The log as it is, from the rows of ``event_levels`` and ``list_partitions``, and the result of ``event_lag``."""
+    """Make the description of the log from the rows of ``event_levels`` and ``list_partitions``, and ``event_lag``."""
     [(level, keep_days)] = [row[1:] for row in levels if row[0] is None]
     return EventLog(
         level=EventLevel(level),
@@ -299,16 +292,16 @@ def _by_day(row: Row) -> date:
 
 
 STEPS = 40
-"""What is done at most in one go."""
+"""The largest number of steps of one round of maintenance."""
 
 CHUNK = 5_000
-"""Old events without a day that are deleted at a time."""
+"""The number of old events in the default partition that are deleted at a time."""
 
 _REAL = "{} < pg_snapshot_xmax(pg_current_snapshot())"
 
 
 class Task(Enum):
-    """What can be done about a day."""
+    """What maintenance can do with a partition."""
 
     MAKE = "make"
     EMPTY = "empty"
@@ -317,17 +310,19 @@ class Task(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to be done about a day."""
+    """One step of maintenance."""
 
     task: Task
     day: date
 
     def statements(self, schema: str) -> list[bytes]:
-        """The statements that do it. A new day is made apart and attached, which locks less than making it there."""
+        """Return the statements of the step. A partition is created apart and then attached, which needs weaker
+        locks."""
         log, table = f'"{schema}".job_event', f'"{schema}".job_event_{self.day:%Y%m%d}'
         if self.task is Task.EMPTY:
-            # Who reads the log by transactions learns from it what is no longer there. A number that no transaction has
-            # had yet was not written by a transition: it would tell all readers that all is lost, for good.
+            # Readers by transactions learn from this record which events were dropped. A number that no transaction has
+            # had yet was not written by a transition: it would tell all readers for good that all their events are
+            # lost.
             newest = f"(SELECT tx FROM {table} WHERE {_REAL.format('tx')} ORDER BY tx DESC LIMIT 1)"
             before = f"CASE WHEN {_REAL.format('dropped_tx')} THEN dropped_tx ELSE '0' END"
             texts = [
@@ -346,7 +341,7 @@ class Step:
 
 
 def next_step(days: Sequence[Row], besides: Container[date]) -> Step | None:
-    """What is to be done next, from the rows of ``list_partitions``; nothing about the days that are left out."""
+    """Return the next step, from the rows of ``list_partitions``; None if there is none besides the excluded days."""
     for _, day, _, filled, old, missing in days:
         if day is None or day in besides:
             continue
@@ -358,5 +353,5 @@ def next_step(days: Sequence[Row], besides: Container[date]) -> Step | None:
 
 
 def has_strays(days: Sequence[Row]) -> bool:
-    """Whether there may be events that have no day."""
+    """Whether the default partition may have events."""
     return any(day is None and filled for _, day, _, filled, _, _ in days)

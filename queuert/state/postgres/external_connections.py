@@ -1,6 +1,6 @@
-"""The psycopg connection in what a caller gave as ``connection=``, for sync and async.
+"""Finds the psycopg connection in what a caller passed as ``connection=``, for sync and async.
 
-SQLAlchemy and Django are never imported: their objects are known by the modules that their classes come from.
+SQLAlchemy and Django are never imported. Their objects are recognized by the modules of their classes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ASYNC_TAKES = (
 
 @contextmanager
 def sync_callers_connection(given: Any) -> Iterator[Connection[Any]]:
-    """The synchronous connection in what a caller gave, in the transaction that the caller's library has begun on it.
+    """Yield the sync connection of the caller's object, in the transaction that the caller's library has begun on it.
 
-    One that is borrowed from a pool is in a transaction that commits when the block ends.
+    If it is borrowed from a pool, it is in a transaction that commits when the block ends.
 
     Raises:
-        UnsupportedConnectionError: there is none in it.
-        StateUnavailableError: the pool has none to give.
+        UnsupportedConnectionError: the object has no sync psycopg connection.
+        StateUnavailableError: the pool had no connection in time.
     """
     if isinstance(given, ConnectionPool):
         with mapped_errors(), given.connection() as borrowed, sync_bounded(borrowed):
@@ -54,13 +54,13 @@ def sync_callers_connection(given: Any) -> Iterator[Connection[Any]]:
 
 @asynccontextmanager
 async def async_callers_connection(given: Any) -> AsyncIterator[AsyncConnection[Any]]:
-    """The asynchronous connection in what a caller gave, in the transaction that the caller's library has begun on it.
+    """Yield the async connection of the caller's object, in the transaction that the caller's library has begun on it.
 
-    One that is borrowed from a pool is in a transaction that commits when the block ends.
+    If it is borrowed from a pool, it is in a transaction that commits when the block ends.
 
     Raises:
-        UnsupportedConnectionError: there is none in it.
-        StateUnavailableError: the pool has none to give.
+        UnsupportedConnectionError: the object has no async psycopg connection.
+        StateUnavailableError: the pool had no connection in time.
     """
     if isinstance(given, AsyncConnectionPool):
         with mapped_errors():
@@ -79,12 +79,12 @@ async def async_callers_connection(given: Any) -> AsyncIterator[AsyncConnection[
 
 
 def _tell_block(connection: Any) -> None:
-    """A block of an attempt whose connection this is must know that more was written than the handler's own rows."""
+    """If the connection belongs to a block of an attempt, record that a client has written in its transaction."""
     if isinstance(connection, AsyncPooledConnection | PooledConnection):
         connection.used_by_client = True
 
 
-# --- what is inside --------------------------------------------------------------------------------------------------
+# --- unwrapping -------------------------------------------------------------------------------------------------------
 
 
 def _sync_driver_connection(given: Any) -> Any:
@@ -111,7 +111,7 @@ def _of_sqlalchemy(given: Any) -> Any:
     elif not hasattr(type(given), "exec_driver_sql"):
         return None
     elif not given.in_transaction():
-        # As its first statement would have: its commit() has something to commit then.
+        # The session's first statement would begin it. Without it, its commit() would commit nothing.
         given.begin()
     return given.connection.driver_connection
 
@@ -131,12 +131,12 @@ def _of_django(given: Any) -> Any:
     if getattr(wrapper, "vendor", None) != "postgresql":
         return None
     wrapper.ensure_connection()
-    # After an error in an atomic block Django allows no statement: what is written would be rolled back in silence.
+    # After an error in an atomic block Django refuses statements. Ours would be accepted and rolled back silently.
     wrapper.validate_no_broken_transaction()
     return wrapper.connection
 
 
-# --- what it is ------------------------------------------------------------------------------------------------------
+# --- recognizing ------------------------------------------------------------------------------------------------------
 
 
 def _modules(given: Any) -> list[str]:

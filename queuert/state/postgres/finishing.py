@@ -1,4 +1,4 @@
-"""Finishes: which statements a batch needs, what it touches, and its results. Pure functions."""
+"""Finishes: which statements a batch needs, what it locks, and its results. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 
-DUE = (JobStatus.READY, JobStatus.SCHEDULED)
-"""What a job is that somebody should hear of: it can be claimed, or has a time."""
+CLAIMABLE = (JobStatus.READY, JobStatus.SCHEDULED)
+"""Statuses of jobs that can be claimed, now or at a known time, so that workers must be notified of them."""
 
 
 def with_status(started: Mapping[str, StartedJob], status: Mapping[str, str]) -> dict[str, StartedJob]:
-    """Started jobs by id, with the status that their blockers gave them."""
+    """Return the started jobs with the statuses that their blockers gave them, by id."""
     return {id: replace(job, status=JobStatus(status.get(id, job.status))) for id, job in started.items()}
 
 
 def releases_dependents(finish: Finish) -> bool:
-    """Whether this finish is known to need more than the one statement."""
+    """Whether the finish needs more than one statement, as far as the claim knew."""
     if finish.kind is FinishKind.WAIT:
         return True
     if finish.continuation is not None:
@@ -37,11 +37,11 @@ def releases_dependents(finish: Finish) -> bool:
 
 
 _PLAIN_CHARACTERS = 8 * 1024 * 1024
-"""What the outputs of plain completions may be long together: a JSON object of Postgres has a limit of 256 MB."""
+"""The largest total length of the outputs of simple completions: a JSON object of Postgres is limited to 256 MB."""
 
 
 def is_simple_completion(finish: Finish) -> bool:
-    """Whether this finish is a completion that needs nothing but its own row, as far as the claim knew."""
+    """Whether the finish is a completion that writes only its own row, as far as the claim knew."""
     job = finish.job
     return (
         finish.kind is FinishKind.COMPLETE
@@ -52,7 +52,7 @@ def is_simple_completion(finish: Finish) -> bool:
 
 
 def is_simple_failure(finish: Finish) -> bool:
-    """Whether this finish is a failure that needs nothing but its own row, as far as the claim knew."""
+    """Whether the finish is a failure that writes only its own row, as far as the claim knew."""
     job = finish.job
     if finish.kind is FinishKind.RETRY:
         return True
@@ -61,7 +61,7 @@ def is_simple_failure(finish: Finish) -> bool:
 
 
 def all_simple_completions(finishes: Sequence[Finish]) -> bool:
-    """Whether the leanest statement will do for all of these: nothing but completions."""
+    """Whether all finishes are simple completions, so that ``complete`` can write them."""
     length = 0
     for finish in finishes:
         if not is_simple_completion(finish):
@@ -71,22 +71,23 @@ def all_simple_completions(finishes: Sequence[Finish]) -> bool:
 
 
 def all_simple(finishes: Sequence[Finish]) -> bool:
-    """Whether the lean statement will do that knows failures as well. Their errors are of bounded length."""
+    """Whether all finishes are simple completions or failures, so that ``finish_simple`` can write them. Errors are of
+    bounded length."""
     simple = all(is_simple_completion(one) or is_simple_failure(one) for one in finishes)
     return simple and sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
 
 
 def completed(finishes: Sequence[Finish], found: Sequence[Row]) -> dict[Lease, FinishResult]:
-    """The results of the plain completions that were written, from the rows of ``complete``.
+    """Return the results of the simple completions that were written, from the rows of ``complete``.
 
-    Of two that name one job, with different tokens, the statement sees the last.
+    If two completions of one job have different tokens, the statement sees only the last.
     """
     params = {one.job.id: one.job.lease for one in finishes}
     return {params[row[0]]: FinishResult(row[0]) for row in found}
 
 
 def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
-    """The jobs that must wait for chains: continuations, and those that wait again."""
+    """Return the jobs that get blockers: continuations, and jobs that wait for chains."""
     found = []
     for one in finishes:
         if one.continuation is not None and one.continuation.blockers:
@@ -97,21 +98,21 @@ def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
 
 
 def started_by(finishes: Sequence[Finish]) -> list[NewJob]:
-    """The chains that finishes start, for their jobs to wait for."""
+    """Return the first jobs of the chains that finishes start as blockers of their jobs."""
     return [new for one in finishes for new in one.starts]
 
 
 def closing_chains(finishes: Sequence[Finish]) -> list[str]:
-    """The chains that these finishes close."""
+    """Return the ids of the chains that the finishes close."""
     return sorted({one.job.chain_id for one in finishes if one.kind.closes_chain})
 
 
 def finish_results(
     finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str] = (), blocked: Container[str] = ()
 ) -> dict[Lease, FinishResult]:
-    """The results of the finishes that were written, from the rows of ``finish``.
+    """Return the results of the finishes that were written, from the rows of ``finish``.
 
-    ``released`` are the types of other jobs that became due by them, ``blocked`` the jobs that must wait.
+    ``released`` are the types of other jobs that became due by them, ``blocked`` the ids of jobs with open blockers.
     """
     written, ages = written_leases(found), _chain_seconds(found)
     results = {}
@@ -133,36 +134,36 @@ def _chain_seconds(found: Sequence[Row]) -> dict[Lease, float]:
 
 
 def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
-    """The leases whose finishes were written, from the rows of ``finish``, with the status that their jobs have now."""
+    """Return the leases whose finishes were written, with the new status of their jobs, from the rows of ``finish``."""
     return {Lease(row[0], row[1]): row[2] for row in found}
 
 
 def _due_types(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
     if finish.continuation is not None:
         return () if finish.continuation.id in blocked else (finish.continuation.type,)
-    return (finish.job.type,) if status in DUE and finish.job.id not in blocked else ()
+    return (finish.job.type,) if status in CLAIMABLE and finish.job.id not in blocked else ()
 
 
 def closes_only(finishes: Sequence[Finish]) -> bool:
-    """Whether no step of these finishes hangs on what the one before it has found: none waits for other chains."""
+    """Whether the statements of these finishes do not depend on each other's results: none waits for other chains."""
     return not waiting_jobs(finishes) and not started_by(finishes)
 
 
 def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *, wait: bool) -> list[Step]:
-    """After BEGIN: lock the chains and who waits for them, write the finishes, release who waited, and commit."""
+    """Return the steps after BEGIN: lock chains and dependents, write the finishes, release the dependents, commit."""
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
         Step(sql.prepared["set_short_lock_timeout"], bounds.parameters(None if wait else LOCK_SOON)),
         Step(sql.prepared["lock_in_order"], parameters.locks(held, closing=closing)),
         Step(sql.prepared["finish"], parameters.finish(finishes, closes_awaited=True)),
-        Step(sql.prepared["unblock"], parameters.closed_chains(closing)),
+        Step(sql.prepared["release_dependents"], parameters.closed_chains(closing)),
         Step(COMMIT, {}),
     ]
 
 
 def closing_results(finishes: Sequence[Finish], answers: Sequence[PGresult]) -> dict[Lease, FinishResult]:
-    """What came of the finishes that were written, from the answers to all steps."""
+    """Return the results of the finishes that were written, from the results of all steps."""
     *_, ended, released, _ = answers
-    freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in DUE]
+    freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in CLAIMABLE]
     return finish_results(finishes, text_rows(ended), freed)

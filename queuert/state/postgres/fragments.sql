@@ -3,7 +3,7 @@
 attempt - uncounted - lease_expirations - priority
 
 -- name: event_level
--- What of a job type goes to the event log: 'all', 'terminal' or 'off'. `{of}` is the type, such as finished.type.
+-- The event level of a job type: 'all', 'terminal' or 'off'. `{of}` is the type, such as finished.type.
 coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = {of}), (SELECT level FROM {schema}.event_log))
 
 -- name: logs_all
@@ -19,25 +19,27 @@ CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
 
 -- name: insert_event
--- An event a row: SELECT kind, {event_columns}, worker, error.
+-- One event a row of the log: SELECT kind, {event_columns}, worker, error.
 INSERT INTO {schema}.job_event
         (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
 
 -- name: event_columns
--- What an event takes over from the row of its job.
+-- The columns that an event copies from the row of its job.
 status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at
 
 -- name: insert_events
--- Up to {events_a_row} events a row: SELECT the columns that they share, then {event_arrays}.
+-- Up to {events_a_row} events a row of the log: SELECT the columns that they share, then {event_arrays}.
 INSERT INTO {schema}.job_event
         (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
 
 -- name: event_arrays
--- What events that share a row do not share. The first job of a chain has the chain's id: without `chain_ids` all are first jobs.
+-- The columns that differ among events of one row. The first job of a chain has the chain's id: without `chain_ids` all
+-- are first jobs.
 array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
 
 -- name: attribute_entries
--- Makes a start write the entries by which its chains (`written`) are found by their attributes, in the same round trip.
+-- Makes a start write the index rows by which its chains (`written`) are found by their attributes, in the same round
+-- trip.
 ,
 entry AS (
     INSERT INTO {schema}.chain_attribute (name, value, created_at, chain_id)
@@ -50,7 +52,7 @@ entry AS (
 )
 
 -- name: known_types
--- The types of all jobs, if `types` names none: one step from index entry to index entry for each.
+-- The types of all jobs, if `types` names none. The index is read with one step for each type.
 known (type) AS (
     (
         SELECT first.type FROM (

@@ -1,6 +1,6 @@
-"""What a history needs of the database: how far it may read, one run at a time, and the end of what was archived.
+"""What the archive needs of the database: how far to read, a lock for each run, the deletion of archived chains.
 
-Nothing here knows of Spark or of files. Each transaction is short, so that vacuum is not held up.
+This module does not depend on Spark or on files. Each transaction is short, so that vacuum is not delayed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from queuert.state.postgres.sync_statements import fetch
 
 
 class ArchiveMismatchError(StateError):
-    """A chain has other jobs than were archived. Nothing of its batch was deleted; look at the archive."""
+    """A chain has other jobs than were archived. Nothing of its batch was deleted; compare the archive with the
+    table."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFacts:
-    """How the database stands when a run begins.
+    """The state of the database at the beginning of a run.
 
     Attributes:
-        tx: all transactions below it are over.
-        dropped: the newest of which retention has taken events.
-        now: the moment, by the server's clock, UTC.
-        first_day: from this day on (UTC) no events have been taken for their age.
+        tx: all transactions below it have ended.
+        dropped: the newest transaction of which retention has dropped events.
+        now: the time of the server's clock, UTC.
+        first_day: the first day (UTC) of which no events were dropped for their age.
         system: the identifier of the cluster.
-        database: its name.
-        timeline: which history of the cluster.
+        database: the name of the database.
+        timeline: the timeline of the cluster.
     """
 
     tx: int
@@ -53,7 +54,7 @@ class HistoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedChain:
-    """A chain as it was archived. ``jobs`` is the number of its jobs that were."""
+    """A chain as it was archived. ``jobs`` is the number of its archived jobs."""
 
     id: str
     created_at: datetime
@@ -63,10 +64,10 @@ class ArchivedChain:
 
 
 def history_facts(session: BulkSession) -> HistoryFacts:
-    """How the database stands.
+    """Return the state of the database.
 
     Raises:
-        DatabaseMovedError: its numbers are those of another cluster.
+        DatabaseMovedError: its transaction numbers belong to another cluster: run ``queuert migrate adopt``.
     """
     with session.transaction() as connection:
         ((tx, dropped, now, first_day, system, database, timeline, owner),) = fetch(
@@ -77,36 +78,38 @@ def history_facts(session: BulkSession) -> HistoryFacts:
 
 
 def event_dates(session: BulkSession, from_tx: int, to_tx: int, before: datetime) -> list[date]:
-    """The days (UTC) of the events of these transactions that happened before a moment, in order."""
+    """Return the days (UTC) of the events of these transactions that happened before a time, in order."""
     with session.transaction() as connection:
         params = {"from_tx": str(from_tx), "to_tx": str(to_tx), "before": before}
         return [row[0] for row in fetch(connection, session.sql.history_dates, params)]
 
 
 class HistoryLock:
-    """The right to write to one output, for as long as the transaction is open."""
+    """The exclusive right to write to one output, while the transaction is open."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
 
     def check(self) -> None:
-        """Make sure that it is still held.
+        """Check that the lock is still held.
 
         Raises:
-            StateUnavailableError: the connection is gone, and with it the lock. Run again.
+            StateUnavailableError: the connection was lost, and the lock with it. Run again.
         """
         try:
             fetch(self._connection, b"SELECT 1")
         except errors.Error as error:
-            raise StateUnavailableError(f"the lock of this run is lost with its connection: {error}") from error
+            raise StateUnavailableError(
+                f"the lock of this run was lost with its connection: {error}; run again"
+            ) from error
 
 
 @contextmanager
 def history_lock(session: BulkSession, name: str) -> Iterator[HistoryLock | None]:
-    """Hold the lock of an output for the block; None where another run has it.
+    """Lock an output for the block. Yields None if another run has locked it.
 
-    It is a lock of a transaction, so that it works through a pooler. That is idle then, and holds neither a snapshot
-    nor a transaction id: vacuum and readers of the log do not wait for it.
+    The lock belongs to a transaction, so that it works through a pooler. That transaction is idle, and holds neither a
+    snapshot nor a transaction id: vacuum and readers of the log do not wait for it.
     """
     with session.transaction() as connection:
         connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
@@ -115,14 +118,15 @@ def history_lock(session: BulkSession, name: str) -> Iterator[HistoryLock | None
 
 
 def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wait: bool = False) -> list[str] | None:
-    """Delete chains that are as they were archived, with all their jobs; those that went, in one transaction.
+    """Delete chains that have not changed since they were archived, with all their jobs, in one transaction. Returns
+    those that were deleted.
 
-    Others stay: those that were retried, that closed anew or got another end, and those that a job which has not ended
-    waits for. Rows that others hold are passed over; with ``wait`` they are waited for, and None is returned if that
-    took too long or was a deadlock.
+    Chains are kept that were retried, that closed again or have another end, and that are blockers of unfinished jobs.
+    Rows that other transactions have locked are skipped. With ``wait`` the call waits for them, and returns None if
+    that took too long or was a deadlock.
 
     Raises:
-        ArchiveMismatchError: a chain has other jobs than were archived; none was deleted.
+        ArchiveMismatchError: a chain has other jobs than were archived; nothing was deleted.
     """
     try:
         return _delete(session, chains, wait)
@@ -146,7 +150,8 @@ def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -
 
 
 def kept_chains(session: BulkSession, chains: Sequence[ArchivedChain]) -> dict[str, str]:
-    """Those of the chains that are there still, and why: ``changed``, ``waited_for`` or ``busy`` (others hold it)."""
+    """Return which of the chains still exist, and why: ``changed``, ``waited_for`` or ``busy`` (another transaction has
+    locked it)."""
     params = {
         "ids": [one.id for one in chains],
         "created": [one.created_at for one in chains],

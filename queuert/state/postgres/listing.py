@@ -43,13 +43,13 @@ class Counted:
 
 
 def count_parameters(types: Sequence[str] | None, cap: int) -> Parameters:
-    """Parameters of ``counts``."""
+    """Return the parameters of ``count_jobs``."""
     params = None if types is None else list(dict.fromkeys(types))
     return {"types": params, "statuses": [status.value for status in JobStatus if status not in _BY_AGE], "cap": cap}
 
 
 def counted(row: Row) -> Counted:
-    """A row of ``counts``."""
+    """Decode a row of ``count_jobs``."""
     return Counted(row[0], JobStatus(row[1]), row[2], row[3], None if row[4] is None else max(0.0, row[4]))
 
 
@@ -88,10 +88,10 @@ def _numbers(found: Sequence[Counted], estimates: Mapping[Stored, int], cap: int
             continue
         others = [other for other in found if other.stored == one.stored and other.due != one.due]
         if one.due and any(other.number > cap for other in others):
-            # The estimate is of scheduled jobs, due or not: it cannot be split.
+            # The estimate covers all scheduled jobs, due or not, and cannot be split.
             yield one, one.number
         else:
-            # There are no fewer than were counted.
+            # There are at least as many as were counted.
             yield one, max(one.number, estimates[one.stored] - sum(other.number for other in others))
 
 
@@ -106,22 +106,22 @@ _MOST_JOBS = 2**31 - 1
 
 
 def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
-    """Parameters of ``list_chains`` and ``list_jobs``.
+    """Return the parameters of ``list_chains`` and ``list_jobs``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of theirs.
+        InvalidCursorError: the cursor is not one of these listings.
     """
     known: type[ChainStatus | JobStatus] = ChainStatus if isinstance(filter, ChainFilter) else JobStatus
     statuses = known if filter.statuses is None else filter.statuses
-    # No id is empty, so that these come before all entries of their time.
+    # Ids are not empty, so that this bound is before all entries of its time.
     low = None if filter.since is None else (filter.since, "")
     high = None if filter.before is None else (filter.before, "")
     if page.cursor is not None:
-        place = Position.decode_time(page.cursor)
+        position = Position.decode_time(page.cursor)
         if page.oldest_first:
-            low = place if low is None else max(low, place)
+            low = position if low is None else max(low, position)
         else:
-            high = place if high is None else min(high, place)
+            high = position if high is None else min(high, position)
     return {
         "types": None if filter.types is None else list(dict.fromkeys(filter.types)),
         "statuses": list(dict.fromkeys(str(status) for status in statuses)),
@@ -132,57 +132,57 @@ def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
 
 
 def attribute_pairs(filter: ChainFilter) -> Parameters:
-    """Parameters of ``list_chains_by_attributes`` besides those of ``list_chains``."""
+    """Return the parameters that ``list_chains_by_attributes`` has besides those of ``list_chains``."""
     pairs = list(dict.fromkeys(filter.attributes))
     return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}
 
 
-def _bound(name: str, place: tuple[datetime, str] | None, default: str) -> Parameters:
-    moment, id = (default, "") if place is None else (place[0].isoformat(), place[1])
+def _bound(name: str, position: tuple[datetime, str] | None, default: str) -> Parameters:
+    moment, id = (default, "") if position is None else (position[0].isoformat(), position[1])
     return {name: moment, f"{name}_id": id}
 
 
 def by_index(chain_id: str, page: PageRequest) -> Parameters:
-    """Parameters of ``list_chain_jobs``.
+    """Return the parameters of ``list_chain_jobs``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of its.
+        InvalidCursorError: the cursor is not one of this listing.
     """
     low, high = -1, _MOST_JOBS
     if page.cursor is not None:
-        place = Position.decode_index(page.cursor)
-        low, high = (place, high) if page.oldest_first else (low, place)
+        position = Position.decode_index(page.cursor)
+        low, high = (position, high) if page.oldest_first else (low, position)
     return {"chain": chain_id, "low": low, "high": high, "limit": page.limit + 1}
 
 
 def by_id(chain_id: str, page: PageRequest) -> Parameters:
-    """Parameters of ``list_dependents``.
+    """Return the parameters of ``list_dependents``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of its.
+        InvalidCursorError: the cursor is not one of this listing.
     """
     low, high_chain, high = "", f"{chain_id}\x01", ""
     if page.cursor is not None:
-        place = Position.decode_id(page.cursor)
-        low, high_chain, high = (place, high_chain, high) if page.oldest_first else (low, chain_id, place)
+        position = Position.decode_id(page.cursor)
+        low, high_chain, high = (position, high_chain, high) if page.oldest_first else (low, chain_id, position)
     return {"chain": chain_id, "low": low, "high_chain": high_chain, "high": high, "limit": page.limit + 1}
 
 
 def chains(found: Sequence[Row], limit: int) -> Page[ChainRecord]:
-    """The page that rows of ``list_chains`` make."""
+    """Make a page of the rows of ``list_chains``."""
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(records.chain, found)), limit)
 
 
 def jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_jobs`` make."""
+    """Make a page of the rows of ``list_jobs``."""
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(records.job, found)), limit)
 
 
 def chain_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_chain_jobs`` make."""
+    """Make a page of the rows of ``list_chain_jobs``."""
     return page_of(((one, Position(str(one.chain_index), one.id)) for one in map(records.job, found)), limit)
 
 
 def blocked_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_dependents`` make."""
+    """Make a page of the rows of ``list_dependents``."""
     return page_of(((one, Position("", one.id)) for one in map(records.job, found)), limit)

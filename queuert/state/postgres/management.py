@@ -1,4 +1,4 @@
-"""Parameters and rows of the statements that intervene from outside: pure functions."""
+"""Management operations: parameters of the statements, and their rows. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from queuert.errors import (
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.postgres.finishing import DUE
+from queuert.state.postgres.finishing import CLAIMABLE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import Row
 from queuert.state.types import ChainUpdate, DeleteResult, NewJob, TriggeredJob, WorkerlessCompletion
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
-"""How a chain stands that can be retried."""
+"""The statuses of chains that can be retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockedChain:
-    """A chain as it stands under its lock."""
+    """The state of a chain under its lock, with its last job."""
 
     id: str
     type: str
@@ -33,21 +33,21 @@ class LockedChain:
     tail_status: JobStatus
 
     def update(self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = ()) -> ChainUpdate:
-        """The result of it: written, if it has a new status or has gone on; ``status`` None says that nothing was."""
+        """Return the result of the operation for this chain: written if ``status`` is given, otherwise unchanged."""
         return ChainUpdate(
             chain_id=self.id,
             chain_type=self.type,
             status=self.status if status is None else status,
             job_id=self.tail_id,
             job_type=self.tail_type,
-            met=self.tail_status,
+            previous_status=self.tail_status,
             written=status is not None,
             due_types=due_types,
         )
 
 
 def met_chains(rows: Iterable[Row]) -> dict[str, LockedChain]:
-    """The chains among the rows of ``lock_chains``, each with the last job that was locked with it."""
+    """Decode the rows of ``lock_chains``: the locked chains by id, each with its last job."""
     roots: dict[str, Row] = {}
     tails: dict[str, Row] = {}
     for row in rows:
@@ -63,10 +63,10 @@ def met_chains(rows: Iterable[Row]) -> dict[str, LockedChain]:
 
 
 def all_found(ids: Sequence[str], met: Mapping[str, LockedChain]) -> dict[str, LockedChain]:
-    """The chains of these ids, in this order, each once.
+    """Return the chains of these ids in their order, each once.
 
     Raises:
-        ChainNotFoundError: one of them is not among those that were met.
+        ChainNotFoundError: a chain does not exist.
     """
     for id in ids:
         if id not in met:
@@ -75,18 +75,18 @@ def all_found(ids: Sequence[str], met: Mapping[str, LockedChain]) -> dict[str, L
 
 
 def completion_blockers(completions: Sequence[WorkerlessCompletion]) -> list[NewJob]:
-    """The continuations that are to wait for chains."""
+    """Return the continuations that have blockers."""
     following = (one.continuation for one in completions)
     return [job for job in following if job is not None and job.blockers]
 
 
 def can_complete(completion: WorkerlessCompletion, chain: LockedChain) -> bool:
-    """Whether the chain is open, and still at the job that the caller saw."""
+    """Whether the chain is open, and its last job is still the one that the caller read."""
     return chain.status is ChainStatus.OPEN and chain.tail_id == completion.tail_id
 
 
 def completions(params: Sequence[WorkerlessCompletion]) -> Parameters:
-    """Parameters of ``complete_outside``."""
+    """Return the parameters of ``complete_chains``."""
     rows = (
         f'{{"id":{quoted(one.tail_id)},"output":{one.output or "null"},'
         f'"next_id":{quoted(one.continuation.id if one.continuation else None)}}}'
@@ -102,7 +102,8 @@ def completed(
     blocked: frozenset[str],
     released: Sequence[Row],
 ) -> list[ChainUpdate]:
-    """The results of completions that were written; ``blocked`` are the continuations that must wait."""
+    """Return the results of completions that were written; ``blocked`` are the ids of continuations with open
+    blockers."""
     results = []
     for one in params:
         following = one.continuation
@@ -113,32 +114,32 @@ def completed(
 
 
 def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[ChainUpdate]:
-    """The same, and the last one that was written names the types of the jobs that ``unblock`` made due."""
-    types = tuple(sorted({row[0] for row in released if row[1] in DUE}))
+    """Add the types of the jobs that ``release_dependents`` made due to the last result that was written."""
+    types = tuple(sorted({row[0] for row in released if row[1] in CLAIMABLE}))
     if types:
-        last = max(place for place, one in enumerate(results) if one.written)
+        last = max(index for index, one in enumerate(results) if one.written)
         results[last] = replace(results[last], due_types=results[last].due_types + types)
     return results
 
 
 def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
-    """The jobs that can be triggered, from the rows of ``lock_jobs``, in the order asked.
+    """Return the jobs to trigger, from the rows of ``lock_jobs``, in the order of the ids.
 
     Raises:
-        JobNotFoundError: one of them is not there.
-        JobNotTriggerableError: one of them neither is scheduled nor ready.
+        JobNotFoundError: a job does not exist.
+        JobNotTriggerableError: a job is neither scheduled nor ready.
     """
     found = {row[0]: row for row in rows}
     for id in ids:
         if id not in found:
             raise JobNotFoundError(id)
-        if found[id][2] not in DUE:
+        if found[id][2] not in CLAIMABLE:
             raise JobNotTriggerableError(id, found[id][2])
     return [TriggeredJob(id, found[id][1]) for id in ids]
 
 
 def deleted(params: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
-    """The rows of ``delete``, chains in the order asked, and then the others."""
+    """Return the deleted chains from the rows of ``delete``: in the order of the request, then the others."""
     found = {row[1] for row in rows}
     first = [id for id in dict.fromkeys(params) if id in found]
     running = sorted(row[0] for row in rows if row[2] == JobStatus.RUNNING)
@@ -146,13 +147,13 @@ def deleted(params: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
 
 
 def freed_keys(rows: Iterable[Row]) -> Parameters:
-    """Parameters of ``delete_keys``, from the rows of ``delete``."""
+    """Return the parameters of ``delete_keys``, from the rows of ``delete``."""
     keys = sorted({(row[3], row[4]) for row in rows if row[4] is not None})
     return {"types": [type for type, _ in keys], "keys": [key for _, key in keys]}
 
 
 def attribute_rows(rows: Iterable[Row]) -> Parameters:
-    """Parameters of ``delete_attributes``, from the rows of ``delete`` and ``prune``."""
+    """Return the parameters of ``delete_attributes``, from the rows of ``delete`` and ``prune``."""
     entries = [
         (name, value, row[5], row[0]) for row in rows if row[6] for name, value in pairs_of(attributes_of(row[6]))
     ]
@@ -161,6 +162,6 @@ def attribute_rows(rows: Iterable[Row]) -> Parameters:
 
 
 def for_each(ids: Sequence[str], results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
-    """The results in the order asked, one that was asked for twice also twice."""
+    """Return the results in the order of the ids; an id that occurs twice gets its result twice."""
     found = {one.chain_id: one for one in results}
     return [found[id] for id in ids]

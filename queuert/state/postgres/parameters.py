@@ -1,7 +1,7 @@
-"""Parameters of the statements: pure functions of the contract's values.
+"""Parameters that statements of several groups share. Pure functions.
 
-Many rows travel as one JSON text. One parameter is cheaper to make and to read than a dozen arrays, and inputs, which
-are JSON text already, go in as they are.
+Many rows are sent as one JSON text. One parameter is cheaper to make and to read than a dozen arrays, and inputs, which
+are JSON text already, are copied as they are.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ from queuert.state.types import Finish, FinishKind, Lease, NewJob, ReapRequest, 
 Parameters = dict[str, Any]
 
 MAX_STATEMENT_CHARACTERS = 32 * 1024 * 1024
-"""Larger batches go in several statements: Postgres takes at most 1 GB of a parameter, and needs a multiple of it."""
+"""Larger batches are split into several statements: Postgres limits a parameter to 1 GB and needs a multiple of its
+size."""
 
 
 _ROW_CHARACTERS = 4_000
-"""More than a job's row has besides its input and trace context: ids, keys and types are of bounded length."""
+"""An upper limit of a job's row besides its input and trace context: ids, keys and types are of bounded length."""
 
 
 def quoted(text: str | None) -> str:
-    """A JSON string, or null."""
+    """Return a JSON string, or null."""
     return "null" if text is None else encode_basestring_ascii(text)
 
 
 def number(value: float | None) -> str:
-    """A JSON number, or null."""
+    """Return a JSON number, or null."""
     return "null" if value is None else repr(value)
 
 
 def array(rows: Iterable[str]) -> str:
-    """A JSON array of JSON texts."""
+    """Return a JSON array of JSON texts."""
     return f"[{','.join(rows)}]"
 
 
 def text_array(texts: Sequence[str]) -> str:
-    """A Postgres array of texts, as text: made in a fraction of the time that an adapter needs, which looks at each."""
+    """Return an array of Postgres as text, in a fraction of the time of psycopg's adapter, which examines each
+    element."""
     if not texts:
         return "{}"
     joined = '","'.join(texts)
@@ -58,7 +60,7 @@ def _run_at(run_at: RunAt | None) -> tuple[str, str]:
 
 
 def new_job(job: NewJob, *, awaited: bool = False) -> str:
-    """One row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
+    """Return one row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
     delay, moment = _run_at(job.run_at)
     attributes = f'"attributes":{attributes_text(job.attributes)},' if job.attributes else ""
     return (
@@ -71,9 +73,9 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
 
 
 def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Iterator[Parameters]:
-    """Parameters of ``start_jobs`` and ``start_if_absent``, as few statements as the size allows.
+    """Yield the parameters of ``start_jobs`` and ``start_if_absent``, in as few statements as the size allows.
 
-    ``before``: how many of the same call are in other statements, before these.
+    ``before`` is the number of jobs of the same call in earlier statements.
     """
     rows: list[str] = []
     size = 0
@@ -90,9 +92,10 @@ def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int =
 
 
 def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Parameters | None:
-    """Parameters of ``start_uniform``, or of ``start_one`` for one job; None where they need more, or more statements.
+    """Return the parameters of ``start_uniform``, or of ``start_one`` for one job; None if these statements cannot
+    write the jobs.
 
-    ``before`` is that of :func:`start_chunks`.
+    ``before`` is as in :func:`start_chunks`.
     """
     first = jobs[0]
     shared = (first.type, first.priority, first.trace_context, first.limit_key, first.result_ttl)
@@ -134,7 +137,7 @@ def is_large(jobs: Sequence[NewJob]) -> bool:
 
 
 def blockers(jobs: Iterable[NewJob]) -> Parameters:
-    """Parameters of ``add_blockers``."""
+    """Return the parameters of ``add_blockers``."""
     rows = (
         f'{{"job_id":{quoted(job.id)},"chain_id":{quoted(chain_id)},"position":{position}}}'
         for job in jobs
@@ -144,7 +147,7 @@ def blockers(jobs: Iterable[NewJob]) -> Parameters:
 
 
 def error_json(error: JobError | None) -> str:
-    """A job error as stored."""
+    """Return the error of a job as it is stored."""
     if error is None:
         return "null"
     type = "" if error.type is None else f',"type":{quoted(error.type)}'
@@ -153,7 +156,7 @@ def error_json(error: JobError | None) -> str:
 
 
 def closing_root(finish: Finish) -> str | None:
-    """The id of the chain's first job, where finishing a later one closes the chain."""
+    """Return the id of the chain's first job if the finish of a later one closes the chain."""
     return finish.job.chain_id if finish.kind.closes_chain and finish.job.chain_index > 0 else None
 
 
@@ -176,7 +179,7 @@ def _finish_row(finish: Finish) -> str:
 
 
 def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
-    """Parameters of ``finish``."""
+    """Return the parameters of ``finish``."""
     roots = {root for root in map(closing_root, finishes) if root is not None}
     return {
         "finishes": array(map(_finish_row, finishes)),
@@ -188,22 +191,22 @@ def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
 
 
 def locks(rows: Iterable[str], *, awaited: Iterable[str] = (), closing: Sequence[str] = ()) -> Parameters:
-    """Parameters of ``lock_in_order``."""
+    """Return the parameters of ``lock_in_order``."""
     return {"rows": text_array(list(rows)), "awaited": text_array(list(awaited)), "closing": text_array(closing)}
 
 
 def closed_chains(chains: Sequence[str]) -> Parameters:
-    """Parameters of ``unblock``."""
+    """Return the parameters of ``release_dependents``."""
     return {"chains": text_array(chains)}
 
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
-    """Parameters of ``complete``."""
+    """Return the parameters of ``complete``."""
     return {"params": _completed(finishes)}
 
 
 def finish_simple(finishes: Sequence[Finish]) -> Parameters:
-    """Parameters of ``finish_simple``."""
+    """Return the parameters of ``finish_simple``."""
     completed = [one for one in finishes if one.kind is FinishKind.COMPLETE]
     failed = [one for one in finishes if one.kind is not FinishKind.COMPLETE]
     return {"completed": _completed(completed), "failed": f"{{{','.join(map(_failed_entry, failed))}}}"}
@@ -226,7 +229,7 @@ def _failed_entry(finish: Finish) -> str:
 
 
 def leases(held: Sequence[Lease]) -> Parameters:
-    """Parameters of ``release``, ``fail_expired`` and ``lease_states``."""
+    """Return the parameters of ``release``, ``fail_expired`` and ``lease_states``."""
     return {
         "ids": text_array([lease.job_id for lease in held]),
         "tokens": text_array([lease.token for lease in held]),
@@ -234,7 +237,7 @@ def leases(held: Sequence[Lease]) -> Parameters:
 
 
 def renewals(params: Sequence[Renewal]) -> Parameters:
-    """Parameters of ``renew``."""
+    """Return the parameters of ``renew``."""
     reported = [renewal.progress for renewal in params]
     return {
         **leases([renewal.lease for renewal in params]),
@@ -244,7 +247,7 @@ def renewals(params: Sequence[Renewal]) -> Parameters:
 
 
 def reap(request: ReapRequest) -> Parameters:
-    """Parameters of ``reap``."""
+    """Return the parameters of ``reap``."""
     policies = request.policies.values()
     return {
         "types": list(request.policies),

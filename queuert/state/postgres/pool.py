@@ -19,7 +19,12 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from queuert.errors import ClosedError
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection, close_if_in_pipeline
+from queuert.state.postgres.protocol import (
+    AsyncPooledConnection,
+    ConnectFailures,
+    PooledConnection,
+    close_if_in_pipeline,
+)
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.types import PoolUse
 
@@ -30,17 +35,18 @@ _GENERIC_PLAN_SETTINGS = b"""
             THEN set_config('client_connection_check_interval', '5s', false) END
     WHERE pg_backend_pid() = %s
 """
-"""Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
-takes a limit that it does not know for a tenth of the table: a millisecond a claim, more than the claim itself. And it
-goes by an index, however small the table: what is planned while the table is empty, as a night's vacuum leaves it, is
-kept until the next analyze, when there may be a million jobs. Nor is it compiled (JIT), which takes a hundred
-milliseconds at each execution: before version 18 a table that can only be scanned, as that of one row, makes a plan
-look as dear as if it were worth it, and so does a long backlog. What the session had instead is kept, for handlers.
+"""The planner settings of our connections. Each of our statements has one good plan, whatever its values. By default
+Postgres plans it anew each time, since it takes an unknown limit for a tenth of the table: that costs a millisecond a
+claim, more than the claim itself. Sequential scans are off because a plan that is made while the table is empty, as
+after a nightly vacuum, is kept until the next analyze, when there may be a million jobs. JIT compilation is off because
+it takes a hundred milliseconds at each execution: before version 18 a table that can only be scanned makes a plan look
+expensive enough, and so does a long backlog. The original value of ``jit`` is kept for handlers.
 
-A statement that waits for somebody's lock, and whose client has given up or died, ends within seconds: each new try
-would leave one more session that waits. Servers on other systems than Linux may not be able to look, and refuse that.
+The server checks every five seconds whether the client of a waiting statement is still there. Otherwise each retry
+would leave one more session that waits for the lock. Only servers on Linux support this setting everywhere.
 
-A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
+A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
+changed.
 """
 
 
@@ -76,7 +82,7 @@ class Watchdog:
             self._deadlines[connection] = time.monotonic() + self.seconds
 
     def end(self, connection: BaseConnection[Any]) -> None:
-        """It was in time, or was cut."""
+        """End the wait, in time or after the connection was shut down."""
         with self._lock:
             self._deadlines.pop(connection, None)
 
@@ -116,8 +122,8 @@ class Watchdog:
 
 
 def cut(connection: BaseConnection[Any]) -> None:
-    """Shut a connection's socket down, from any thread; its user finds it broken."""
-    # A duplicate, so that closing it here leaves the descriptor to libpq. A connection that broke meanwhile has none.
+    """Shut down a connection's socket, from any thread; the call that uses it fails."""
+    # Closing the duplicate leaves the original descriptor to libpq. A connection that broke meanwhile has no socket.
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)
 
@@ -128,15 +134,17 @@ class _Base:
         self._watchdog = Watchdog(settings.answer_timeout)
         self._bounds = Bounds.of(settings.answer_timeout)
         self._in_use: dict[BaseConnection[Any], Any] = {}
-        """With the pool that each was taken from: the store may have been closed, and opened again, since."""
-        self._refusals = ConnectFailures()
+        """The connections in use, each with the pool that it was taken from: the store may have been closed and
+        reopened since."""
+        self._failures = ConnectFailures()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
-            "kwargs": {**settings.connection_arguments(), "refusals": self._refusals},
+            "kwargs": {**settings.connection_arguments(), "refusals": self._failures},
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
-            # Giving up at once is harmless, as whoever waits begins anew; going on would double the pauses for ever.
+            # The pool may give up at once, since each waiting call restarts it. Otherwise its pauses would double for
+            # ever.
             "reconnect_timeout": 0.0,
             "open": False,
             "name": settings.application_name,
@@ -152,20 +160,21 @@ class _Base:
 
     @property
     def prepares(self) -> bool:
-        """Whether statements may be prepared: behind a pooler they may not."""
+        """Whether statements may be prepared. Behind some poolers they may not."""
         return self._settings.prepare_threshold is not None
 
     def cut_in_use(self) -> None:
-        """End the connections that are in use: whoever waits on one fails at once. From any thread."""
+        """Shut down the connections in use, from any thread: calls that wait on them fail at once."""
         for connection in list(self._in_use):
             cut(connection)
 
     def watched(self, connection: BaseConnection[Any]) -> AbstractContextManager[None]:
-        """Limit waiting on a bare connection; errors pass as they are."""
+        """Limit the waiting on a raw connection; errors of psycopg are not mapped."""
         return self._watchdog.limit(connection)
 
     def restart_timeout(self, connection: BaseConnection[Any]) -> None:
-        """What went before on this connection was the caller's own work: the limit on waiting begins now."""
+        """Restart the answer timeout of a connection: until now its caller was busy, and did not wait for the
+        server."""
         self._watchdog.restart(connection)
 
     @contextmanager
@@ -174,20 +183,20 @@ class _Base:
             try:
                 yield
             except Error as error:
-                raise _reported(connection, error) from error
+                raise _mapped_and_closed(connection, error) from error
 
 
-def _reported(connection: BaseConnection[Any], error: Error) -> Exception:
-    """The contract's error for one of the driver's, after which the connection may be of no more use."""
+def _mapped_and_closed(connection: BaseConnection[Any], error: Error) -> Exception:
+    """Return the mapped error. Closes the connection if it is of no more use."""
     if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
-        # A primary that became a standby: the pool must look for the new one. Or a column has changed its type since a
-        # statement was prepared ("cached plan must not change result type"), which only a new session gets over.
+        # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
+        # statement was prepared ("cached plan must not change result type"), only a new session can run it.
         connection.pgconn.finish()
     return mapped(error)
 
 
 class AsyncConnections(_Base):
-    """A pool of asynchronous connections in autocommit."""
+    """A pool of async connections in autocommit mode."""
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
@@ -199,7 +208,7 @@ class AsyncConnections(_Base):
         return self._use(self._pool)
 
     async def open(self) -> None:
-        """Connect once for a clear error, then fill the pool. Idempotent."""
+        """Connect once, so that errors are clear, then fill the pool. Idempotent."""
         if self._pool is not None:
             return
         with mapped_errors():
@@ -210,7 +219,7 @@ class AsyncConnections(_Base):
         self._pool = pool
 
     async def aclose(self) -> None:
-        """Close all connections; those in use are cut. Idempotent."""
+        """Close all connections; those in use are shut down. Idempotent."""
         pool, self._pool = self._pool, None
         self.cut_in_use()
         if pool is not None:
@@ -218,8 +227,8 @@ class AsyncConnections(_Base):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
-        """A connection for some statements: driver errors are mapped, and waiting is limited."""
-        # One block for what raw_connection() and limited() do together: each start and claim comes through here.
+        """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
+        # This does what raw_connection() and limited() do, in one block, since each start and claim passes here.
         connection = await self._take()
         try:
             self._watchdog.begin(connection)
@@ -230,30 +239,30 @@ class AsyncConnections(_Base):
                     await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _reported(connection, error) from error
+                raise _mapped_and_closed(connection, error) from error
             finally:
                 self._watchdog.end(connection)
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
-        """A connection on which foreign code will run as well: its errors pass as they are."""
+        """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
         connection = await self._take()
         try:
             yield connection
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
     async def _take(self) -> AsyncPooledConnection:
         pool = self._pool
         if pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
-        wait = PoolWait(self._settings.answer_timeout, self._refusals)
+        wait = PoolWait(self._settings.answer_timeout, self._failures)
         try:
             while True:
                 try:
-                    connection = await pool.getconn(wait.piece)
+                    connection = await pool.getconn(wait.next_timeout)
                 except PoolTimeout as timeout:
                     wait.check_deadline(timeout, len(self._in_use))
                     continue
@@ -267,14 +276,14 @@ class AsyncConnections(_Base):
         connection.bounds = self._bounds
         return connection
 
-    async def _give_back(self, connection: AsyncPooledConnection) -> None:
+    async def _release(self, connection: AsyncPooledConnection) -> None:
         pool = self._in_use.pop(connection)
-        # What a handler set for itself is not for the next one.
+        # Settings of a handler must not affect the next user.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        # Where the pool is closed, it closes the connection. Who is cancelled while it waits for its turn there would
-        # leave the connection with nobody, and the pool one short for ever.
+        # If the pool is closed, it closes the connection. A cancellation during this wait must not lose the connection:
+        # the pool would be one short for ever.
         returned = asyncio.ensure_future(pool.putconn(connection))
         try:
             await asyncio.shield(returned)
@@ -285,13 +294,13 @@ class AsyncConnections(_Base):
 
     @contextmanager
     def limited(self, connection: AsyncPooledConnection) -> Iterator[None]:
-        """Map errors and limit waiting for our own statements on a bare connection."""
+        """Map errors and limit waiting for statements of the store on a raw connection."""
         with self._limited(connection):
             yield
 
 
 class Connections(_Base):
-    """A pool of synchronous connections in autocommit."""
+    """A pool of sync connections in autocommit mode."""
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
@@ -303,7 +312,7 @@ class Connections(_Base):
         return self._use(self._pool)
 
     def open(self) -> None:
-        """Connect once for a clear error, then fill the pool. Idempotent."""
+        """Connect once, so that errors are clear, then fill the pool. Idempotent."""
         if self._pool is not None:
             return
         with mapped_errors():
@@ -313,7 +322,7 @@ class Connections(_Base):
         self._pool = pool
 
     def close(self) -> None:
-        """Close all connections; those in use are cut. Idempotent."""
+        """Close all connections; those in use are shut down. Idempotent."""
         pool, self._pool = self._pool, None
         self.cut_in_use()
         if pool is not None:
@@ -321,7 +330,7 @@ class Connections(_Base):
 
     @contextmanager
     def connection(self) -> Iterator[PooledConnection]:
-        """A connection for some statements: driver errors are mapped, and waiting is limited."""
+        """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
         connection = self._take()
         try:
             self._watchdog.begin(connection)
@@ -332,30 +341,30 @@ class Connections(_Base):
                     connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _reported(connection, error) from error
+                raise _mapped_and_closed(connection, error) from error
             finally:
                 self._watchdog.end(connection)
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
-        """A connection on which foreign code will run as well: its errors pass as they are."""
+        """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
         connection = self._take()
         try:
             yield connection
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
     def _take(self) -> PooledConnection:
         pool = self._pool
         if pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
-        wait = PoolWait(self._settings.answer_timeout, self._refusals)
+        wait = PoolWait(self._settings.answer_timeout, self._failures)
         try:
             while True:
                 try:
-                    connection = pool.getconn(wait.piece)
+                    connection = pool.getconn(wait.next_timeout)
                 except PoolTimeout as timeout:
                     wait.check_deadline(timeout, len(self._in_use))
                     continue
@@ -369,86 +378,78 @@ class Connections(_Base):
         connection.bounds = self._bounds
         return connection
 
-    def _give_back(self, connection: PooledConnection) -> None:
+    def _release(self, connection: PooledConnection) -> None:
         pool = self._in_use.pop(connection)
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        # Where the pool is closed, it closes the connection.
+        # If the pool is closed, it closes the connection.
         pool.putconn(connection)
 
     @contextmanager
     def limited(self, connection: PooledConnection) -> Iterator[None]:
-        """Map errors and limit waiting for our own statements on a bare connection."""
+        """Map errors and limit waiting for statements of the store on a raw connection."""
         with self._limited(connection):
             yield
 
 
 _RECONNECT_EVERY = 0.5
-"""Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
-
-
-class ConnectFailures:
-    """The tries to connect of one pool that have failed. Added to from any thread.
-
-    Attributes:
-        told: how many they were, and what the last one's error said.
-    """
-
-    def __init__(self) -> None:
-        self.reported: tuple[int, str] = 0, ""
-        self._lock = threading.Lock()
-
-    def add(self, error: Error) -> None:
-        """One more try has failed. The error itself is not kept: its frames hold the pool."""
-        with self._lock:
-            self.reported = self.reported[0] + 1, str(error)
+"""Seconds between two attempts to connect while a call waits for a connection; a worker resumes at most so late."""
 
 
 class PoolWait:
-    """One wait for a connection, a piece at a time.
+    """One wait of a call for a connection, in several short waits of the pool.
 
-    At each piece the pool tries anew to connect, if it had given up: nobody else reminds it after an outage.
+    Before each of them the pool attempts to connect again, if it had given up: nothing else restarts it after an
+    outage.
 
     Attributes:
         piece: seconds to wait now.
     """
 
-    __slots__ = ("_longest", "_refusals", "_refused_before", "_refused_when_left", "_until", "piece")
+    __slots__ = (
+        "_deadline",
+        "_failures",
+        "_failures_at_dead_connection",
+        "_failures_before",
+        "_timeout",
+        "next_timeout",
+    )
 
-    def __init__(self, longest: float, refusals: ConnectFailures) -> None:
-        self.piece = min(_RECONNECT_EVERY, longest)
-        self._longest = longest
-        self._until = time.monotonic() + longest
-        self._refusals = refusals
-        self._refused_before, _ = refusals.reported
-        self._refused_when_left: int | None = None
+    def __init__(self, timeout: float, refusals: ConnectFailures) -> None:
+        self.next_timeout = min(_RECONNECT_EVERY, timeout)
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._failures = refusals
+        self._failures_before, _ = refusals.snapshot
+        self._failures_at_dead_connection: int | None = None
 
     def saw_dead_connection(self) -> None:
-        """The pool gave a connection that the server has left."""
-        if self._refused_when_left is None:
-            self._refused_when_left, _ = self._refusals.reported
+        """Record that the pool returned a connection that the server had closed."""
+        if self._failures_at_dead_connection is None:
+            self._failures_at_dead_connection, _ = self._failures.snapshot
 
     def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
-        """A piece is over, with so many of the pool's connections in use. Raise if that was the last one.
+        """Raise if the whole wait has ended; ``in_use`` is the number of connections in use.
 
-        Where the server has hung up, and then refused, and no connection is left that may become free, nobody waits to
-        the end: an outage is told when it begins.
+        If the server has closed a connection and refuses new ones, and no connection is in use that may become free,
+        this raises at once: callers learn of an outage when it begins.
         """
-        refused, last = self._refusals.reported
-        left = self._refused_when_left
-        if left is not None and refused > left and not in_use:
-            raise PoolTimeout(f"the server has hung up, and refuses to connect: {last}") from timeout
-        if time.monotonic() >= self._until:
-            why = f"tries to connect fail: {last}" if refused > self._refused_before else "none became free"
-            raise PoolTimeout(f"no connection within {self._longest:g} s: {why}") from timeout
-        self.piece = max(0.0, min(_RECONNECT_EVERY, self._until - time.monotonic()))
+        failures, last = self._failures.snapshot
+        at_dead_connection = self._failures_at_dead_connection
+        if at_dead_connection is not None and failures > at_dead_connection and not in_use:
+            raise PoolTimeout(f"the server closed its connections and refuses new ones: {last}") from timeout
+        if time.monotonic() >= self._deadline:
+            why = f"tries to connect fail: {last}" if failures > self._failures_before else "none became free"
+            raise PoolTimeout(f"no connection within {self._timeout:g} s: {why}") from timeout
+        self.next_timeout = max(0.0, min(_RECONNECT_EVERY, self._deadline - time.monotonic()))
 
 
 T = TypeVar("T")
 
 ROUNDS = 3
-"""How often it is tried. The other party has gone on meanwhile, so once more is nearly always enough."""
+"""The largest number of attempts after deadlocks. The other transaction proceeds meanwhile, so one retry is nearly
+always enough."""
 
 AsyncWork: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[T]]
 Work: TypeAlias = Callable[[Connection[Any]], T]

@@ -1,16 +1,17 @@
-"""Statements past psycopg's cursors: one, or a few in one round trip, for what every start, claim and finish does.
+"""Sends statements without psycopg's cursors, one or several in one round trip: used by every start, claim and finish.
 
 They run on the pool's connections, which know more of themselves than psycopg's: what is prepared, whether a block of
 an attempt holds them, whether the server has left them.
 
-A cursor looks at each parameter, and decides anew whether to prepare: a seventh of the time of a start. psycopg's own
-pipeline mode saves the same round trips as ours, and costs a worker twice the processor time that they cost. Here the
-statements are prepared under names of their own, parameters are text, and results are read as they come.
+A cursor examines each parameter and decides at each execution whether to prepare, which takes a seventh of the time of
+a start. psycopg's pipeline mode saves the same round trips, but costs a worker twice as much processor time. Here
+statements are prepared under names of their own, parameters are text, and results are read as they arrive.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,17 +42,15 @@ if TYPE_CHECKING:
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
-    from queuert.state.postgres.pool import ConnectFailures
-
 _AT_REST = 0.1
-"""Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
+"""Seconds of rest after which a connection is checked when it is taken from the pool. A check is two system calls."""
 
 
 class ConnectionState(DeallocationHook):
-    """What our connections know beside what psycopg's do.
+    """The state of a connection of the pool.
 
     Attributes:
-        prepared: names of the statements that the server knows on this connection.
+        prepared: names of the statements that are prepared on this connection.
         planner_configured: the server was told to make one plan of each statement.
         held: a block's transaction is open, which the handler may not end.
         used_by_client: calls of a client have written on this connection within the open block.
@@ -78,11 +77,12 @@ class ConnectionState(DeallocationHook):
         self._transformer: abc.Transformer | None = None
 
     def on_deallocate_all(self) -> None:
-        """Forget what is prepared: after a rollback, even to a savepoint, psycopg deallocates all, ours among it."""
+        """Clear the prepared names: after a rollback, even to a savepoint, psycopg deallocates all statements, ours
+        too."""
         self.prepared.clear()
 
     def read(self, result: PGresult) -> list[tuple[Any, ...]]:
-        """The rows of a result that came in binary form."""
+        """Return the rows of a result in binary form."""
         if self._transformer is None:
             self._transformer = Transformer(self)  # type: ignore[arg-type]
         self._transformer.set_pgresult(result)
@@ -91,21 +91,21 @@ class ConnectionState(DeallocationHook):
         except UNREADABLE:
             return rows_one_by_one(self, result)  # type: ignore[arg-type]
         finally:
-            # It may be megabytes of inputs.
+            # The result may hold megabytes of inputs.
             self._transformer.set_pgresult(None)
 
     @property
     def idle(self) -> bool:
-        """No transaction is open."""
+        """Whether no transaction is open."""
         return self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @property
     def server_closed(self) -> bool:
-        """Whether the server has hung up while nobody used it: its good-bye is there to be read, without a wait."""
+        """Whether the server has closed the connection while it was idle. Reads what has arrived, without waiting."""
         if time.monotonic() < self.idle_since + _AT_REST:
             return False
         try:
-            # What the server said before it hung up, if it did, and the end that comes after.
+            # Reads the last message of the server, if there is one, and the end of the stream after it.
             self.pgconn.consume_input()
             self.pgconn.consume_input()
         except OperationalError:
@@ -113,7 +113,7 @@ class ConnectionState(DeallocationHook):
         return self.pgconn.status == ConnStatus.BAD
 
     def check_not_held(self, what: str) -> None:
-        """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
+        """Raise ProgrammingError while a block is open, because the block itself commits or rolls back."""
         if self.held:
             raise ProgrammingError(
                 f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
@@ -121,14 +121,32 @@ class ConnectionState(DeallocationHook):
             )
 
 
+class ConnectFailures:
+    """The tries to connect of one pool that have failed. Added to from any thread.
+
+    Attributes:
+        snapshot: how many they were, and what the last one's error said.
+    """
+
+    def __init__(self) -> None:
+        self.snapshot: tuple[int, str] = 0, ""
+        self._lock = threading.Lock()
+
+    def add(self, error: Error) -> None:
+        """One more try has failed. The error itself is not kept: its frames hold the pool."""
+        with self._lock:
+            self.snapshot = self.reported[0] + 1, str(error)
+
+
 class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
-    """psycopg's asynchronous connection, whose transaction a handler cannot end."""
+    """An async psycopg connection whose transaction a handler cannot end while a block is open."""
 
     @classmethod
     async def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
     ) -> Self:
-        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
+        it."""
         try:
             return await super().connect(conninfo, **kwargs)
         except Error as error:
@@ -146,13 +164,14 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
 
 
 class PooledConnection(ConnectionState, Connection[Any]):
-    """psycopg's synchronous connection, whose transaction a handler cannot end."""
+    """A sync psycopg connection whose transaction a handler cannot end while a block is open."""
 
     @classmethod
     def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
     ) -> Self:
-        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
+        it."""
         try:
             return super().connect(conninfo, **kwargs)
         except Error as error:
@@ -172,11 +191,12 @@ class PooledConnection(ConnectionState, Connection[Any]):
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
 
 Value: TypeAlias = str | int | float | None
-"""What a parameter can be: arrays and JSON are text already."""
+"""The types of parameters. Arrays and JSON are text already."""
 
 
 class NamedStatement(NamedTuple):
-    """A statement as the server has it: ``$1`` for each parameter, and which one that is."""
+    """A statement in the server's syntax, with ``$1`` for the first parameter, and the names of the parameters in
+    order."""
 
     name: bytes
     text: bytes
@@ -184,7 +204,7 @@ class NamedStatement(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A statement to run, with its values as text."""
+    """A statement to execute, with the values of its parameters as text."""
 
     statement: NamedStatement
     values: Mapping[str, Value]
@@ -192,22 +212,24 @@ class Step(NamedTuple):
 
 @lru_cache(512)
 def named(name: str, text: bytes) -> NamedStatement:
-    """A statement with psycopg's named placeholders, under a name for the server.
+    """Convert a statement with psycopg's placeholders, and give it a name under which it is prepared.
 
-    The name tells texts apart: a connection of one schema's store may be given to a client of another.
+    The name includes a digest of the text, since a connection of one schema's store may be passed to a client of
+    another.
     """
     digest = blake2s(text, digest_size=6).hexdigest()
     return NamedStatement(f"queuert_{name}_{digest}".encode(), *numbered(text))
 
 
 def unnamed(text: bytes) -> NamedStatement:
-    """A statement without parameters that is not worth preparing."""
+    """Return a statement without parameters that is not worth preparing."""
     return NamedStatement(b"", text, ())
 
 
-@lru_cache(512)  # Of bulk writes each has statements of its own.
+@lru_cache(512)  # Each bulk write has statements of its own.
 def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with psycopg's named placeholders as the server takes it, and the names of its parameters."""
+    """Convert psycopg's named placeholders to the server's syntax; return the statement and the names of its
+    parameters."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[bytes]) -> bytes:
@@ -222,13 +244,15 @@ BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
 PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
-"""A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
+"""The server's list of prepared statements differs from ours, which is then corrected. The statement was not
+executed."""
 
 
 async def async_execute_pipeline(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
-    """Run all steps in one round trip; the result of each, or the error of the first that failed, as psycopg has it."""
+    """Run all steps in one round trip. Returns their results, or raises psycopg's error for the first step that
+    failed."""
     if psycopg_internals.PLAIN_CURSORS:
         return [await _async_execute_plain(connection, step) for step in steps]
     async with connection.lock:
@@ -237,7 +261,7 @@ async def async_execute_pipeline(
 
 
 def sync_execute_pipeline(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_execute_pipeline`."""
     if psycopg_internals.PLAIN_CURSORS:
         return [_sync_execute_plain(connection, step) for step in steps]
     with connection.lock, _close_if_interrupted(connection.pgconn):
@@ -245,21 +269,22 @@ def sync_execute_pipeline(connection: PooledConnection, steps: Sequence[Step], *
 
 
 async def _async_execute_plain(connection: AsyncPooledConnection, step: Step) -> PGresult:
-    """Run one step by a cursor of psycopg's, which prepares it as its own rules say."""
+    """Run one step by a cursor of psycopg, which prepares it by its own rules."""
     cursor = AsyncRawCursor(connection)
     await cursor.execute(step.statement.text, _texts(step))
     return _plain_result(cursor.pgresult)
 
 
 def _sync_execute_plain(connection: PooledConnection, step: Step) -> PGresult:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`_async_execute_plain`."""
     cursor = RawCursor(connection)
     cursor.execute(step.statement.text, _texts(step))
     return _plain_result(cursor.pgresult)
 
 
 def _texts(step: Step) -> list[str | None] | None:
-    """The values of a step as a cursor takes them; None where it has none, for such texts psycopg sends as they are."""
+    """Return the values of a step as text for a cursor; None without values, since psycopg then sends the text
+    unchanged."""
     values = _encoded(*step)
     return [None if value is None else value.decode() for value in values] or None
 
@@ -272,49 +297,50 @@ def _plain_result(result: PGresult | None) -> PGresult:
 async def async_execute_prepared(
     connection: AsyncPooledConnection, statement: NamedStatement, values: Mapping[str, Value]
 ) -> list[tuple[Any, ...]]:
-    """Run one statement, prepared, and return its rows as tuples; the error is psycopg's own."""
+    """Prepare and run one statement, and return its rows as tuples. Errors are psycopg's."""
     async with connection.lock:
         given = _encoded(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(await connection.wait(_params(connection, statement, given)))
+                return connection.read(await connection.wait(_execute_prepared(connection, statement, given)))
             except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
             with _close_if_interrupted(connection.pgconn):
-                return connection.read(await connection.wait(_first_params(connection, statement, values)))
+                return connection.read(await connection.wait(_prepare_and_execute(connection, statement, values)))
         except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
-        return connection.read(await connection.wait(_params(connection, statement, given)))
+        return connection.read(await connection.wait(_execute_prepared(connection, statement, given)))
 
 
 def sync_execute_prepared(
     connection: PooledConnection, statement: NamedStatement, values: Mapping[str, Value]
 ) -> list[tuple[Any, ...]]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_execute_prepared`."""
     with connection.lock:
         given = _encoded(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(connection.wait(_params(connection, statement, given)))
+                return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
             except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
             with _close_if_interrupted(connection.pgconn):
-                return connection.read(connection.wait(_first_params(connection, statement, values)))
+                return connection.read(connection.wait(_prepare_and_execute(connection, statement, values)))
         except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
-        return connection.read(connection.wait(_params(connection, statement, given)))
+        return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
 
 
 async def async_begin_with(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
-    """Begin a transaction with these steps; anew, if what is prepared was not as we knew it. Answers to the steps."""
+    """Begin a transaction with these steps and return their results; retry if the prepared statements were not as
+    recorded."""
     for _ in steps:
         try:
             return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
@@ -324,7 +350,7 @@ async def async_begin_with(
 
 
 def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_begin_with`."""
     for _ in steps:
         try:
             return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
@@ -335,7 +361,8 @@ def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prep
 
 @contextmanager
 def _close_if_interrupted(pgconn: PGconn) -> Iterator[None]:
-    """An exchange that was left in its middle leaves answers behind that nobody asked for: the connection is closed."""
+    """Close the connection if the exchange is interrupted: it would leave results that the next statement would
+    read."""
     try:
         yield
     finally:
@@ -343,16 +370,16 @@ def _close_if_interrupted(pgconn: PGconn) -> Iterator[None]:
 
 
 def close_if_in_pipeline(pgconn: PGconn) -> None:
-    """Close a connection that was left in pipeline mode, as psycopg leaves it where its ``pipeline()`` is interrupted.
+    """Close a connection that was left in pipeline mode, as psycopg leaves it if its ``pipeline()`` is interrupted.
 
-    What the next user sends would wait there unanswered, and not be committed.
+    Statements of the next user would wait there without an answer, and would not be committed.
     """
     if pgconn.pipeline_status != PipelineStatus.OFF:
         pgconn.finish()
 
 
 def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
-    """The rows of a result, as text."""
+    """Return the rows of a result as text."""
     columns = range(result.nfields)
     return [tuple(_text(result.get_value(row, column)) for column in columns) for row in range(result.ntuples)]
 
@@ -364,45 +391,47 @@ def _text(value: Any) -> str | None:
 def _exchange(
     pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
 ) -> PQGen[list[PGresult]]:
-    # What cannot be sent fails before the connection is in a state that it would have to be closed for.
-    given = [_encoded(*step) for step in steps]
+    # Parameters that cannot be sent must fail before the exchange begins; later the connection would have to be closed.
+    values = [_encoded(*step) for step in steps]
     new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
     pgconn.enter_pipeline_mode()
-    _send(pgconn, new, steps, given, prepare, format)
+    _send(pgconn, new, steps, values, prepare, format)
     results = yield from _received(pgconn)
     pgconn.exit_pipeline_mode()
-    return _answers(known, new, steps, results)
+    return _step_results(known, new, steps, results)
 
 
-def _answers(
+def _step_results(
     known: set[bytes], new: Sequence[NamedStatement], steps: Sequence[Step], results: Sequence[PGresult]
 ) -> list[PGresult]:
-    """Of what was received: the results of the steps, or the error of the first that failed."""
-    about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
-    for place, (name, result) in enumerate(zip(about, results, strict=False)):
+    """Return the results of the steps, or raise the error of the first that failed."""
+    names = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
+    for index, (name, result) in enumerate(zip(names, results, strict=False)):
         if result.status == ExecStatus.FATAL_ERROR:
             raise _record_mismatch(known, name, result)
-        if place < len(new):
-            # It stands, whatever fails after it.
+        if index < len(new):
+            # It stays prepared, whatever fails after it.
             known.add(name)
-    for result in results[len(about) :]:
+    for result in results[len(names) :]:
         if result.status == ExecStatus.FATAL_ERROR:
             raise errors.error_from_result(result)
-    return list(results[len(new) : len(about)])
+    return list(results[len(new) : len(names)])
 
 
 def _record_mismatch(known: set[bytes], name: bytes, result: PGresult) -> Error:
-    """The error of a statement, or of its preparation, after what it tells about the name."""
+    """Return the error of a statement or of its preparation, and correct the record of prepared names by it."""
     error = errors.error_from_result(result)
     if isinstance(error, errors.InvalidSqlStatementName):
         known.discard(name)
     elif isinstance(error, errors.DuplicatePreparedStatement):
-        # Of the same text: the name has a digest of it.
+        # The existing statement has the same text, since the name includes a digest of it.
         known.add(name)
     return error
 
 
-def _params(connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+def _execute_prepared(
+    connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]
+) -> PQGen[PGresult]:
     connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
     result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
     if result.status == ExecStatus.FATAL_ERROR:
@@ -410,10 +439,10 @@ def _params(connection: ConnectionState, statement: NamedStatement, given: Seque
     return result
 
 
-def _first_params(
+def _prepare_and_execute(
     connection: ConnectionState, statement: NamedStatement, values: Mapping[str, Value]
 ) -> PQGen[PGresult]:
-    """With its preparation, in one round trip."""
+    """Run a statement, and prepare it if necessary, in one round trip."""
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
     return results[0]
@@ -423,17 +452,17 @@ def _send(
     pgconn: PGconn,
     new: Sequence[NamedStatement],
     steps: Sequence[Step],
-    given: Sequence[Sequence[bytes | None]],
+    values: Sequence[Sequence[bytes | None]],
     prepare: bool,
     format: Format,
 ) -> None:
     for statement in new:
         pgconn.send_prepare(statement.name, statement.text)
-    for (statement, _), values in zip(steps, given, strict=True):
+    for (statement, _), row in zip(steps, values, strict=True):
         if prepare and statement.name:
-            pgconn.send_query_prepared(statement.name, values, result_format=format)
+            pgconn.send_query_prepared(statement.name, row, result_format=format)
         else:
-            pgconn.send_query_params(statement.text, values, result_format=format)
+            pgconn.send_query_params(statement.text, row, result_format=format)
     pgconn.pipeline_sync()
 
 
@@ -445,20 +474,21 @@ def _encoded(statement: NamedStatement, values: Mapping[str, Value]) -> list[byt
         if value is None:
             encoded.append(None)
             continue
-        # Of a member of an enumeration of texts, str() would make its name.
+        # ``str()`` of a member of a text enumeration may return its name instead of its value.
         text = (value if isinstance(value, str) else str(value)).encode()
         if b"\0" in text:
-            # The library below would end it there.
+            # libpq would end the text there.
             raise DataError("a text for Postgres cannot contain NUL (0x00)")
         encoded.append(text)
     return encoded
 
 
 def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """All results up to the mark that ends a pipeline; an error is followed by results that say no more than that."""
+    """Read all results up to the sync that ends a pipeline; after an error the others only repeat that they were
+    skipped."""
     results: list[PGresult] = []
     while pgconn.flush():
-        # Nothing comes with a look after a cancellation.
+        # After a cancellation psycopg resumes the generator without any readiness.
         if (ready := (yield Wait.RW)) and ready & Ready.R:
             pgconn.consume_input()
     while True:
@@ -468,7 +498,7 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
         result = pgconn.get_result()
         if result is None:
             if pgconn.status == ConnStatus.BAD:
-                raise OperationalError(pgconn.get_error_message() or "the connection is lost")
+                raise OperationalError(pgconn.get_error_message() or "the connection was lost")
             continue
         results.append(result)
         if result.status == ExecStatus.PIPELINE_SYNC:
@@ -476,5 +506,5 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
 
 
 def is_plain_connection(pgconn: PGconn) -> bool:
-    """Whether nobody has left it in pipeline mode."""
+    """Whether the connection is not in pipeline mode."""
     return pgconn.pipeline_status == PipelineStatus.OFF

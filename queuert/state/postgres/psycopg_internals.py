@@ -1,8 +1,8 @@
-"""The parts of psycopg that its documentation does not promise, and whether this version has them.
+"""The private parts of psycopg that the store uses, and whether the installed version has them.
 
-:mod:`queuert.state.postgres.protocol` sends statements past psycopg's cursors, and needs these parts. Where one is
-missing, or the environment sets ``QUEUERT_PLAIN_CURSORS=1``, all statements go through psycopg's cursors instead: the
-results are the same, and each start and claim costs more processor time.
+:mod:`queuert.state.postgres.protocol` sends statements without psycopg's cursors and needs these parts. If one is
+missing, or the environment sets ``QUEUERT_PLAIN_CURSORS=1``, all statements use the cursors instead: the results are
+the same, but each start and claim costs more processor time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["PLAIN_CURSORS", "DeallocationHook", "Ready", "Transformer", "Wait", 
 
 
 def missing_parts() -> list[str]:
-    """The parts that this version of psycopg lacks."""
+    """Return the names of the parts that this version of psycopg does not have."""
     needed: tuple[tuple[object, str], ...] = (
         (psycopg.BaseConnection, "_deallocate"),
         (psycopg.AsyncConnection, "wait"),
@@ -59,11 +59,12 @@ def _needs_plain_cursors() -> bool:
 
 
 PLAIN_CURSORS: bool = _needs_plain_cursors()
-"""Whether all statements go through psycopg's cursors."""
+"""Whether all statements must use psycopg's cursors."""
 
 
 class DeallocationHook:
-    """A mixin of connections: psycopg calls ``_deallocate`` for one of its prepared statements, or None for all."""
+    """A mixin for connections. psycopg calls ``_deallocate`` for one of its prepared statements, or with None for
+    all."""
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
         deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]

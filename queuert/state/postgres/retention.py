@@ -1,4 +1,4 @@
-"""Parameters and rows of the pruning statements. Pure functions."""
+"""Pruning: parameters of the statements, and their rows. Pure functions."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class PruneCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a page of candidates ended: at an expired chain, or at one of a type and outcome."""
+class PruneCursor:
+    """The cursor of a prune: after an expired chain, or after a chain of one type and outcome."""
 
     id: str
     at: str
-    """ISO: its end, or its start."""
+    """A time in ISO format: when the chain expires, or when it was started."""
     type: str | None = None
     status: str | None = None
 
     def encode(self) -> str:
-        """Returns the place as a cursor."""
+        """Return the position as a cursor."""
         return json.dumps([self.id, self.at, self.type, self.status])
 
     @staticmethod
-    def decode(cursor: str) -> Place:
-        """Returns the place of a cursor.
+    def decode(cursor: str) -> PruneCursor:
+        """Decode a cursor.
 
         Raises:
             InvalidCursorError: the cursor is not valid.
@@ -49,36 +49,40 @@ class Place:
             id, at, type, status = json.loads(cursor)
             datetime.fromisoformat(at)
             if isinstance(id, str) and isinstance(type, str | None) and isinstance(status, str | None):
-                return Place(id, at, type, status)
+                return PruneCursor(id, at, type, status)
         except (TypeError, ValueError):
             pass
         raise InvalidCursorError(cursor)
 
 
-def place_of(request: PruneRequest) -> Place | None:
-    """Returns where the page begins; None: at the beginning."""
-    return None if request.cursor is None else Place.decode(request.cursor)
+def cursor_of(request: PruneRequest) -> PruneCursor | None:
+    """Return where the page begins; None for the beginning."""
+    return None if request.cursor is None else PruneCursor.decode(request.cursor)
 
 
-def expired(place: Place | None, limit: int) -> Parameters:
-    """Parameters of ``find_expired``."""
-    return {"after": None if place is None else place.at, "after_id": "" if place is None else place.id, "limit": limit}
+def expired(cursor: PruneCursor | None, limit: int) -> Parameters:
+    """Return the parameters of ``find_expired``."""
+    return {
+        "after": None if cursor is None else cursor.at,
+        "after_id": "" if cursor is None else cursor.id,
+        "limit": limit,
+    }
 
 
 def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
-    """The rows of ``find_expired`` and ``find_expired_ids``."""
+    """Decode the rows of ``find_expired`` and ``find_expired_ids``."""
     return [PruneCandidate(row[0], row[1], row[2]) for row in rows]
 
 
-def cursor_after_expired(found: Sequence[PruneCandidate]) -> Place:
-    """Returns where a page of expired chains ended."""
+def cursor_after_expired(found: Sequence[PruneCandidate]) -> PruneCursor:
+    """Return the cursor after a page of expired chains."""
     last = found[-1]
     assert last.expires_at is not None
-    return Place(last.id, last.expires_at.isoformat())
+    return PruneCursor(last.id, last.expires_at.isoformat())
 
 
 def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
-    """Returns the types and outcomes that have a retention policy, in order."""
+    """Return the types and outcomes that have a retention policy, in order."""
     found = [
         (type, status.value, keep)
         for type, policy in policies
@@ -89,15 +93,15 @@ def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[st
 
 
 def beyond_retention(
-    request: PruneRequest, place: Place | None, limit: int
+    request: PruneRequest, cursor: PruneCursor | None, limit: int
 ) -> tuple[list[tuple[str, str, Keep]], Parameters]:
-    """Returns the ranges that ``find_beyond_retention`` reads, and its parameters."""
+    """Return the ranges that ``find_beyond_retention`` reads, and its parameters."""
     left = retention_ranges(request.policies.items())
     begun = None
-    if place is not None and place.type is not None and place.status is not None:
-        begun = (place.type, place.status)
-        left = [stretch for stretch in left if stretch[:2] >= (place.type, place.status)]
-    lows = [(place.at, place.id) if place is not None and one[:2] == begun else ("-infinity", "") for one in left]
+    if cursor is not None and cursor.type is not None and cursor.status is not None:
+        begun = (cursor.type, cursor.status)
+        left = [stretch for stretch in left if stretch[:2] >= (cursor.type, cursor.status)]
+    lows = [(cursor.at, cursor.id) if cursor is not None and one[:2] == begun else ("-infinity", "") for one in left]
     return left, {
         "types": [type for type, _, _ in left],
         "statuses": [status for _, status, _ in left],
@@ -110,23 +114,23 @@ def beyond_retention(
 
 
 def chains_beyond_retention(rows: Iterable[Row]) -> list[PruneCandidate]:
-    """Returns the chains to be pruned, from the rows of ``find_beyond_retention``."""
+    """Decode the rows of ``find_beyond_retention``: the chains to prune."""
     return [PruneCandidate(row[1], row[3]) for row in rows if row[4]]
 
 
-def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> Place:
-    """Returns where a page ended, from the last row of ``find_beyond_retention``."""
+def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> PruneCursor:
+    """Return the cursor after a page, from the last row of ``find_beyond_retention``."""
     type, status, _ = left[row[0] - 1]
-    return Place(row[1], row[2].isoformat(), type, status)
+    return PruneCursor(row[1], row[2].isoformat(), type, status)
 
 
 def ids(to_delete: Iterable[PruneCandidate]) -> Parameters:
-    """Parameters of ``lock_prunable``."""
+    """Return the parameters of ``lock_prunable``."""
     return {"ids": [one.id for one in to_delete]}
 
 
 def pruned(to_delete: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parameters:
-    """Parameters of ``prune``."""
+    """Return the parameters of ``prune``."""
     return {
         **ids(to_delete),
         "closed": [one.closed_at for one in to_delete],
@@ -136,12 +140,12 @@ def pruned(to_delete: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parame
 
 
 def gone(to_delete: Iterable[PruneCandidate], rows: Iterable[Row]) -> list[str]:
-    """The chains that were deleted, from the rows of ``prune``, in the order in which they were chosen."""
+    """Return the chains that were deleted, from the rows of ``prune``, in the order of the candidates."""
     chains = {row[1] for row in rows}
     return [one.id for one in to_delete if one.id in chains]
 
 
 def ttl_updates(params: Sequence[str], rows: Iterable[Row]) -> list[TtlUpdate]:
-    """The result of each chain, from the rows of ``update_result_ttl``."""
+    """Return the result of each chain, from the rows of ``update_result_ttl``."""
     found = {id: TtlUpdate.OPEN if status == ChainStatus.OPEN else TtlUpdate.UPDATED for id, status in rows}
     return [found.get(id, TtlUpdate.NOT_FOUND) for id in params]

@@ -1,6 +1,6 @@
-"""Roles of the database, each with what it needs and no more: ``roles.sql``, with the names of a schema filled in.
+"""Database roles with the least privileges that each needs: ``roles.sql``, with the names of a schema filled in.
 
-``docs/design/security.md`` says what each may do, and why the owner keeps the rest.
+``docs/design/security.md`` says what each role may do, and why the owner keeps the other privileges.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 class Role(StrEnum):
-    """What somebody who logs in to the database does."""
+    """The roles of programs and people that log in to the database."""
 
     WORKER = "worker"
-    """Runs jobs."""
+    """Runs workers."""
     CLIENT = "client"
     """Starts chains and reads."""
     WRITER = "writer"
     """Starts chains from Spark."""
     OPERATOR = "operator"
-    """Intervenes: cancels, retries, deletes, pauses."""
+    """Manages chains: cancels, retries, deletes, pauses."""
     OBSERVER = "observer"
-    """Counts and watches, and sees no payload."""
+    """Counts and watches. It cannot read payloads."""
 
 
 def role_names(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = None) -> dict[Role, str]:
-    """What each role is called: the schema's name, ``_`` and the role's, unless another name is given.
+    """Return the names of the database roles: by default the name of the schema, ``_`` and the role's.
 
     Raises:
-        ConfigurationError: a name is no plain lower-case identifier of at most 63 characters, or two roles share one.
+        ConfigurationError: a name is not a lower-case identifier of at most 63 characters, or two roles have the same
+            name.
     """
     check_schema_name(schema)
     chosen = {role: (names or {}).get(role, f"{schema}_{role}") for role in Role}
@@ -54,10 +55,10 @@ def role_names(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = 
 
 
 def roles_sql(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = None) -> str:
-    """The SQL that makes the roles, where they are missing, and grants each what it needs; for review or for psql.
+    """Return the SQL that creates missing roles and grants each what it needs, for review or for psql.
 
     Raises:
-        ConfigurationError: the schema's name, or that of a role, is not allowed.
+        ConfigurationError: the name of the schema or of a role is not allowed.
 
     Example:
         >>> "CREATE ROLE" in roles_sql("queuert")
@@ -75,17 +76,17 @@ def roles_sql(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = N
 
 
 def grant_roles(dsn: str, *, schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = None) -> None:
-    """Run :func:`roles_sql` in one transaction. Running it again changes nothing; do so after each migration.
+    """Run :func:`roles_sql` in one transaction. It is idempotent; run it again after each migration.
 
     Args:
-        dsn: libpq connection string or URI of the schema's owner. To make roles that are missing it needs CREATEROLE.
-        schema: whose tables are meant; they must be there, at the newest revision.
-        names: what the roles are called, where not as :func:`role_names` says.
+        dsn: libpq connection string or URI of the schema's owner. To create roles, the owner needs CREATEROLE.
+        schema: the schema of the tables, which must be at the newest revision.
+        names: names of roles that differ from :func:`role_names`.
 
     Raises:
         ConfigurationError: a name is not allowed.
         MigrationError: this login is not the owner, or may not create roles. Nothing was changed.
-        SchemaMissingError: the tables are not there, or not at the newest revision.
+        SchemaMissingError: the tables do not exist, or are not at the newest revision.
         StateUnavailableError: the database cannot be reached.
     """
     script = roles_sql(schema, names)

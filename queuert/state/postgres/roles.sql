@@ -14,7 +14,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- From nothing, so that what an older version granted is gone. What is granted on columns goes with it.
+-- Begin by revoking everything, so that privileges which an older version granted do not remain. Privileges on columns
+-- are revoked with it.
 REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {everybody};
 REVOKE ALL ON
     {schema}.alembic_version, {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication,
@@ -30,9 +31,10 @@ GRANT SELECT ON
     {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level
     TO {everybody};
 
--- Whoever moves jobs writes to the log, and nobody changes what is in it. Rows go in by the parent: its partitions need no
--- grants, those of days to come neither. When something happened, in which transaction and as the how-manieth is what the
--- database says: who reads the log goes by these numbers, and retention tells from them what is lost.
+-- Roles that change jobs insert into the log, and none can change what is in it. Rows are inserted through the parent
+-- table, so its partitions, also future ones, need no grants. Time, transaction and number of an event are set by
+-- column defaults and cannot be inserted: readers rely on these numbers, and retention derives from them which events
+-- were dropped.
 GRANT INSERT
     (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error,
      job_ids, chain_ids, scheduled_ats, started_ats)
@@ -43,7 +45,8 @@ GRANT SELECT ON
     {schema}.job_event, {schema}.event, {schema}.schedule
     TO {worker}, {client}, {writer}, {operator};
 
--- Workers: claim, run, end, start what follows, reap, retain. They define no schedules, pause no types, and set no levels.
+-- Workers: claim, run and finish jobs, start chains, reap, prune. They cannot change schedules, pause types, or set
+-- levels.
 GRANT INSERT, UPDATE, DELETE ON
     {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute
     TO {worker};
@@ -51,11 +54,11 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_ext
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};
 GRANT UPDATE (next_at, last_at) ON {schema}.schedule TO {worker};
--- What bulk writes have left behind. The staging tables themselves only their makers and the owner can drop.
+-- For the cleanup of old bulk writes. Only their creator and the owner can drop the staging tables themselves.
 GRANT SELECT, UPDATE, DELETE ON {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_stage TO {worker};
 
--- Clients: start chains and read. The columns of leases, results and ends are not theirs to write. A start may wait for other
--- chains: they are locked, and the new job is counted as blocked.
+-- Clients: start chains and read. They cannot write the columns of leases, results and finishes. A start may wait for
+-- other chains: these are locked, and the open blockers of the new job are counted.
 GRANT INSERT
     (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
      trace_context, deduplication_key, limit_key, result_ttl, attributes)
@@ -65,16 +68,17 @@ GRANT INSERT, UPDATE (closed) ON {schema}.job_blocker TO {client}, {writer};
 GRANT INSERT, UPDATE (taken) ON {schema}.deduplication TO {client}, {writer};
 GRANT INSERT ON {schema}.chain_attribute TO {client}, {writer};
 
--- Spark's writers: what clients may, and stage rows. A batch write makes a table of its own, so the role may create in the
--- schema. Whoever may can put a function in the way of a later migration: trust these logins as you trust the owner.
+-- Spark's writers: as clients, and stage rows. A batch write creates a table, so the role may create in the schema.
+-- With this privilege a login can create a function that a later migration calls: trust these logins as you trust the
+-- owner.
 GRANT CREATE ON SCHEMA {schema} TO {writer};
 GRANT INSERT (write_id) ON {schema}.job TO {writer};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
     TO {writer};
 
--- Operators: what the command line does by hand. Cancel, retry, trigger, delete; schedules; pauses; levels of the log. They
--- write no inputs and no outputs.
+-- Operators: what the command line does. Cancel, retry, trigger, delete; schedules; pauses; levels of the log. They
+-- cannot write inputs or outputs.
 GRANT UPDATE
     (status, scheduled_at, finished_at, chain_status, chain_closed_at, expires_at, lease_token, lease_expires_at,
      completed_tx, error, uncounted, lease_expirations, open_blockers, has_dependents)
@@ -85,7 +89,7 @@ GRANT UPDATE (taken) ON {schema}.deduplication TO {operator};
 GRANT INSERT, UPDATE, DELETE ON {schema}.schedule, {schema}.paused_type, {schema}.event_level TO {operator};
 GRANT UPDATE (level, keep_days) ON {schema}.event_log TO {operator};
 
--- Observers: how many, how old, where they stand. No payloads, errors, keys or attributes: all that may be somebody's data.
+-- Observers: counts, ages and statuses. No payloads, errors, keys or attributes, which may contain personal data.
 GRANT SELECT
     (id, type, chain_id, chain_type, chain_index, chain_status, status, priority, attempt, uncounted, lease_expirations,
      open_blockers, blocker_count, has_dependents, created_at, scheduled_at, started_at, finished_at, chain_closed_at,

@@ -1,7 +1,7 @@
-"""Rows of the statements, as the contract's values: pure functions.
+"""Decodes rows of the statements into values of the contract. Pure functions.
 
-A row may have values that cannot be read, as a rule times written by hand that Python does not know. The rows beside it
-are read all the same, and what can be read of it is enough to finish its attempt.
+A row may have values that cannot be decoded, such as times written by hand that Python does not support. The other rows
+are decoded all the same, and what can be read of the row is enough to finish its attempt.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Row = tuple[Any, ...]
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:
-    """A row of ``reap``, once it is known the result of the job."""
+    """Decode a row of ``reap``, with the status that the job has now."""
     again = status != JobStatus.FAILED
     return ReapedJob(row[0], row[1], row[2], JobStatus(status), row[4], row[5], (row[1],) if again else ())
 
 
 def with_due_types(reaped: ReapedJob, types: tuple[str, ...]) -> ReapedJob:
-    """The same, and the types of the jobs that it released."""
+    """Add the types of the jobs that became due because its chain failed."""
     return replace(reaped, due_types=types)
 
 
 class LeaseState(Enum):
-    """How a job stands to one lease."""
+    """The state of a job relative to one lease that it may have."""
 
     HELD = "held"
     ENDED = "ended"
-    """The lease's holder wrote the finish: the token is kept as evidence."""
+    """The holder of the lease has finished the job: the token stays in the row as evidence."""
 
 
 def lease_states(params: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState | AbortReason]:
-    """How each lease stands, from the rows of ``lease_states``."""
+    """Return the state of each lease, from the rows of ``lease_states``."""
     found: Mapping[str, Row] = {row[0]: row for row in rows}
     return [_lease_state(lease, found.get(lease.job_id)) for lease in params]
 
@@ -68,13 +68,13 @@ _WRITES = {
 
 
 def settled(finish: Finish, state: LeaseState | AbortReason, found: Sequence[Row]) -> FinishResult:
-    """The result of a finish whose lease does not hold: written before by this lease, or lost."""
+    """Return the result of a finish whose lease does not hold: written before by this lease, or lost."""
     if not isinstance(state, LeaseState):
         return FinishResult(finish.job.id, state)
     status = next(row[1] for row in found if row[0] == finish.job.id)
     if status in _WRITES[finish.kind]:
         return FinishResult(finish.job.id)
-    # The lease ended the job, but in another way.
+    # The lease finished the job, but with another outcome.
     final = JobStatus(status).final
     return FinishResult(finish.job.id, AbortReason.ALREADY_COMPLETED if final else AbortReason.TAKEN_BY_ANOTHER_WORKER)
 
@@ -93,28 +93,28 @@ def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:
 
 
 UNREADABLE = (DataError, ValueError, OverflowError)
-"""What reading a value raises, if it can be read by nobody here."""
+"""Errors of decoding a value that this version of Python or psycopg does not support."""
 
 
 _UNKNOWN_TYPE = 0
-"""The type under which psycopg keeps what reads values of types that it does not know."""
+"""The type under which psycopg registers the loader for unknown types."""
 
 
 class UnreadableRow(tuple[Any, ...]):
     """A row with None for each value that cannot be read."""
 
     fault: str = ""
-    """Which columns these are, and why."""
+    """The columns that cannot be read, and the reasons."""
 
 
 def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
-    """The rows of a result that cannot be read at once."""
+    """Decode the rows of a result one by one, after decoding all of them at once has failed."""
     loaders = [_loader(connection, result, column) for column in range(result.nfields)]
     return [_row(loaders, result, at) for at in range(result.ntuples)]
 
 
 def _loader(connection: AsyncConnection[Any] | Connection[Any], result: PGresult, column: int) -> Loader:
-    """What psycopg reads the values of a column with; a type that it does not know is read as text."""
+    """Return psycopg's loader for a column. Values of unknown types are read as text."""
     format = Format(result.fformat(column))
     adapters = connection.adapters
     kind = adapters.get_loader(result.ftype(column), format) or adapters.get_loader(_UNKNOWN_TYPE, format)

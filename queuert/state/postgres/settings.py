@@ -1,4 +1,4 @@
-"""How a store connects to Postgres: checked once, shared by the sync and the async code."""
+"""The settings of a connection to Postgres, checked once and shared by sync and async stores; TLS warnings."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from psycopg import ConnectionInfo
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Conninfo
+from psycopg.pq.abc import PGconn
 
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
+from queuert.state.tls import tls_warnings
+from queuert.state.types import StoreWarning
 
 REQUIRED_REVISION = "0009"
-"""The oldest schema that this version works with."""
+"""The oldest revision of the schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Connection string, schema, and the limits in seconds of every connection."""
+    """The connection string, the schema, and the timeouts of every connection in seconds."""
 
     dsn: str = field(repr=False)
     schema: str = DEFAULT_SCHEMA
@@ -37,7 +41,8 @@ class PostgresSettings:
                 raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
 
     def connection_arguments(self) -> dict[str, Any]:
-        """Keyword arguments for psycopg's ``connect``; the connection string goes first, but for the encoding."""
+        """Return the keyword arguments of psycopg's ``connect``. The connection string overrides them, except for the
+        encoding."""
         defaults: dict[str, Any] = {
             **_KEEPALIVE,
             "connect_timeout": max(2, round(self.connect_timeout)),
@@ -45,20 +50,38 @@ class PostgresSettings:
         }
         given = checked_dsn(self.dsn)
         chosen = {name: value for name, value in defaults.items() if name not in given}
-        # What goes past psycopg's cursors is UTF-8, whatever the connection string, the environment, the database say.
+        # The protocol module sends UTF-8, whatever the connection string, the environment or the database say.
         fixed = {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": self.prepare_threshold}
         return {**chosen, **fixed}
 
 
 def known_options() -> frozenset[str]:
-    """The names that a connection string may have. ``ssl`` is understood in addresses alone."""
+    """Return the options that a connection string may have. ``ssl`` is allowed in URIs only."""
     return frozenset({"ssl", *(option.keyword.decode() for option in Conninfo.get_defaults())})
 
 
 def with_options(text: str, options: Mapping[str, str]) -> str:
-    """A connection string of the form ``host=... dbname=...`` with more options.
+    """Return a connection string of the form ``host=... dbname=...`` with more options.
 
     Raises:
-        ConfigurationError: libpq does not understand it.
+        ConfigurationError: libpq cannot parse it.
     """
     return make_conninfo(**{**checked_dsn(text), **options}) if options else text
+
+
+_VERIFIED = "verify-full"
+
+
+def connection_warnings(pgconn: PGconn) -> tuple[StoreWarning, ...]:
+    """Return the warnings for an open connection, wherever its settings came from.
+
+    Any ``sslmode`` below ``verify-full`` is a risk: libpq then may encrypt, but accepts the certificate of any server.
+    """
+    info = ConnectionInfo(pgconn)
+    mode = info.get_parameters().get("sslmode", "prefer")
+    return tls_warnings(
+        info.hostaddr or info.host,
+        encrypted=bool(pgconn.ssl_in_use),
+        verified=mode == _VERIFIED,
+        advice=f"sslmode is {mode}; set sslmode={_VERIFIED}, and sslrootcert where the authority is your own",
+    )

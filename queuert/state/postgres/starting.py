@@ -19,9 +19,11 @@ from queuert.state.types import NewJob, StartedJob
 def insertions(
     sql: Statements, statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0
 ) -> Iterator[tuple[bytes | NamedStatement, parameters.Parameters]]:
-    """Statements with their parameters, made of ``start_jobs`` or ``start_if_absent``: mostly one, and the narrow one.
+    """Yield the statements that write these jobs, with their parameters. ``statement`` is ``start_jobs`` or
+    ``start_if_absent``; the faster ``start_uniform`` or ``start_one`` replaces the former if it can.
 
-    ``awaited`` says that another job will wait for their chains; ``before`` how many of the same call come earlier.
+    ``awaited`` says that another job will wait for their chains; ``before`` is the number of jobs of the same call in
+    earlier statements.
     """
     if not jobs:
         return
@@ -37,25 +39,25 @@ def insertions(
 
 
 _STATUSES = {status.value: status for status in JobStatus}
-"""Looked up in a third of the time of a call of the enumeration."""
+"""A dict lookup takes a third of the time of a call of the enumeration."""
 
 
 def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
-    """Rows of ``start_jobs``, by id."""
+    """Decode rows of ``start_jobs``, by id."""
     return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
 
 
-Slot = tuple[str, str]
-"""Job type and deduplication key."""
+DeduplicationKey = tuple[str, str]
+"""The job type and the key that a start is deduplicated by."""
 
 
-def slot_of(job: NewJob) -> Slot | None:
-    """What a start is deduplicated by."""
+def deduplication_key_of(job: NewJob) -> DeduplicationKey | None:
+    """Return the deduplication key of a start, with its type."""
     return None if job.deduplication is None else (job.type, job.deduplication.key)
 
 
 def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
-    """Whether starting these jobs takes more than one statement, or must not spoil the caller's transaction."""
+    """Whether the start of these jobs needs a transaction or, on a caller's connection, a savepoint."""
     for job in jobs:
         if job.blockers or job.deduplication or job.attach or (callers and job.id_chosen):
             return True
@@ -63,10 +65,10 @@ def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
 
 
 def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> None:
-    """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given.
+    """Reject jobs whose blockers are in their own batch: these did not exist when the batch was made.
 
     Raises:
-        ChainNotFoundError: one does.
+        ChainNotFoundError: a job has such a blocker.
     """
     for job in jobs:
         for chain_id in job.blockers:
@@ -76,116 +78,116 @@ def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> No
 
 @dataclass(slots=True)
 class StartBatch:
-    """A batch of starts, and what is known of each: written, or what is a duplicate of it."""
+    """A batch of starts, and the result of each start that is known: written, or a duplicate of a chain."""
 
     jobs: Sequence[NewJob]
-    first: dict[Slot, int] = field(default_factory=dict)
-    """The first start of each key: it decides for the others of the batch."""
-    found: dict[int, StartedJob] = field(default_factory=dict)
-    """By place in the batch."""
+    first: dict[DeduplicationKey, int] = field(default_factory=dict)
+    """The first start of each key, by its index. Later starts of the key get the same chain."""
+    results_by_index: dict[int, StartedJob] = field(default_factory=dict)
+    """The results, by index in the batch."""
 
     def __post_init__(self) -> None:
-        for place, job in enumerate(self.jobs):
-            slot = slot_of(job)
-            if slot is not None:
-                self.first.setdefault(slot, place)
+        for index, job in enumerate(self.jobs):
+            key = deduplication_key_of(job)
+            if key is not None:
+                self.first.setdefault(key, index)
 
     @property
-    def slots(self) -> Parameters:
-        """Parameters of ``lock_deduplication_keys``."""
+    def deduplication_keys(self) -> Parameters:
+        """The parameters of ``lock_deduplication_keys``."""
         ordered = sorted(self.first)
         return {"types": [type for type, _ in ordered], "keys": [key for _, key in ordered]}
 
     @property
     def keys(self) -> Parameters:
-        """Parameters of ``find_duplicates``."""
-        return {"keys": array(_key_row(place, self.jobs[place]) for place in self.first.values())}
+        """The parameters of ``find_duplicates``."""
+        return {"keys": array(_key_row(index, self.jobs[index]) for index in self.first.values())}
 
     def record_duplicates(self, rows: Iterable[Row]) -> None:
-        """Note the rows of ``find_duplicates``."""
-        for place, id, type, status, created_at, chain_status in rows:
-            self.found[place] = StartedJob(
+        """Record the chains that ``find_duplicates`` found."""
+        for index, id, type, status, created_at, chain_status in rows:
+            self.results_by_index[index] = StartedJob(
                 id, type, JobStatus(status), created_at, existing=True, chain_status=ChainStatus(chain_status)
             )
 
     def record_existing(self, rows: Iterable[Row]) -> None:
-        """Note the rows of ``find_chains_by_id`` for starts that may attach.
+        """Record the chains that ``find_chains_by_id`` found for starts with ``attach``.
 
         Raises:
-            JobIdConflictError: an id is that of a job inside a chain, or of a chain that has expired and cannot go.
+            JobIdConflictError: an id belongs to a job inside a chain, or to an expired chain that cannot be deleted.
             JobTypeMismatchError: a chain is of another type.
         """
-        there = {row[0]: row for row in rows}
-        for place, job in self._open():
-            row = there.get(job.id)
+        rows_by_id = {row[0]: row for row in rows}
+        for index, job in self._open():
+            row = rows_by_id.get(job.id)
             if row is None or not job.attach:
                 continue
             if row[4] != 0 or row[5]:
                 raise JobIdConflictError([job.id])
             chain_status = ChainStatus(row[6])
-            self._attach(place, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
+            self._attach(index, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
 
-    def left(self) -> list[NewJob]:
-        """The starts that are to be written, as far as is known: those that decide for themselves.
+    def remaining(self) -> list[NewJob]:
+        """Return the starts that must be written, as far as is known: without duplicates within the batch.
 
         Raises:
-            JobIdConflictError: one has an id that another of the batch, which would have attached, has before it.
+            JobIdConflictError: a start without ``attach`` has the id of an earlier start of the batch.
         """
-        left: dict[str, NewJob] = {}
+        remaining: dict[str, NewJob] = {}
         for _, job in self._open():
-            if job.id in left and not job.attach:
+            if job.id in remaining and not job.attach:
                 raise JobIdConflictError([job.id])
-            left.setdefault(job.id, job)
-        return list(left.values())
+            remaining.setdefault(job.id, job)
+        return list(remaining.values())
 
-    def written(self, started: Mapping[str, StartedJob]) -> None:
-        """Note the starts that were written, by id; who has the same id as one before attaches to that.
+    def record_written(self, started: Mapping[str, StartedJob]) -> None:
+        """Record the starts that were written, by id. A later start with the same id attaches to that chain.
 
         Raises:
-            JobTypeMismatchError: it is of another type.
+            JobTypeMismatchError: the later start is of another type.
         """
         first: set[str] = set()
-        for place, job in self._open():
+        for index, job in self._open():
             if job.id in first:
-                self._attach(place, started[job.id])
+                self._attach(index, started[job.id])
             elif job.id in started:
-                self.found[place] = started[job.id]
+                self.results_by_index[index] = started[job.id]
                 first.add(job.id)
 
     def _open(self) -> list[tuple[int, NewJob]]:
-        """The starts of which nothing is known, but for those that another one of their key decides for."""
+        """Return the starts without a result, except those that have the key of an earlier start."""
         return [
-            (place, job)
-            for place, job in enumerate(self.jobs)
-            if place not in self.found and self._deciding(place, job) == place
+            (index, job)
+            for index, job in enumerate(self.jobs)
+            if index not in self.results_by_index and self._deciding_index(index, job) == index
         ]
 
-    def _deciding(self, place: int, job: NewJob) -> int:
-        slot = slot_of(job)
-        return place if slot is None else self.first[slot]
+    def _deciding_index(self, index: int, job: NewJob) -> int:
+        key = deduplication_key_of(job)
+        return index if key is None else self.first[key]
 
-    def _attach(self, place: int, there: StartedJob) -> None:
-        job = self.jobs[place]
-        if there.type != job.type:
-            raise JobTypeMismatchError(job.id, job.type, there.type)
-        self.found[place] = replace(there, existing=True)
+    def _attach(self, index: int, existing: StartedJob) -> None:
+        job = self.jobs[index]
+        if existing.type != job.type:
+            raise JobTypeMismatchError(job.id, job.type, existing.type)
+        self.results_by_index[index] = replace(existing, existing=True)
 
     def results(self) -> list[StartedJob]:
-        """One for each start, in order."""
+        """Return the result of each start, in order."""
         results = []
-        for place, job in enumerate(self.jobs):
-            deciding = self._deciding(place, job)
-            one = self.found[deciding]
-            results.append(one if deciding == place else replace(one, existing=True))
+        for index, job in enumerate(self.jobs):
+            deciding = self._deciding_index(index, job)
+            result = self.results_by_index[deciding]
+            results.append(result if deciding == index else replace(result, existing=True))
         return results
 
 
-def _key_row(place: int, job: NewJob) -> str:
+def _key_row(index: int, job: NewJob) -> str:
     key = job.deduplication
     assert key is not None
     window = "null" if key.window is None else repr(key.window)
     return (
-        f'{{"place":{place},"type":{quoted(job.type)},"key":{quoted(key.key)},'
+        f'{{"place":{index},"type":{quoted(job.type)},"key":{quoted(key.key)},'
         f'"only_open":{"true" if key.scope == "open" else "false"},"seconds":{window},'
         f'"excluding":{json.dumps(list(key.excluding))}}}'
     )

@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from queuert.migrations import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
 
 EVENTS_A_ROW = 28
-"""Events of one statement that share a row of the log: with the usual ids just below 2 kB, from which on Postgres would
-compress a row and store it elsewhere. Their numbers fit below the 64 by which the numbers of rows are apart."""
+"""The number of events of one statement that share a row of the log. With the usual ids the row stays just below 2 kB,
+from which on Postgres would compress it and store it elsewhere. Events are numbered below 64 within their row, and the
+numbers of rows are 64 apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ CHOICES = (
         "_oldest_first",
         {"order": "ASC", "reverse": "DESC", "first": "low", "last": "high", "up_to": ">=", "beyond": "<"},
     ),
-    # Rows that another transaction has locked are passed over.
+    # Rows that another transaction has locked are skipped.
     Choice({"skip_locked": "SKIP LOCKED"}, "_waiting", {"skip_locked": ""}),
-    # Chains are started without entries by which they are found.
+    # Chains are started without rows in the index of attributes.
     Choice({"attribute_index": ""}, "_with_attributes", {"attribute_index": "{attribute_entries}"}),
     # A job id that exists is an error.
     Choice({"on_conflict": ""}, "_skip_existing", {"on_conflict": "ON CONFLICT (id) DO NOTHING"}),
@@ -48,7 +49,7 @@ CHOICES = (
 
 PREPARED = (
     *("start_one", "start_uniform", "claim", "complete", "finish_simple", "finish"),
-    *("set_short_lock_timeout", "lock_in_order", "unblock", "hold", "complete_and_commit"),
+    *("set_short_lock_timeout", "lock_in_order", "release_dependents", "lock_for_attempt", "complete_and_commit"),
 )
 """The statements of every start, claim and finish."""
 
@@ -64,20 +65,22 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)
-        bound = {name: text.replace("{schema}", f'"{schema}"').encode() for name, text in texts().items()}
-        for name, text in bound.items():
-            setattr(self, name, text)
-        self.prepared: Mapping[str, NamedStatement] = {name: named(name, bound[name]) for name in PREPARED}
+        for name, text in texts().items():
+            setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
+
+    @cached_property
+    def prepared(self) -> Mapping[str, NamedStatement]:
         """Statements that the driver prepares under names, past psycopg's cursors: see protocol.py."""
+        return {name: named(name, vars(self)[name]) for name in PREPARED}
 
     def __getattr__(self, name: str) -> bytes:
-        """Refuses the name of a statement that no file has; those that exist are attributes of the instance."""
+        """Raise for a statement that no file has; those that exist are attributes of the instance."""
         raise AttributeError(f"sql/ must have a section `-- name: {name}`, and has none")
 
 
 @cache
 def texts() -> dict[str, str]:
-    """Returns all statements by name, with every placeholder filled but the schema and the staging tables.
+    """Return all statements by name, with every placeholder filled except the schema and the staging tables.
 
     Raises:
         ValueError: a text has an unknown placeholder, or two statements have one name.
@@ -95,7 +98,7 @@ def texts() -> dict[str, str]:
 
 
 def variants(section: str) -> list[str]:
-    """Returns the names of the statements that a section becomes: its own, and one more if it has a choice."""
+    """Return the names of the statements that a section becomes: its own, and one more if it has a choice."""
     names = (section, *(section + choice.suffix for choice in CHOICES))
     return [name for name in names if name in texts()]
 
@@ -117,7 +120,7 @@ def _with(text: str, values: Mapping[str, str]) -> str:
 
 
 def _filled(text: str, fragments: Mapping[str, str]) -> str:
-    """Fills fragments in, and those that they contain; ``{of}`` in a fragment is its argument."""
+    """Fill in fragments, and the fragments that they contain; ``{of}`` in a fragment is its argument."""
 
     def fragment(match: re.Match[str]) -> str:
         placeholder, argument = match.groups()
@@ -132,7 +135,7 @@ def _filled(text: str, fragments: Mapping[str, str]) -> str:
 
 
 def _code(text: str) -> str:
-    """Returns a fragment without the comments above it."""
+    """Return a fragment without the comments above it."""
     lines = text.rstrip("\n").split("\n")
     first = next(number for number, line in enumerate(lines) if not line.startswith("--"))
     return "\n".join(lines[first:])

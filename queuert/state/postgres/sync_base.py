@@ -1,5 +1,5 @@
 # Generated from queuert/state/postgres/async_base.py, do not edit: see scripts/unasync.py
-"""What all operations on Postgres stand on: connections, statements, transactions. ``sync_base.py`` is generated."""
+"""Connections, statements and transactions for all groups of operations. ``sync_base.py`` is generated."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from queuert.state.postgres.external_connections import sync_callers_connection
 from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
-from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
-from queuert.state.postgres.tls import connection_warnings
 from queuert.state.types import PoolUse, StoreWarning
 
 
 class PostgresBase:
-    """Connections, and the ways to run statements on them."""
+    """The connections of a store, and the ways to run statements on them."""
 
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         self._settings = settings
         self._sql = statements
         self._connections = Connections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
-        """Of the way to the server, and of a database that was moved; known when the store is open."""
+        """Of the TLS settings, and of a database that was moved; known once the store is open."""
 
     @property
     def pool_use(self) -> PoolUse | None:
@@ -57,14 +56,15 @@ class PostgresBase:
             raise
 
     def _moved(self, connection: Connection[Any]) -> tuple[StoreWarning, ...]:
-        """The risk of a database that was moved from another cluster; none where the role may not know."""
+        """Return the warning for a database that was moved from another cluster; none if the role may not read the
+        owner."""
         try:
             return moved_risks(fetch(connection, self._sql.log_owner))
         except InsufficientPrivilege:
             return ()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._connections.close()
 
     def _fetch(
@@ -75,9 +75,9 @@ class PostgresBase:
 
     @contextmanager
     def _transaction(self, callers: Any = None, *, lock: float | None = None) -> Iterator[Connection[Any]]:
-        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave.
+        """Open a transaction, or a savepoint in the transaction of the caller's connection.
 
-        ``lock`` is for how many seconds one of its own waits for a lock.
+        ``lock`` is the lock timeout in seconds of a transaction of the store's own.
         """
         if callers is None:
             with self._connections.connection() as own, sync_bounded(own, lock=lock):

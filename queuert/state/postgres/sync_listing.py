@@ -18,19 +18,19 @@ class PostgresListing(PostgresBase):
     """Jobs and chains by id, pages, blockers and counts."""
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
+        """Read jobs in the order of the ids."""
         found = {row[0]: records.job(row) for row in self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
+        """Read chains in the order of the ids."""
         found = {row[0]: records.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
 
     def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        """Read closed chains up to a portion of bytes; for the others only the status."""
         params = {"ids": list(ids), "portion": portion}
         found: dict[str, ChainRecord | ChainStatus] = {}
         for row in self._fetch(self._sql.closed_chains, params):
@@ -39,7 +39,7 @@ class PostgresListing(PostgresBase):
         return [found.get(one) for one in ids]
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
-        """Chains by the time they were started."""
+        """List chains by the time of their start."""
         sql, params = self._sql, listing.by_time(filter, page)
         if filter.attributes:
             params |= listing.attribute_pairs(filter)
@@ -51,28 +51,28 @@ class PostgresListing(PostgresBase):
         return listing.chains(self._fetch(statement, params), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
-        """Jobs by the time they were created."""
+        """List jobs by the time of their creation."""
         statement = self._sql.list_jobs_oldest_first if page.oldest_first else self._sql.list_jobs
         return listing.jobs(self._fetch(statement, listing.by_time(filter, page)), page.limit)
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs of one chain in their order; the last first unless ``oldest_first``."""
+        """List the jobs of one chain in order, the last first unless ``oldest_first``."""
         statement = self._sql.list_chain_jobs_oldest_first if page.oldest_first else self._sql.list_chain_jobs
         return listing.chain_jobs(self._fetch(statement, listing.by_index(chain_id, page)), page.limit)
 
     def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs that have this chain among their blockers, by id, whatever their status."""
+        """List the jobs that have this chain among their blockers, by id, whatever their status."""
         statement = self._sql.list_dependents_oldest_first if page.oldest_first else self._sql.list_dependents
         return listing.blocked_jobs(self._fetch(statement, listing.by_id(chain_id, page)), page.limit)
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for, in order."""
+        """Return the chains that a job waits for or waited for, in order."""
         return [records.blocker(row) for row in self._fetch(self._sql.get_blockers, {"id": job_id})]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
-        """Jobs by type and status."""
+        """Count jobs by type and status."""
         with self._connections.connection() as connection:
-            found = fetch(connection, self._sql.counts, listing.count_parameters(types, exact_up_to))
+            found = fetch(connection, self._sql.count_jobs, listing.count_parameters(types, exact_up_to))
             counted = [listing.counted(row) for row in found]
             estimates = {}
             for type, status in listing.too_many(counted, exact_up_to):

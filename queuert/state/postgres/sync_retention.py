@@ -1,5 +1,5 @@
 # Generated from queuert/state/postgres/async_retention.py, do not edit: see scripts/unasync.py
-"""Ends of closed chains on Postgres. ``sync_retention.py`` is generated from this module."""
+"""Expiry and pruning of closed chains on Postgres. ``sync_retention.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneRe
 
 
 class PostgresRetention(PostgresBase):
-    """What is kept, and for how long."""
+    """``update_result_ttl``, ``prune`` and ``clean_staging``."""
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-        """Let closed chains expire ``seconds`` from now instead."""
+        """Let closed chains expire ``seconds`` from now."""
         params = {"ids": list(ids), "seconds": checked_ttl("result_ttl", seconds)}
         rows = self._fetch(self._sql.update_result_ttl, params) if ids else []
         return retention.ttl_updates(ids, rows)
@@ -33,54 +33,56 @@ class PostgresRetention(PostgresBase):
     def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         with self._connections.connection() as connection:
-            to_delete, cursor = self._maybe_flush(connection, request)
+            to_delete, cursor = self._select_prunable(connection, request)
             if not to_delete:
                 return PruneResult((), cursor)
             with sync_bounded(connection):
                 rows = prune(connection, self._sql, to_delete)
             return PruneResult(retention.gone(to_delete, rows), cursor)
 
-    def _maybe_flush(
+    def _select_prunable(
         self, connection: Connection[Any], request: PruneRequest
     ) -> tuple[list[PruneCandidate], str | None]:
-        """Chains that are to go, of as many as are looked at, and where to go on."""
-        place = retention.place_of(request)
+        """Return the chains to prune among those of one page, and the cursor of the next page."""
+        cursor = retention.cursor_of(request)
         to_delete: list[PruneCandidate] = []
-        if place is None or place.type is None:
-            params = retention.expired(place, request.limit)
+        if cursor is None or cursor.type is None:
+            params = retention.expired(cursor, request.limit)
             to_delete = retention.expired_chains(fetch(connection, self._sql.find_expired, params))
             if len(to_delete) >= request.limit:
                 return to_delete, retention.cursor_after_expired(to_delete).encode()
-            place = None
+            cursor = None
         limit = request.limit - len(to_delete)
-        left, beyond_retention = retention.beyond_retention(request, place, limit)
-        if not left:
+        ranges, params = retention.beyond_retention(request, cursor, limit)
+        if not ranges:
             return to_delete, None
-        found = fetch(connection, self._sql.find_beyond_retention, beyond_retention)
-        cursor = retention.cursor_after_retention(left, found[-1]).encode() if len(found) >= limit else None
-        return to_delete + retention.chains_beyond_retention(found), cursor
+        rows = fetch(connection, self._sql.find_beyond_retention, params)
+        candidates = to_delete + retention.chains_beyond_retention(rows)
+        return candidates, retention.cursor_after_retention(ranges, rows[-1]).encode() if len(rows) >= limit else None
 
     def clean_staging(self) -> StagingCleanup:
-        """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
+        """Drop what drivers that died have staged, and the records of old bulk writes, each step in a transaction of
+        its own."""
         with self._connections.connection() as connection:
-            connection.execute(self._sql.bulk_forget_strange)
+            connection.execute(self._sql.bulk_delete_invalid_records)
             idle = fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
             dropped = tuple([name for (name,) in idle if self._drop_stage(connection, name)])
-            connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
-            forgotten = fetch(connection, self._sql.bulk_forget_writes, {"seconds": WRITES_KEPT})
+            connection.execute(self._sql.stream_delete_old, {"seconds": STAGING_KEPT})
+            forgotten = fetch(connection, self._sql.bulk_delete_old_writes, {"seconds": WRITES_KEPT})
         return StagingCleanup(dropped, len(forgotten))
 
     def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
-        """Whether it could be: not while it is loaded, nor if it is another role's, or no table that can be dropped.
+        """Drop a staging table. Returns False if it is being loaded, belongs to another role, or cannot be dropped.
 
-        Whoever may make such tables can make one that nobody can drop: that must not keep the others.
+        A role that may create such tables can create one that nobody can drop. It must not keep the others from being
+        dropped.
         """
         if not is_stage(name):
             return False
         try:
             with sync_bounded(connection):
                 connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
-                connection.execute(self._sql.bulk_forget_stage, {"name": name})
+                connection.execute(self._sql.bulk_delete_stage_record, {"name": name})
                 connection.execute(staged(self._sql.bulk_drop_stage, name))
         except Error:
             if connection.closed:
@@ -92,9 +94,9 @@ class PostgresRetention(PostgresBase):
 def prune(
     connection: Connection[Any], sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
-    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``prune``.
+    """Delete chains inside the connection's transaction if they have not changed since; return the rows of ``prune``.
 
-    Rows that others hold are passed over, unless they are to be waited for.
+    Rows that other transactions have locked are skipped, unless the call waits for them.
     """
     lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = fetch(connection, lock, retention.ids(to_delete))
@@ -104,7 +106,8 @@ def prune(
 
 
 def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> bool:
-    """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
+    """Delete those of these chains that have expired, so that their ids can be used again. Returns whether there were
+    any."""
     with sync_bounded(connection):
         found = fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
         return bool(found and prune(connection, sql, retention.expired_chains(found), wait=True))

@@ -1,5 +1,6 @@
 # Generated from queuert/state/postgres/async_statements.py, do not edit: see scripts/unasync.py
-"""The steps that operations on Postgres are made of, each on a given connection. ``sync_steps.py`` is generated."""
+"""Functions that run statements on a given connection, shared by several groups. ``sync_statements.py`` is
+generated."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.finishing import (
-    DUE,
+    CLAIMABLE,
     closing_chains,
     finish_results,
     started_by,
@@ -50,10 +51,10 @@ def fetch(
 ) -> list[Row]:
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
-    ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
-    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB. One that
-    has a name goes past the cursors, where the connection is ours and may prepare. With that, or where it is asked for
-    (``lenient``), a row that cannot be read does not cost the others: see rows.py.
+    ``binary`` asks for the rows in binary form, which is read in half the time: worthwhile for many rows. Placeholders
+    are numbered once for each statement, where psycopg's other cursors do it at each execution of a text longer than 4
+    kB. A named statement bypasses the cursors if the connection belongs to the store's pool and may prepare. Then, or
+    with ``lenient``, a row that cannot be read does not affect the others: see rows.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return sync_execute_prepared(connection, statement, values)
@@ -73,7 +74,7 @@ def _send(
     *,
     binary: bool = False,
 ) -> RawCursor[Row]:
-    """Send one statement. Its answer is waited for as well, unless the connection is in a pipeline."""
+    """Send one statement. Outside a pipeline this also waits for its answer."""
     if isinstance(statement, NamedStatement):
         _, text, names = statement
     else:
@@ -94,10 +95,10 @@ def _is_quick(connection: Connection[Any]) -> TypeGuard[PooledConnection]:
 
 
 def begin_callers_transaction(connection: Connection[Any]) -> None:
-    """Begin the caller's transaction, if its next statement would have begun it.
+    """Begin the caller's transaction if its next statement would do so.
 
-    psycopg's ``transaction()`` is a savepoint inside a transaction; on an idle connection it would be one of its own,
-    and committed whatever the caller does later.
+    On an idle connection psycopg's ``transaction()`` would not be a savepoint, but a transaction that commits by
+    itself, whatever the caller does later.
     """
     if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
         fetch(connection, b"SELECT 1")
@@ -112,9 +113,10 @@ def lock_in_order(
     besides: Collection[str] = (),
     closing: Sequence[str] = (),
 ) -> None:
-    """Lock jobs and chains, and the chains that jobs will wait for (``besides`` those yet to be written), in one order.
+    """Lock jobs, chains, and the chains that jobs will wait for (except ``besides``, which are not written yet), in one
+    order that all operations share.
 
-    Chains that are about to close (``closing``) are among ``others``: the jobs that wait for them are locked as well.
+    Chains that are about to close (``closing``) are among ``others``; the jobs that wait for them are locked as well.
 
     Raises:
         ChainNotFoundError: a chain that a job is to wait for does not exist.
@@ -131,7 +133,7 @@ def lock_in_order(
 
 
 def add_blockers(connection: Connection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
-    """Let jobs wait for locked chains; returns the status that each job has then."""
+    """Add blockers to jobs whose chains are locked; return the status that each job has then."""
     if not waiting:
         return {}
     found = fetch(connection, sql.add_blockers, parameters.blockers(waiting))
@@ -146,7 +148,8 @@ def insert_jobs(
     *,
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; those that were written, by id."""
+    """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; return those that were written, by
+    id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= started_jobs(fetch(connection, text, values, binary=True))
@@ -159,7 +162,7 @@ def insert_parts(connection: PooledConnection, sql: Statements, parts: Iterable[
         with connection.pipeline() as pipeline:
             return _send_parts(connection, pipeline, sql, parts)
     except BaseException:
-        # Of what failed, or could not be made, the transaction is open still. A broken connection has none.
+        # If a part fails or cannot be made, the transaction is still open. A broken connection has none.
         if is_plain_connection(connection.pgconn) and connection.info.transaction_status in _OPEN:
             with suppress(Error):
                 connection.rollback()
@@ -169,7 +172,7 @@ def insert_parts(connection: PooledConnection, sql: Statements, parts: Iterable[
 def _send_parts(
     connection: PooledConnection, pipeline: Pipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
-    """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
+    """Write the parts in psycopg's pipeline. Its end waits for all answers and raises their errors."""
     _send(connection, b"BEGIN")
     _send(connection, sql.set_short_lock_timeout, connection.bounds.parameters())
     ids: list[str] = []
@@ -177,8 +180,8 @@ def _send_parts(
     for part in parts:
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(_send(connection, text, values, binary=True))
-        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one. And
-        # only from such a mark on does the server count for how long nothing comes.
+        # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after
+        # such a sync does the server measure how long the client is idle.
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]
@@ -190,7 +193,7 @@ def _send_parts(
 
 
 def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequence[Row]) -> None:
-    """Remove what jobs had beside their rows: deduplication keys that no chain has any more, entries of attributes."""
+    """Delete the deduplication keys and attribute entries of deleted chains."""
     keys = freed_keys(deleted)
     if keys["keys"]:
         fetch(connection, sql.delete_keys, keys)
@@ -202,7 +205,7 @@ def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequen
 def finish_and_release(
     connection: Connection[Any], sql: Statements, finishes: Sequence[Finish]
 ) -> dict[Lease, FinishResult]:
-    """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
+    """Write finishes inside the connection's transaction, and release the dependents of the chains that closed."""
     waiting = waiting_jobs(finishes)
     closing = closing_chains(finishes)
     new = {job.id for job in started_by(finishes)}
@@ -214,6 +217,6 @@ def finish_and_release(
     started = insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
     statuses = add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
-    released = fetch(connection, sql.unblock, parameters.closed_chains(closing)) if closing else []
-    freed = [row[0] for row in released if row[1] in DUE] + [job.type for job in started.values()]
+    released = fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []
+    freed = [row[0] for row in released if row[1] in CLAIMABLE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

@@ -1,5 +1,5 @@
 # Generated from queuert/state/postgres/async_store.py, do not edit: see scripts/unasync.py
-"""The store on Postgres, made of its groups of operations. ``sync_store.py`` is generated from this module."""
+"""The Postgres store, composed of its groups of operations. ``sync_store.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class PostgresStore(
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
 
     def transaction(self, job: ClaimedJob) -> PostgresTransaction:
-        """Open a transaction that holds the job."""
+        """Return a transaction that locks the job when it is entered."""
         return PostgresTransaction(self._connections, self._sql, job)

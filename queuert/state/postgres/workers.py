@@ -8,7 +8,7 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 
 def beat(reported: WorkerHeartbeat, ttl: float) -> Parameters:
-    """Parameters of ``record_heartbeat``."""
+    """Return the parameters of ``record_heartbeat``."""
     return {
         "id": reported.id,
         "name": reported.name,
@@ -25,7 +25,7 @@ def beat(reported: WorkerHeartbeat, ttl: float) -> Parameters:
 
 
 def worker(row: Row) -> WorkerRecord:
-    """A row of ``list_workers``."""
+    """Decode a row of ``list_workers``."""
     return WorkerRecord(
         id=row[0],
         name=row[1],

@@ -1,4 +1,4 @@
-"""What all operations on Redis stand on. ``sync_base.py`` is generated from this module."""
+"""Connections and scripts for all groups of operations. ``sync_base.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from queuert.state.redis.connections import AsyncConnections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import async_server_findings
-from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.tls import address_warnings
+from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.types import PoolUse, StoreWarning
 
 NO_TRANSACTIONS = (
@@ -20,23 +19,23 @@ NO_TRANSACTIONS = (
 
 
 def refuse_connection(connection: Any) -> None:
-    """Redis cannot join the caller's transaction.
+    """Raise if the caller passed a connection: Redis cannot join the caller's transaction.
 
     Raises:
-        UnsupportedConnectionError: one was given.
+        UnsupportedConnectionError: a connection was passed.
     """
     if connection is not None:
         raise UnsupportedConnectionError(NO_TRANSACTIONS)
 
 
 class AsyncRedisBase:
-    """Connections, and the way to run scripts on them."""
+    """The connections of a store, and the way to run scripts on them."""
 
     def __init__(self, settings: RedisSettings, connections: int) -> None:
         self._settings = settings
         self._connections = AsyncConnections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
-        """What may become of jobs, as the server is set; known when the store is open."""
+        """Of the server's configuration and of TLS; known once the store is open."""
 
     @property
     def pool_use(self) -> PoolUse | None:
@@ -44,7 +43,7 @@ class AsyncRedisBase:
         return None
 
     async def open(self) -> None:
-        """Connect."""
+        """Connect, and check the server."""
         client = await self._connections.open()
         try:
             waits = self._settings.wait_for_flush
@@ -58,12 +57,13 @@ class AsyncRedisBase:
             raise
 
     async def aclose(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._connections.aclose()
 
     async def _run(self, name: str, arguments: Arguments) -> Any:
         return await self._connections.run(name, arguments)
 
     async def _commit(self, name: str, arguments: Arguments) -> Any:
-        """Run what is done when a caller is told so: flushed first, if that is set."""
+        """Run a script whose caller relies on the write; with ``wait_for_flush`` this waits until the write is
+        flushed."""
         return await self._connections.run(name, arguments, flushed=True)

@@ -1,4 +1,4 @@
-"""Recurring schedules and pauses on Redis. ``sync_recurrence.py`` is generated from this module."""
+"""Recurring schedules and pauses on Redis. ``sync_schedules.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay,
 
 
 class AsyncRedisSchedules(AsyncRedisBase):
-    """Recurring schedules and pauses."""
+    """Operations on recurring schedules and on pauses of job types."""
 
     async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
         """Write schedules by name."""
@@ -21,21 +21,21 @@ class AsyncRedisSchedules(AsyncRedisBase):
             await self._commit("put_schedules", encode.schedules(schedules, decode.moment(now)))
 
     async def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules; how many there were."""
+        """Delete schedules and return how many existed."""
         return int(await self._commit("delete_schedules", encode.plain(list(names))))
 
     async def list_schedules(self) -> list[ScheduleRecord]:
-        """All schedules, by name."""
+        """Return all schedules, by name."""
         _, *found = await self._run("list_schedules", [])
         return sorted(map(decode.schedule, found), key=lambda one: one.name)
 
     async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
-        """Pause schedules, or let them go on."""
+        """Pause or resume schedules and return how many exist."""
         params = {"names": list(dict.fromkeys(names)), "paused": paused}
         return int(await self._commit("pause_schedules", encode.plain(params)))
 
     async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
-        """The schedules whose next tick has come."""
+        """Return the schedules whose next tick has come."""
         return decode.due_schedules(await self._run("list_schedules", []), types, limit)
 
     async def schedule_delays(self) -> list[ScheduleDelay]:
@@ -45,22 +45,22 @@ class AsyncRedisSchedules(AsyncRedisBase):
     async def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
     ) -> list[StartedJob] | None:
-        """Start the chains of a due schedule and move it on."""
+        """Start the chains of a due schedule and advance it."""
         last_at = max((tick_of(job.id) for job in jobs), default=None)
         answer = await self._run("fire_schedule", encode.fire(name, tick, next_at, last_at, jobs))
         return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
 
     async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
-        """Claim no more jobs of these types."""
+        """Stop all claims of these job types."""
         why = [] if reason is None else [reason]
         await self._commit("pause_job_types", [*encode.plain(list(types)), *why])
 
     async def resume_job_types(self, types: Sequence[str]) -> list[str]:
-        """Claim jobs of these types again; those that were paused."""
+        """Allow claims of these job types again and return those that were paused."""
         return sorted(map(decode.text, await self._commit("resume_job_types", encode.plain(list(types)))))
 
     async def list_paused_job_types(self) -> list[PausedType]:
-        """The paused types, by name."""
+        """Return the paused job types, by name."""
         flat = await self._run("list_paused_job_types", [])
         found = [decode.paused_type(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
         return sorted(found, key=lambda one: one.type)

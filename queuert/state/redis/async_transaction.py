@@ -1,4 +1,4 @@
-"""A block that ends with a job's finish. ``sync_transaction.py`` is generated from this module."""
+"""The block of an attempt on Redis, which writes a finish at its end. ``sync_transaction.py`` is generated."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
 
 class AsyncSupportsFinish(Protocol):
-    """What the block needs of its store."""
+    """The operations of the store that the block uses."""
 
     async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
-        """End attempts."""
+        """Write finishes."""
         ...
 
     async def standing(self, lease: Lease) -> AbortReason | None:
-        """Why a lease does not hold."""
+        """Return why a lease does not hold its job."""
         ...
 
 
 class AsyncRedisTransaction:
-    """The finish is kept back until the block ends well, and written then, if the lease still holds.
+    """Keeps the finish until the block ends without an error, and writes it then, if the lease is valid.
 
-    Redis has no transaction that stays open while a caller works: nothing else commits with the finish, and nothing
-    keeps others from taking the job meanwhile but the lease. If it is lost, leaving the block raises and nothing was
+    Redis has no transaction that stays open while a caller works. So nothing else commits with the finish, and only the
+    lease keeps others from claiming the job meanwhile. If the lease is lost, leaving the block raises, and nothing was
     written.
     """
 
@@ -40,7 +40,7 @@ class AsyncRedisTransaction:
 
     @property
     def connection(self) -> Any:
-        """There is none.
+        """Raise: Redis has no connection for writes of the caller.
 
         Raises:
             UnsupportedConnectionError: always.
@@ -48,17 +48,17 @@ class AsyncRedisTransaction:
         raise UnsupportedConnectionError(NO_TRANSACTIONS)
 
     @property
-    def holds(self) -> bool:
-        """Nothing but the lease keeps others from the job."""
+    def locks_job(self) -> bool:
+        """False: only the lease keeps others from claiming the job."""
         return False
 
-    def cut(self) -> None:
-        """There is no connection to end: each script has its own timeout."""
+    def abort(self) -> None:
+        """Do nothing: no connection is in use, and each script has its own timeout."""
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Keep the finish. The result is filled in when it is written, as the block ends."""
+        """Keep the finish. The result is completed when the finish is written at the end of the block."""
         if self._kept is not None:
-            raise StateError("the attempt was ended already in this block")
+            raise StateError("the attempt must be finished only once in a block")
         result = FinishResult(finish.job.id)
         self._kept = finish, result
         return result
@@ -78,11 +78,11 @@ class AsyncRedisTransaction:
         written = await self._write(finish)
         if written.lost is not None:
             raise LeaseLostError(finish.job.id, written.lost)
-        # Whoever holds the result is to publish what became due, and does so after the block.
+        # The caller has this result and sends the notifications after the block.
         result.due_types = written.due_types
 
     async def _write(self, finish: Finish) -> FinishResult:
-        """Write the finish. Asked again when the answer was lost: a finish that stands says so."""
+        """Write the finish. It is repeated if the answer was lost, since a finish that was written says so."""
         failure: StateUnavailableError | None = None
         async for _ in async_pauses():
             try:
@@ -91,4 +91,4 @@ class AsyncRedisTransaction:
                 failure = error
             else:
                 return written
-        raise StateUnavailableError("the answer to the commit was lost: its outcome is unknown") from failure
+        raise StateUnavailableError("the answer to the commit was lost: whether it took effect is unknown") from failure

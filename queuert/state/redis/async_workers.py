@@ -1,4 +1,4 @@
-"""The worker registry on Redis. ``sync_registry.py`` is generated from this module."""
+"""Heartbeats of workers on Redis. ``sync_workers.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class AsyncRedisWorkers(AsyncRedisBase):
-    """Who is at work."""
+    """``record_heartbeat``, ``remove_worker`` and ``list_workers``."""
 
     async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Note that a worker is alive."""
+        """Record that a worker is alive."""
         record = asdict(beat)
         uptime = encode.pause(record.pop("uptime"))
         await self._run(
@@ -21,10 +21,10 @@ class AsyncRedisWorkers(AsyncRedisBase):
         )
 
     async def remove_worker(self, worker_id: str) -> None:
-        """Forget a worker that has stopped."""
+        """Delete a worker that has stopped."""
         await self._run("remove_worker", encode.plain([worker_id]))
 
     async def list_workers(self) -> list[WorkerRecord]:
-        """The live workers."""
+        """Return the workers that are alive."""
         found = [decode.worker(one) for one in await self._run("list_workers", [])]
         return sorted(found, key=lambda one: (one.started_at, one.id))

@@ -1,4 +1,4 @@
-"""Pools of connections sync and async, and how a script is run on one of them."""
+"""Pools of connections, sync and async, and how scripts are run on them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from queuert.state.redis.scripts import script
 from queuert.state.redis.settings import RedisSettings
 from queuert.state.redis.waitaof import confirmed, queued
 
-_CLOSED = "the store is not open: it was closed, or never opened"
+_CLOSED = "the store must be open: it was closed, or never opened"
 
 
 @asynccontextmanager
 async def in_time(client: Any) -> AsyncIterator[None]:
-    """Wait no longer than a pool does for a connection. Who is cancelled inside drops the connection.
+    """Raise if the block takes longer than the pool's timeout. A cancellation inside drops the connection.
 
     Raises:
-        TimeoutError: there was no answer in that time.
+        TimeoutError: the block did not end in that time.
     """
     timeout = getattr(client.connection_pool, "timeout", None)
     try:
@@ -40,7 +40,7 @@ async def in_time(client: Any) -> AsyncIterator[None]:
 
 
 class AsyncConnections:
-    """A pool for coroutines. Who finds all connections in use waits for one."""
+    """A pool for coroutines. While all connections are in use, callers wait."""
 
     def __init__(self, settings: RedisSettings, connections: int) -> None:
         self._settings = settings
@@ -48,28 +48,30 @@ class AsyncConnections:
         self._client: Any = None
 
     async def open(self) -> Any:
-        """Make the pool, if there is none; the client on it."""
+        """Create the pool if there is none, and return its client."""
         if self._client is None:
             kinds = redis.asyncio.BlockingConnectionPool, redis.asyncio.Connection, AsyncRetry
             pool = self._settings.pool(*kinds, self._connections)
-            # With a timeout of its own the driver sends through asyncio.wait_for(), which in Python 3.11 loses a
-            # cancellation that comes when all was sent. The timeout is in_time() instead.
+            # With a timeout of its own redis-py sends through asyncio.wait_for(), which in Python 3.11 loses a
+            # cancellation that comes after everything was sent. in_time() is used instead.
             pool.connection_kwargs["socket_timeout"] = None
             self._client = redis.asyncio.Redis.from_pool(pool)
         return self._client
 
     async def aclose(self) -> None:
-        """Close the pool; what is under way on it fails."""
+        """Close the pool; calls in progress fail."""
         client, self._client = self._client, None
         if client is not None:
             await self._disconnect(client)
 
     async def _disconnect(self, client: Any) -> None:
-        # The driver has a task for each connection: cancelled before they begin, they would leave all of them open.
+        # redis-py starts a task for each connection. If these are cancelled before they begin, all connections stay
+        # open.
         await finish_despite_cancel(asyncio.ensure_future(client.connection_pool.disconnect(inuse_connections=True)))
 
     async def run(self, name: str, arguments: Arguments, *, flushed: bool = False) -> Any:
-        """Run an operation and return what it answers; ``flushed``: when it is on disk, if that is set."""
+        """Run a script and return its answer. With ``flushed`` it returns once the write is on disk, if that is
+        configured."""
         client = self._client
         if client is None:
             raise ClosedError(_CLOSED)
@@ -84,13 +86,14 @@ class AsyncConnections:
                         except NoScriptError:
                             answer = await self._params(client, "EVAL", one.text, *words, flushed=flushed)
                 except ResponseError as error:
-                    # Where a name or a proxy stands for the primary, new connections lead to the new one.
+                    # If a DNS name or a proxy leads to the primary, new connections lead to the new primary.
                     if is_read_only(error):
                         await client.connection_pool.disconnect(inuse_connections=False)
                     raise
         finally:
             if self._client is not client:
-                # Closed meanwhile. What connected after that is in the old pool, which nobody closes again.
+                # The store was closed meanwhile. Connections made since then are in the old pool, which nothing else
+                # closes.
                 await self._disconnect(client)
         return checked(answer)
 
@@ -102,7 +105,7 @@ class AsyncConnections:
 
 
 class Connections:
-    """A pool for threads. Who finds all connections in use waits for one."""
+    """A pool for threads. While all connections are in use, callers wait."""
 
     def __init__(self, settings: RedisSettings, connections: int) -> None:
         self._settings = settings
@@ -110,7 +113,7 @@ class Connections:
         self._client: Any = None
 
     def open(self) -> Any:
-        """Make the pool, if there is none; the client on it."""
+        """Create the pool if there is none, and return its client."""
         if self._client is None:
             kinds = redis.BlockingConnectionPool, redis.Connection, Retry
             pool = self._settings.pool(*kinds, self._connections)
@@ -118,13 +121,14 @@ class Connections:
         return self._client
 
     def close(self) -> None:
-        """Close the pool; what is under way on it fails."""
+        """Close the pool; calls in progress fail."""
         client, self._client = self._client, None
         if client is not None:
             client.connection_pool.disconnect(inuse_connections=True)
 
     def run(self, name: str, arguments: Arguments, *, flushed: bool = False) -> Any:
-        """Run an operation and return what it answers; ``flushed``: when it is on disk, if that is set."""
+        """Run a script and return its answer. With ``flushed`` it returns once the write is on disk, if that is
+        configured."""
         client = self._client
         if client is None:
             raise ClosedError(_CLOSED)

@@ -1,4 +1,4 @@
-"""What scripts answer, as the contract's values: pure functions."""
+"""Decodes the answers of scripts into values of the contract. Pure functions."""
 
 from __future__ import annotations
 
@@ -35,43 +35,43 @@ Answer = Sequence[Any]
 
 
 def text(value: bytes) -> str:
-    """Text, whatever hands may have stored."""
+    """Decode text, also text that is not valid UTF-8 after a manual edit."""
     return value.decode("utf-8", "replace")
 
 
 def unpacked(answer: bytes) -> list[Any]:
-    """An answer that came as one text of JSON."""
+    """Decode an answer that is one JSON text."""
     found: list[Any] = json.loads(text(answer))
     return found
 
 
 def maybe_text(value: bytes | None) -> str | None:
-    """Text, if there is any."""
+    """Decode text; None stays None."""
     return None if value is None else text(value)
 
 
 def moment(microseconds: bytes | str) -> datetime:
-    """A stored time."""
+    """Decode a stored time."""
     return EPOCH + timedelta(microseconds=int(microseconds))
 
 
 def maybe_moment(microseconds: bytes | None) -> datetime | None:
-    """A stored time, if there is one."""
+    """Decode a stored time; None stays None."""
     return None if microseconds is None else moment(microseconds)
 
 
 def seconds(microseconds: bytes) -> float | None:
-    """A pause; a negative one stands for none."""
+    """Decode a stored duration; a negative one means None."""
     return None if int(microseconds) < 0 else int(microseconds) / 1_000_000
 
 
 def texts(values: Sequence[bytes]) -> tuple[str, ...]:
-    """Several texts."""
+    """Decode several texts."""
     return tuple(map(text, values))
 
 
 def started(one: Answer) -> StartedJob:
-    """Of ``start`` and ``fire_schedule``."""
+    """Decode an entry of ``start`` and ``fire_schedule``."""
     chain_status = ChainStatus(one[5])
     return StartedJob(
         one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]), chain_status=chain_status
@@ -83,7 +83,7 @@ _TTL = 16
 
 
 def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
-    """Of ``claim``. A job whose hash somebody has damaged is one failed attempt, and costs its neighbours nothing."""
+    """Decode an entry of ``claim``. If a manual edit damaged the job's hash, only its own attempt fails."""
     try:
         return _claimed(one, request)
     except (TypeError, ValueError, OverflowError) as error:
@@ -106,7 +106,7 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
         lease_expirations=one[8],
         blocker_count=one[9],
         has_dependents=bool(one[10]),
-        # A payload that somebody deleted is one failed attempt: no JSON text is empty.
+        # If the payload was deleted, the attempt fails: no JSON text is empty.
         input=one[11] or "",
         created_at=moment(one[12]),
         scheduled_at=moment(one[13]),
@@ -119,7 +119,7 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
 
 
 def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob]:
-    """Claimed jobs in the order in which they should run; several types were taken in turn."""
+    """Sort claimed jobs in the order in which they should run; several types were claimed in turn."""
     if len(request.leases) > 1:
         after = request.after_rank
         jobs.sort(key=lambda job: (after is not None and job.rank <= after, job.rank, job.scheduled_at))
@@ -127,14 +127,14 @@ def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob
 
 
 def finished(one: Answer) -> FinishResult:
-    """Of ``finish``."""
-    # Lua knows no empty list: it comes as an object.
+    """Decode an entry of ``finish``."""
+    # Lua has no empty list: it arrives as an object.
     lost = AbortReason(one[1]) if one[1] else None
     return FinishResult(one[0], lost, tuple(one[2]), chain_seconds=int(one[3]) / 1_000_000 if one[3] else None)
 
 
 def reaped(answer: Answer) -> ReapResult:
-    """Of ``reap``."""
+    """Decode the answer of ``reap``."""
     jobs = [
         ReapedJob(
             text(one[0]), text(one[1]), text(one[2]), JobStatus(text(one[3])), one[4], maybe_text(one[5]), texts(one[6])
@@ -145,12 +145,12 @@ def reaped(answer: Answer) -> ReapResult:
 
 
 def lost_reason(value: bytes) -> AbortReason | None:
-    """Of ``lost_reasons``."""
+    """Decode an entry of ``lost_reasons``."""
     return AbortReason(text(value)) if value else None
 
 
 def job(one: Any, now: int) -> Job | None:
-    """Of ``get_jobs``."""
+    """Decode an entry of ``get_jobs``."""
     if not one:
         return None
     flat = one[1]
@@ -193,7 +193,7 @@ def job(one: Any, now: int) -> Job | None:
 
 
 def chain(one: Any) -> ChainRecord | None:
-    """Of ``get_chains``."""
+    """Decode an entry of ``get_chains``."""
     if not one:
         return None
     row: list[Any] = [None if one[at] is None else text(one[at]) for at in range(12)]
@@ -203,14 +203,14 @@ def chain(one: Any) -> ChainRecord | None:
 
 
 def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
-    """Of ``get_chains`` with a portion: a status, where the chain is open or its turn has not come."""
+    """Decode an entry of ``get_chains`` with a portion: a status, if the chain is open or beyond the portion."""
     if isinstance(one, bytes | str):
         return ChainStatus(one if isinstance(one, str) else text(one))
     return chain(one)
 
 
 def blocker(one: Answer) -> BlockerRecord:
-    """Of ``get_blockers``."""
+    """Decode an entry of ``get_blockers``."""
     return BlockerRecord(
         text(one[0]),
         text(one[1]),
@@ -222,31 +222,31 @@ def blocker(one: Answer) -> BlockerRecord:
 
 
 def type_count(one: Answer) -> TypeCount:
-    """Of ``counts``."""
+    """Decode an entry of ``count_jobs``."""
     return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
 
 
 def update(one: Answer) -> ChainUpdate:
-    """Of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
+    """Decode an entry of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
     return ChainUpdate(
         chain_id=text(one[0]),
         chain_type=text(one[1]),
         status=ChainStatus(text(one[2])),
         job_id=text(one[3]),
         job_type=text(one[4]),
-        met=JobStatus(text(one[5])),
+        previous_status=JobStatus(text(one[5])),
         written=bool(one[6]),
         due_types=texts(one[7]),
     )
 
 
 def triggered(one: Answer) -> TriggeredJob:
-    """Of ``trigger_jobs`` and ``sweep``."""
+    """Decode an entry of ``trigger_jobs`` and ``release_stranded``."""
     return TriggeredJob(text(one[0]), text(one[1]))
 
 
 def schedule(stored: bytes) -> ScheduleRecord:
-    """Of ``list_schedules``."""
+    """Decode an entry of ``list_schedules``."""
     fields = json.loads(stored)
     return ScheduleRecord(
         name=fields["name"],
@@ -265,7 +265,7 @@ def schedule(stored: bytes) -> ScheduleRecord:
 
 
 def due_schedules(answer: Answer, types: Sequence[str], limit: int) -> DueSchedules:
-    """The due ones among those of ``list_schedules``."""
+    """Return the due schedules among the entries of ``list_schedules``."""
     now = moment(answer[0])
     waiting = [(one.next_at, one) for one in map(schedule, answer[1:]) if one.type in types and not one.paused]
     ticks = sorted(((at, one) for at, one in waiting if at is not None), key=lambda each: (each[0], each[1].name))
@@ -283,7 +283,7 @@ def schedule_delays(answer: Answer) -> list[ScheduleDelay]:
 
 
 def worker(stored: bytes) -> WorkerRecord:
-    """Of ``list_workers``."""
+    """Decode an entry of ``list_workers``."""
     fields = json.loads(stored)
     return WorkerRecord(
         id=fields["id"],
@@ -301,6 +301,6 @@ def worker(stored: bytes) -> WorkerRecord:
 
 
 def paused_type(name: bytes, stored: bytes) -> PausedType:
-    """Of ``list_paused_job_types``."""
+    """Decode an entry of ``list_paused_job_types``."""
     fields = json.loads(stored)
     return PausedType(text(name), moment(fields["at"]), fields.get("reason"))

@@ -1,7 +1,7 @@
-"""What scripts are given: one argument of JSON, and payloads behind it. Pure functions.
+"""Encodes the arguments of scripts: one argument of JSON, and the payloads after it. Pure functions.
 
-Times and pauses are whole microseconds. A payload is an argument of its own, and the JSON names its position, so that
-Lua neither parses nor rounds anything that a handler wrote.
+Times and durations are whole microseconds. Each payload is an argument of its own, and the JSON contains its position,
+so that Lua neither parses nor rounds anything that a handler wrote.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _CURSOR = re.compile(r"(\d{1,9}):(\d{1,15})", re.ASCII)
 
 
 def microseconds(value: datetime) -> int:
-    """A time, as stored."""
+    """Encode a time."""
     return (value - EPOCH) // timedelta(microseconds=1)
 
 
 def pause(seconds: float) -> int:
-    """Seconds, as whole microseconds."""
+    """Encode seconds as whole microseconds."""
     return round(seconds * 1_000_000)
 
 
@@ -54,23 +54,23 @@ def _text(value: Any) -> str:
 
 
 def plain(value: Any) -> Arguments:
-    """A request without payloads."""
+    """Return the arguments of a script without payloads."""
     return [_text(value)]
 
 
 def _set(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value: an absent one is nil in Lua, a null is not."""
+    """Return the fields that have a value: an absent field is nil in Lua, but a null is not."""
     return {name: value for name, value in fields.items() if value is not None and value != ()}
 
 
 class _Payloads:
-    """Arguments behind the first."""
+    """The arguments after the first."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def put(self, text: str | None) -> int | None:
-        """The position of a payload."""
+        """Append a payload and return its position."""
         if text is None:
             return None
         self.texts.append(text)
@@ -81,7 +81,7 @@ class _Payloads:
 
 
 def error_text(error: JobError | None) -> str | None:
-    """A job error as stored."""
+    """Return the error of a job as it is stored."""
     if error is None:
         return None
     return _text(_set(kind=error.kind, message=error.message, type=error.type, traceback=error.traceback))
@@ -123,7 +123,7 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
 
 
 def start(jobs: Sequence[NewJob]) -> Arguments:
-    """Of ``start``."""
+    """Return the arguments of ``start``."""
     payloads = _Payloads()
     return payloads.behind([_new_job(job, payloads) for job in jobs])
 
@@ -139,7 +139,7 @@ def _limits(limits: Limits) -> dict[str, Any]:
 
 
 def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
-    """Of ``claim``; ``taken`` is the size of inputs that were claimed before, for the same request."""
+    """Return the arguments of ``claim``; ``taken`` is the size of the inputs claimed before for the same request."""
     return plain(
         {
             "types": list(request.leases),
@@ -156,12 +156,12 @@ def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
 
 
 def leases(params: Iterable[Lease]) -> Arguments:
-    """Of ``release`` and ``lost_reasons``."""
+    """Return the arguments of ``release`` and ``lost_reasons``."""
     return plain([[one.job_id, one.token] for one in params])
 
 
 def renewals(params: Iterable[Renewal]) -> Arguments:
-    """Of ``renew``."""
+    """Return the arguments of ``renew``."""
     return plain([
         [one.lease.job_id, one.lease.token, pause(one.seconds), *([] if one.progress is None else [one.progress])]
         for one in params
@@ -189,7 +189,7 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
 
 
 def finish(finishes: Sequence[Finish]) -> Arguments:
-    """Of ``finish``."""
+    """Return the arguments of ``finish``."""
     payloads = _Payloads()
     return payloads.behind([_finish(one, payloads) for one in finishes])
 
@@ -207,13 +207,13 @@ def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:
 
 
 def reap(request: ReapRequest) -> Arguments:
-    """Of ``reap``."""
+    """Return the arguments of ``reap``."""
     policies = [_policy(type, policy) for type, policy in request.policies.items()]
     return plain({"policies": policies, "limit": request.limit, "seed": randrange(1 << 31)})
 
 
 def completions(params: Sequence[WorkerlessCompletion]) -> Arguments:
-    """Of ``complete_chains``."""
+    """Return the arguments of ``complete_chains``."""
     payloads = _Payloads()
     return payloads.behind(
         [
@@ -232,17 +232,17 @@ _OUTCOMES = ("completed", "failed", "cancelled")
 
 
 def prune(request: PruneRequest) -> Arguments:
-    """Of ``prune``.
+    """Return the arguments of ``prune``.
 
     Raises:
         InvalidCursorError: the cursor is not one of this operation.
     """
     phase, stayed = 0, 0
     if request.cursor is not None:
-        place = _CURSOR.fullmatch(request.cursor)
-        if place is None:
+        cursor = _CURSOR.fullmatch(request.cursor)
+        if cursor is None:
             raise InvalidCursorError(request.cursor)
-        phase, stayed = int(place[1]), int(place[2])
+        phase, stayed = int(cursor[1]), int(cursor[2])
     policies = [
         _set(type=type, status=outcome, age=None if keep.seconds is None else pause(keep.seconds), count=keep.count)
         for type, retention in sorted(request.policies.items())
@@ -255,7 +255,7 @@ def prune(request: PruneRequest) -> Arguments:
 def page(
     filter: ChainFilter | JobFilter, *, after: tuple[int, str] | None, oldest_first: bool, limit: int, scan: int
 ) -> Arguments:
-    """Of ``list_by_time``."""
+    """Return the arguments of ``list_by_time``."""
     return plain(
         _set(
             types=None if filter.types is None else list(filter.types),
@@ -291,14 +291,14 @@ def _schedule(schedule: ScheduleRecord, now: datetime) -> Mapping[str, Any]:
 
 
 def schedules(records: Sequence[ScheduleRecord], now: datetime) -> Arguments:
-    """Of ``put_schedules``: the first tick of each is the next after ``now``."""
+    """Return the arguments of ``put_schedules``. The first tick of each schedule is the next one after ``now``."""
     return plain([_schedule(one, now) for one in records])
 
 
 def fire(
     name: str, tick: datetime, next_at: datetime | None, last_at: datetime | None, jobs: Sequence[NewJob]
 ) -> Arguments:
-    """Of ``fire_schedule``."""
+    """Return the arguments of ``fire_schedule``."""
     payloads = _Payloads()
     return payloads.behind(
         _set(

@@ -1,4 +1,4 @@
-"""Turns errors of the driver, and refusals of the scripts, into errors of the contract."""
+"""Maps errors of redis-py, and refusals of the scripts, to errors of the store contract."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def mapped(error: BaseException) -> QueuertError:
 
 
 def _in_lua(message: str) -> str:
-    # An error that a command raised inside a script; before its own code, 6.2 says in which script and line it was:
-    # "Error running script (call to ...): @user_script:68: @user_script: 68: -OOM command not allowed".
+    # An error of a command inside a script. Redis 6.2 puts the script and the line before the error's own code: "Error
+    # running script (call to ...): @user_script:68: @user_script: 68: -OOM command not allowed".
     return message.rpartition(": -")[2].removeprefix("ERR ").removeprefix("-")
 
 

@@ -1,6 +1,7 @@
-"""The Lua scripts: one file a group of operations, each operation behind the same library.
+"""The Lua scripts: one file for each group of operations, and a library that precedes each operation.
 
-A script is sent by its digest; a server that has forgotten it (a restart, a failover, SCRIPT FLUSH) gets its text.
+A script is called by its digest. A server that does not know it (after a restart, a failover or SCRIPT FLUSH) gets its
+text.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from queuert.state.named_sections import read_sections
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One operation."""
+    """The script of one operation."""
 
     name: str
     text: bytes
     digest: str
-    """By which a server knows the text."""
+    """The SHA-1 by which a server knows the text."""
 
 
 _LUA = files("queuert.state.redis") / "lua"
@@ -38,15 +39,15 @@ def _library() -> bytes:
 
 @cache
 def script(name: str) -> Script:
-    """The operation of this name, with the library before it."""
+    """Return the script of this name, with the library before it."""
     operation = _operations()[name].encode()
     text = b"\n".join([_library(), b"local function operation()", operation, _END])
-    # Redis names scripts by their SHA-1: a name, nothing that has to withstand an attack.
+    # Redis names scripts by their SHA-1. It is only a name, and protects nothing.
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest())
 
 
 def all_names() -> list[str]:
-    """The names of all operations."""
+    """Return the names of all operations."""
     return sorted(_operations())
 
 

@@ -1,6 +1,6 @@
-"""What the server is, and whether it keeps what it is given: read once, when a store is opened.
+"""Checks the kind, version and configuration of the server once, when a store is opened.
 
-All of it may be forbidden, as on many managed servers. What cannot be learnt is unknown, and nothing is refused for it.
+Many managed servers forbid these queries. What cannot be read counts as unknown, and no server is refused for it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MINIMUM = (6, 2)
 SAFE_POLICY = "noeviction"
 
 _QUESTIONS = (
-    ("HELLO",),  # Everybody may ask this.
+    ("HELLO",),  # Every user may call this.
     ("INFO",),
-    # Redis 6.2 takes one name at a time.
+    # Redis 6.2 allows one name at a time.
     ("CONFIG", "GET", "maxmemory-policy"),
     ("CONFIG", "GET", "appendonly"),
     ("CONFIG", "GET", "appendfsync"),
@@ -30,7 +30,7 @@ _QUESTIONS = (
 )
 
 _MAY_WAIT = ("WAITAOF", "1", "0", "1")
-"""Asked of a connection that has written nothing, this is answered at once, or refused."""
+"""A connection that has written nothing gets an answer at once, or a refusal."""
 
 _REPLICAS = ("slave", "replica")
 _LIKE_REDIS = ("valkey", "dragonfly", "garnet", "kvrocks")
@@ -68,7 +68,7 @@ _ADVICE: Mapping[Risk, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerFindings:
-    """What a server reports of itself; None is what it does not report."""
+    """What a server reports about itself; None for what it does not report."""
 
     kind: str | None = None
     """The name of the server, in lower case: ``redis``, ``valkey`` or another."""

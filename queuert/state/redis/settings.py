@@ -1,7 +1,8 @@
-"""The URL of a Redis server, and the timeouts."""
+"""The URL of a Redis server, the timeouts, and warnings about its TLS settings."""
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from queuert.errors import ConfigurationError
+from queuert.state.tls import tls_warnings
+from queuert.state.types import StoreWarning
 
-# Options of a URL that are used. All others that redis-py has, now or later, are ignored: they would decode answers,
-# repeat commands, speak another protocol, or replace our timeout.
+# The options of a URL that are used. All others of redis-py, now or later, are ignored: they would decode answers,
+# repeat commands, speak another protocol, or replace the timeouts.
 _TAKEN = frozenset(
     {
         *("host", "port", "path", "db", "username", "password", "credential_provider"),
@@ -51,9 +54,9 @@ class RedisSettings:
             ConfigurationError: redis-py cannot parse it.
         """
         if not self.url.startswith(("redis://", "rediss://", "unix://")):
-            raise ConfigurationError("url of Redis must begin with redis://, rediss:// or unix://")
+            raise ConfigurationError("the url of Redis must begin with redis://, rediss:// or unix://")
         try:
-            # As redis-py itself would connect, so that an option that it does not know is refused and not left out.
+            # Parsed as redis-py does when it connects, so that an unknown option is refused instead of ignored.
             theirs = redis.BlockingConnectionPool.from_url(self.url)
             theirs.connection_class(**theirs.connection_kwargs)
             ours = self.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
@@ -71,7 +74,7 @@ class RedisSettings:
         parsed = kind.from_url(self.url)
         wanted = {name: value for name, value in parsed.connection_kwargs.items() if _is_taken(name)}
         ours: dict[str, Any] = {"socket_timeout": self.answer_timeout, "retry": retry(NoBackoff(), 0)}
-        if issubclass(parsed.connection_class, tcp):  # The one for Unix sockets knows nothing of these.
+        if issubclass(parsed.connection_class, tcp):  # The class for Unix sockets does not have these options.
             wanted.setdefault("socket_keepalive", True)
             ours["socket_connect_timeout"] = self.connect_timeout
         return kind(
@@ -85,3 +88,21 @@ class RedisSettings:
 
 def _is_taken(name: str) -> bool:
     return name in _TAKEN or name.startswith("ssl_")
+
+
+def address_warnings(settings: RedisSettings) -> tuple[StoreWarning, ...]:
+    """Return the warnings for connections with these settings."""
+    pool = settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
+    connection = pool.connection_class(**pool.connection_kwargs)
+    encrypted = isinstance(connection, redis.SSLConnection)
+    verified = encrypted and connection.cert_reqs == ssl.CERT_REQUIRED and bool(connection.check_hostname)
+    return tls_warnings(
+        str(connection.host) if isinstance(connection, redis.Connection) else "",
+        encrypted=encrypted,
+        verified=verified,
+        advice=(
+            "use rediss://, with ssl_check_hostname=true and without ssl_cert_reqs"
+            if encrypted
+            else "use rediss://, and ssl_ca_certs where the authority is your own"
+        ),
+    )

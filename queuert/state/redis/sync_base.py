@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_base.py, do not edit: see scripts/unasync.py
-"""What all operations on Redis stand on. ``sync_base.py`` is generated from this module."""
+"""Connections and scripts for all groups of operations. ``sync_base.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import sync_server_findings
-from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.tls import address_warnings
+from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.types import PoolUse, StoreWarning
 
 NO_TRANSACTIONS = (
@@ -21,23 +20,23 @@ NO_TRANSACTIONS = (
 
 
 def refuse_connection(connection: Any) -> None:
-    """Redis cannot join the caller's transaction.
+    """Raise if the caller passed a connection: Redis cannot join the caller's transaction.
 
     Raises:
-        UnsupportedConnectionError: one was given.
+        UnsupportedConnectionError: a connection was passed.
     """
     if connection is not None:
         raise UnsupportedConnectionError(NO_TRANSACTIONS)
 
 
 class RedisBase:
-    """Connections, and the way to run scripts on them."""
+    """The connections of a store, and the way to run scripts on them."""
 
     def __init__(self, settings: RedisSettings, connections: int) -> None:
         self._settings = settings
         self._connections = Connections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
-        """What may become of jobs, as the server is set; known when the store is open."""
+        """Of the server's configuration and of TLS; known once the store is open."""
 
     @property
     def pool_use(self) -> PoolUse | None:
@@ -45,7 +44,7 @@ class RedisBase:
         return None
 
     def open(self) -> None:
-        """Connect."""
+        """Connect, and check the server."""
         client = self._connections.open()
         try:
             waits = self._settings.wait_for_flush
@@ -59,12 +58,13 @@ class RedisBase:
             raise
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._connections.close()
 
     def _run(self, name: str, arguments: Arguments) -> Any:
         return self._connections.run(name, arguments)
 
     def _commit(self, name: str, arguments: Arguments) -> Any:
-        """Run what is done when a caller is told so: flushed first, if that is set."""
+        """Run a script whose caller relies on the write; with ``wait_for_flush`` this waits until the write is
+        flushed."""
         return self._connections.run(name, arguments, flushed=True)

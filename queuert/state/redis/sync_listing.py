@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_listing.py, do not edit: see scripts/unasync.py
-"""Lists, look-ups and counts on Redis. ``sync_listing.py`` is generated from this module."""
+"""Lists, lookups and counts on Redis. ``sync_listing.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from queuert.state.redis.sync_base import RedisBase
 from queuert.state.types import BlockerRecord, TypeCount
 
 _SCAN = 2_000
-"""Entries that one call looks at: other clients wait meanwhile."""
+"""The largest number of entries that one script reads, since other clients wait meanwhile."""
 
 
 class RedisListing(RedisBase):
-    """Lists, look-ups and counts."""
+    """Lists, lookups and counts."""
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
+        """Read jobs in the order of the ids."""
         if not ids:
             return []
         now, *found = self._run("get_jobs", encode.plain(list(ids)))
         return [decode.job(one, int(now)) for one in found]
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
+        """Read chains in the order of the ids."""
         if not ids:
             return []
         return [decode.chain(one) for one in self._run("get_chains", encode.plain({"ids": list(ids)}))]
@@ -35,48 +35,49 @@ class RedisListing(RedisBase):
     def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        """Read closed chains up to a portion of bytes; for the others only the status."""
         if not ids:
             return []
         found = self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
         return [decode.closed_chain(one) for one in found]
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for, in order."""
+        """Return the chains that a job waits for or waited for, in order."""
         return [decode.blocker(one) for one in self._run("get_blockers", encode.plain([job_id]))]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
-        """Jobs by type and status: always exact, the numbers are kept."""
+        """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
         if types is not None and not types:
             return []
-        return [decode.type_count(one) for one in self._run("counts", encode.plain(list(types or ())))]
+        return [decode.type_count(one) for one in self._run("count_jobs", encode.plain(list(types or ())))]
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
-        """Chains by the time they were started."""
-        places = self._places(filter, page)
-        if not places:
+        """List chains by the time of their start."""
+        positions = self._positions(filter, page)
+        if not positions:
             return page_of((), page.limit)
-        params = {"ids": [place.id for place in places], "expired": True}
+        params = {"ids": [position.id for position in positions], "expired": True}
         records = map(decode.chain, self._run("get_chains", encode.plain(params)))
-        found = zip(records, places, strict=True)
-        return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
+        found = zip(records, positions, strict=True)
+        return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
-        """Jobs by the time they were created."""
-        return self._jobs(self._places(filter, page), page)
+        """List jobs by the time of their creation."""
+        return self._jobs(self._positions(filter, page), page)
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs of one chain in their order."""
+        """List the jobs of one chain in order."""
         after = None if page.cursor is None else Position.decode_index(page.cursor)
         return self._jobs(self._members(chain_id, page, after), page)
 
     def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs that have a chain among their blockers."""
+        """List the jobs that have a chain among their blockers."""
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return self._jobs(self._members(chain_id, page, after, blocked=True), page)
 
-    def _places(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
-        """The places of the page's entries and of one more. What does not fit the filter is passed over."""
+    def _positions(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
+        """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
+        skipped."""
         after = None
         if page.cursor is not None:
             at, id = Position.decode_time(page.cursor)
@@ -85,8 +86,8 @@ class RedisListing(RedisBase):
         while True:
             wanted = page.limit + 1 - len(found)
             params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
-            stopped, places = self._run("list_by_time", params)
-            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in places]
+            stopped, positions = self._run("list_by_time", params)
+            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in positions]
             if not stopped:
                 return found
             after = int(stopped[0]), decode.text(stopped[1])
@@ -101,6 +102,6 @@ class RedisListing(RedisBase):
         answer = self._run("list_members", encode.plain(params))
         return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
 
-    def _jobs(self, places: Sequence[Position], page: PageRequest) -> Page[Job]:
-        found = zip(self.get_jobs([place.id for place in places]), places, strict=True)
-        return page_of(((job, place) for job, place in found if job is not None), page.limit)
+    def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
+        found = zip(self.get_jobs([position.id for position in positions]), positions, strict=True)
+        return page_of(((job, position) for job, position in found if job is not None), page.limit)

@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_management.py, do not edit: see scripts/unasync.py
-"""Management calls from outside on Redis. ``sync_outside.py`` is generated from this module."""
+"""Management operations on Redis. ``sync_management.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from queuert.state.types import (
 
 
 class RedisManagement(RedisBase):
-    """Complete, cancel, retry, trigger, delete and sweep, each one script."""
+    """Completes, cancels, retries, triggers, deletes and releases stranded jobs, each in one script."""
 
     def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain from a client."""
+        """Finish the last job of each chain with an output or a continuation."""
         refuse_connection(connection)
         check_completions(completions)
         if not completions:
@@ -63,7 +63,7 @@ class RedisManagement(RedisBase):
         return DeleteResult(decode.texts(deleted), decode.texts(running))
 
     def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
-        """Release blocked jobs that wait for nothing any more."""
+        """Release blocked jobs all of whose blockers have closed."""
         params: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
         params.update({} if cursor is None else {"cursor": cursor})
         following, released = self._run("release_stranded", encode.plain(params))

@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_retention.py, do not edit: see scripts/unasync.py
-"""Ends of closed chains on Redis. ``sync_retention.py`` is generated from this module."""
+"""Expiry and pruning of closed chains on Redis. ``sync_retention.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from queuert.state.types import PruneRequest, PruneResult, StagingCleanup
 
 
 class RedisRetention(RedisBase):
-    """Which closed chains are kept, and for how long."""
+    """``update_result_ttl``, ``prune`` and ``clean_staging``."""
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-        """Let closed chains expire so many seconds from now."""
+        """Let closed chains expire ``seconds`` from now."""
         params = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
         return [TtlUpdate(decode.text(one)) for one in self._commit("update_result_ttl", encode.plain(params))]
 
     def prune(self, request: PruneRequest) -> PruneResult:
-        """Delete closed chains that have expired, or that are not kept."""
+        """Delete closed chains that have expired, or that the retention of their type does not keep."""
         following, pruned = self._run("prune", encode.prune(request))
         return PruneResult(decode.texts(pruned), f"{following[0]}:{following[1]}" if following else None)
 
     def clean_staging(self) -> StagingCleanup:
-        """Nothing is staged here: bulk writes are for Postgres."""
+        """Do nothing: only Postgres has bulk writes."""
         return StagingCleanup()

@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_store.py, do not edit: see scripts/unasync.py
-"""The operations on Redis. ``sync_store.py`` is generated from this module."""
+"""The Redis store. ``sync_store.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from queuert.state.types import (
 class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, RedisWorkers, NoEvents):
     """Jobs in Redis: see :class:`queuert.state.Store` for what each operation promises.
 
-    Every operation is one script: it runs alone on the server, and looks at everything before it writes anything.
+    Every operation is one script, which no other command interrupts. It checks everything before it writes anything.
     """
 
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
-        """Write the first jobs of new chains, or find what is a duplicate of them."""
+        """Write the first jobs of new chains, or return the chains of which they are duplicates."""
         refuse_connection(connection)
         if not jobs:
             return []
         return [decode.started(one) for one in decode.unpacked(self._commit("start", encode.start(jobs)))]
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
-        """Write the first jobs of new chains, once all are made: a script is sent whole."""
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains after the iterator has made all, since one script writes them."""
         return self.start_jobs([job for part in parts for job in part])
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
             return claimed
         more = 1
         while more and len(claimed) < request.limit:
-            # Dead entries were in the way, more than one script should drop.
+            # More dead entries were in the way than one script may drop.
             taken = sum(len(one.input) for one in claimed)
             params = encode.claim(request, request.limit - len(claimed), taken=taken)
             more, *found = decode.unpacked(self._run("claim", params))
@@ -77,33 +77,33 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
         return int(self._run("release", encode.leases(leases))) if leases else 0
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
-        """Release all that a claim took, when its answer was lost."""
+        """Release all jobs of a claim whose answer was lost."""
         params = {"holder": request.holder, "token": request.token}
         return ReleasedClaim(int(self._run("release_claim", encode.plain(params))))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job. There is nothing to wait for."""
+        """Write finishes, each only if its token has the job's lease. There are no locks to wait for."""
         if not finishes:
             return []
         return [decode.finished(one) for one in decode.unpacked(self._run("finish", encode.finish(finishes)))]
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
+        """Return why each lease is lost."""
         if not leases:
             return []
         return [decode.lost_reason(one) for one in self._run("lost_reasons", encode.leases(leases))]
 
     def standing(self, lease: Lease) -> AbortReason | None:
-        """Why a lease does not hold its job now: also when it has ended it."""
+        """Return why a lease does not hold its job now, also if it has finished the job."""
         return decode.lost_reason(self._run("standing", encode.plain([lease.job_id, lease.token])))
 
     def transaction(self, job: ClaimedJob) -> RedisTransaction:
-        """A block whose finish is written when it ends well, if the lease still holds then."""
+        """Return a block whose finish is written when it ends without an error, if the lease is valid then."""
         return RedisTransaction(self, job)
 
-    # --- reap, look ---------------------------------------------------------------------------------------------------
+    # --- reap and read ------------------------------------------------------------------------------------------------
 
     def reap(self, request: ReapRequest) -> ReapResult:
         """Turn expired leases into failed attempts."""
@@ -112,5 +112,5 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
         return decode.reaped(self._run("reap", encode.reap(request)))
 
     def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job is due."""
+        """Return the seconds until the next job is due."""
         return decode.seconds(self._run("next_due", encode.plain(list(types))))

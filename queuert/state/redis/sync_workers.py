@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_workers.py, do not edit: see scripts/unasync.py
-"""The worker registry on Redis. ``sync_registry.py`` is generated from this module."""
+"""Heartbeats of workers on Redis. ``sync_workers.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class RedisWorkers(RedisBase):
-    """Who is at work."""
+    """``record_heartbeat``, ``remove_worker`` and ``list_workers``."""
 
     def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Note that a worker is alive."""
+        """Record that a worker is alive."""
         record = asdict(beat)
         uptime = encode.pause(record.pop("uptime"))
         self._run("record_heartbeat", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record}))
 
     def remove_worker(self, worker_id: str) -> None:
-        """Forget a worker that has stopped."""
+        """Delete a worker that has stopped."""
         self._run("remove_worker", encode.plain([worker_id]))
 
     def list_workers(self) -> list[WorkerRecord]:
-        """The live workers."""
+        """Return the workers that are alive."""
         found = [decode.worker(one) for one in self._run("list_workers", [])]
         return sorted(found, key=lambda one: (one.started_at, one.id))

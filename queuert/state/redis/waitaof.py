@@ -1,8 +1,8 @@
 """Waits until the server has flushed a write: WAITAOF after a script, in one round trip.
 
-WAITAOF waits for the writes of its own connection, and so for all earlier ones, as the append-only file is one
-sequence. But a script that finds everything done writes nothing, and what it found may not be flushed yet. So a write
-that is always made comes between the two: it increments the generation.
+WAITAOF waits for the writes of its own connection, and so for all earlier ones, since the append-only file is one
+sequence. But a script that finds its work done already writes nothing, and what it found may not be flushed yet. So the
+client increments a generation between the two, which is always a write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queuert.state.redis.settings import RedisSettings
 
 
 def queued(pipeline: Any, script: Sequence[Any], settings: RedisSettings) -> Any:
-    """Append a script, and the wait for its flush, to the pipeline, and return that."""
+    """Append a script and the wait for its flush to the pipeline, and return the pipeline."""
     pipeline.execute_command(*script)
     pipeline.execute_command("INCR", f"{settings.prefix}gen")
     # A timeout of 0 would mean no timeout.

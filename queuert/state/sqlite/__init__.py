@@ -1,4 +1,4 @@
-"""SQLite as the place where jobs live: a file, or memory."""
+"""The SQLite store: jobs in a file, or in memory."""
 
 from queuert.state.sqlite.adapter import SQLiteState
 

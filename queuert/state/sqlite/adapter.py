@@ -19,7 +19,7 @@ from queuert.state.sqlite.paths import MEMORY, checked
 from queuert.state.sqlite.pool import ConnectionPool, InMemoryPool
 from queuert.state.sqlite.schema import prepare
 from queuert.state.sqlite.store import SQLiteStore
-from queuert.state.threaded import threaded
+from queuert.state.threaded import as_async
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
@@ -103,7 +103,7 @@ class SQLiteState:
 
     def async_store(self, *, max_connections: int = 4) -> AsyncStore:
         """Return a new, unopened async store, which runs each operation in a thread."""
-        return threaded(self.sync_store(), threads=_THREADS)
+        return as_async(self.sync_store(), threads=_THREADS)
 
     def _links(self, timeout: float) -> ConnectionPool:
         if self._path != MEMORY:

@@ -1,4 +1,4 @@
-"""What all operations on SQLite stand on: connections, and transactions of one's own or of the caller."""
+"""Connections and transactions for all operations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 
 class SQLiteBase:
-    """Connections, and the ways to run operations on them.
+    """The connections of a store, and the ways to run operations on them.
 
-    Every operation that writes is one transaction that holds the database's write lock, so operations never meet.
+    Every operation that writes is one transaction that holds the write lock of the database, so operations never
+    conflict.
     """
 
     def __init__(self, links: ConnectionPool) -> None:
@@ -37,15 +38,15 @@ class SQLiteBase:
 
     @property
     def risks(self) -> tuple[StoreWarning, ...]:
-        """None: a file is kept as the disk keeps it, and nobody expects more of memory."""
+        """Empty: a file is as durable as its disk, and a database in memory is not expected to be."""
         return ()
 
     def open(self) -> None:
-        """Connect, and make the tables if there are none."""
+        """Connect, and create the tables if they do not exist."""
         self._links.open()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._links.close()
 
     def _reading(self) -> AbstractContextManager[Connection]:
@@ -53,7 +54,7 @@ class SQLiteBase:
 
     @contextmanager
     def _writing(self, callers: Any = None) -> Iterator[Connection]:
-        """A transaction of its own, or a savepoint in the caller's."""
+        """Open a transaction, or a savepoint in the caller's transaction."""
         if callers is None:
             with self._links.main.writing() as connection:
                 yield connection
@@ -68,8 +69,7 @@ class SQLiteBase:
         return callers_connection(given, self._links.path)
 
     def _outside(self, callers: Any, work: Callable[[Connection], T], reported: Callable[[T], Notifications]) -> T:
-        """Do work in a transaction, or in the caller's, whose commit brings the notifications; else the caller sends
-        them."""
+        """Run ``work`` in a transaction, or in the caller's, which then sends the notifications when it commits."""
         with self._writing(callers) as connection:
             result = work(connection)
             if callers is not None:

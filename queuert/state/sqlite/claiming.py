@@ -1,4 +1,4 @@
-"""Which jobs a claim takes: the best due ones, within the limits of their types."""
+"""Claims: the best due jobs, within the limits of their types."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from queuert.state.types import ClaimedJob, ClaimRequest
 Connection = sqlite3.Connection
 
 Head = tuple[int, int, int, str]
-"""A job that can be claimed, as it is compared within its type: rank, due since, row number, id."""
+"""A claimable job, as it is compared within its type: rank, due since, row number, id."""
 
 _BEST = -(2**31)
-"""Better than any rank."""
+"""A rank better than any."""
 
 
 def claim(connection: Connection, request: ClaimRequest, rounds: KeyCursors) -> list[ClaimedJob]:
-    """Lease the best due jobs, best first; before them those of worse rank, if the request says so."""
+    """Lease the best due jobs, best first. If the request says so, jobs of a worse rank are claimed before them."""
     now = now_us()
     found: list[ClaimedJob] = []
     if request.after_rank is not None:
@@ -46,7 +46,7 @@ def _claim_from(
             continue
         turns: Counter[int] = Counter()
         for head in _heads(connection, request, type, first_rank, now, rounds):
-            # Of one rank, types take turns, in the order of the request.
+            # Within a rank, types take turns, in the order of the request.
             turns[head[0]] += 1
             heads.append(((head[0], turns[head[0]], position), head, type))
     heads.sort()
@@ -54,7 +54,7 @@ def _claim_from(
     bytes_left = request.max_bytes
     for _, head, type in heads[: request.limit]:
         row = _take(connection, request, head, type, now)
-        # The length of a text is known only when it is read. The first is taken whatever it measures.
+        # The length of a text is known only after reading it. The first job is claimed whatever its size.
         bytes_left -= len(row[11].encode()) if isinstance(row[11], str) else 0
         if bytes_left < 0 and claimed:
             run(connection, "release", id=row[0], token=request.token)
@@ -96,7 +96,7 @@ def _best(connection: Connection, type: str, count: int, first_rank: int, now: i
 
 
 def as_head(row: Row) -> Head:
-    """A row of the ``head_`` statements."""
+    """Decode a row of the statements ``next_ready``, ``next_due`` and ``next_of_key``."""
     return row[1], row[2], row[3], row[0]
 
 
@@ -111,7 +111,7 @@ def _made(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
     try:
         return rows.claimed_job(row, token, lease_seconds)
     except (TypeError, ValueError, OverflowError) as error:
-        # Written by hand. It is one failed attempt, and does not cost its neighbours theirs.
+        # A manual edit. Only this attempt fails, not those of the other jobs.
         fault = f"{type(error).__name__}: {error}"
         return replace(rows.claimed_job(rows.readable(row), token, lease_seconds), fault=fault)
 

@@ -1,4 +1,7 @@
-"""A connection to SQLite: one user at a time, transactions that begin by taking the write lock."""
+"""A connection to SQLite for one user at a time, and the statements to run on it.
+
+A transaction begins by taking the write lock.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,58 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from queuert.state.named_sections import read_sections
 from queuert.state.sqlite import fork_safety
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
 from queuert.state.sqlite.paths import MEMORY, uri_of
-from queuert.state.sqlite.statements import statements
 
 Row = tuple[Any, ...]
 
 _LOOK = 0.05
-"""Seconds that SQLite waits for the write lock at a time, where the wait is to be keen. The longer it waits the longer
-are its pauses, up to a tenth of a second, and who looks more often comes first: it begins anew with the short ones."""
+"""Seconds for which SQLite waits for the write lock at a time, if the wait polls eagerly. The longer one wait lasts,
+the longer are SQLite's pauses, up to a tenth of a second. Several short waits keep the pauses short, and so get the
+lock sooner."""
+
+
+@cache
+def statements() -> dict[str, str]:
+    """Return the statements by name: the section ``-- name: claim`` is ``claim``."""
+    return read_sections("queuert.state.sqlite", "sql", ".sql")
+
+
+@cache
+def migration(name: str) -> str:
+    """Return the statements that create the schema, or that upgrade it by one version."""
+    return files("queuert.state.sqlite").joinpath("migrations", f"{name}.sql").read_text(encoding="utf-8")
 
 
 def now_us() -> int:
-    """The store's clock: microseconds since 1970, the same for all processes of the machine."""
+    """Return the store's clock: microseconds since 1970, the same for all processes of the machine."""
     return time.time_ns() // 1000
 
 
 def run(connection: sqlite3.Connection, name: str, /, **values: Any) -> list[Row]:
-    """Run one statement of ours and return its rows."""
+    """Run a statement of the store and return its rows."""
     return connection.execute(statements()[name], values).fetchall()
 
 
-def first(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
-    """Run one statement of ours and return its first row, if there is any."""
+def fetch_one(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
+    """Run a statement of the store and return its first row; None if there is none."""
     return next(iter(run(connection, name, **values)), None)
 
 
-def changed(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:
-    """Run one statement of ours that writes; how many rows it wrote."""
+def execute(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:
+    """Run a statement of the store that writes, and return how many rows it wrote."""
     return connection.execute(statements()[name], values).rowcount
 
 
 @contextmanager
 def plain(connection: sqlite3.Connection) -> Iterator[None]:
-    """Rows are tuples and texts strings meanwhile, whatever a caller has set for the connection."""
+    """Return rows as tuples and texts as strings in the block, whatever the caller has set for the connection."""
     row_factory, text_factory = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
@@ -57,18 +75,18 @@ def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """End the transaction; after some errors SQLite has done so by itself."""
+    """Roll the transaction back; after some errors SQLite has done so by itself."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
 class LockedConnection:
-    """One connection and its lock. Whoever uses it holds the lock; a transaction holds it to its end."""
+    """One connection and its lock. A user of the connection holds the lock; a transaction holds it until it ends."""
 
     def __init__(
         self, path: str, *, timeout: float, synchronous: str = "FULL", busy_timeout: float | None = None
     ) -> None:
-        """``timeout`` is what it waits for other processes; ``busy_timeout``, by default the same, for other
+        """Args are seconds: ``timeout`` to wait for other processes; ``busy_timeout``, by default the same, for other
         threads."""
         self.path = path
         self._timeout = timeout
@@ -79,7 +97,7 @@ class LockedConnection:
         self._closed = False
         self._suspended = False
         self.generation = 0
-        """How often it was connected."""
+        """The number of connects, so that a user can tell that the connection is a new one."""
         with mapped_errors(), fork_safety.connecting:
             fork_safety.check_usable(path)
             self.connection = self._connect()
@@ -99,19 +117,19 @@ class LockedConnection:
         self.generation += 1
         return connection
 
-    def be_keen(self) -> None:
-        """Look often whether the write lock is free: what is short comes before the transactions of handlers."""
+    def poll_lock_eagerly(self) -> None:
+        """Poll the write lock eagerly: short operations then get it before the transactions of handlers."""
         self._keen = True
         with self.held() as connection:
             _wait_at_most(connection, min(_LOOK, self._timeout))
 
     def wait_until(self, until: float) -> None:
-        """Wait for others until this moment of the monotonic clock, at most."""
+        """Wait for other connections no longer than until this time of the monotonic clock."""
         with self.held() as connection:
             _wait_at_most(connection, max(0.0, until - time.monotonic()))
 
     def suspend(self, timeout: float) -> bool:
-        """Close it for now, before a fork, and let nobody use it; False if it was in use all the time."""
+        """Close it before a fork, and keep it closed. Returns False if it was in use for the whole timeout."""
         if not self._lock.acquire(timeout=timeout):
             return False
         self.connection.close()
@@ -119,18 +137,19 @@ class LockedConnection:
         return True
 
     def resume(self) -> None:
-        """Let it be used again; it connects when it is."""
+        """Allow its use again; its next user connects it."""
         self._lock.release()
 
     @property
     def closed(self) -> bool:
-        """Whether it was let go of; whoever still uses it is to end."""
+        """Whether it was closed for good; its current user must stop."""
         return self._closed
 
     def close(self) -> None:
-        """Let go of the connection; what is under way on it fails. Idempotent, from any thread."""
+        """Close the connection; a call in progress on it fails. Idempotent, from any thread."""
         self._closed = True
-        # SQLite must not be closed while another thread is in it: that one is cut short, and closes it when it is out.
+        # SQLite must not be closed while another thread uses it. That thread is interrupted, and closes it when it
+        # returns.
         if not self._close_if_free():
             with suppress(sqlite3.ProgrammingError):
                 self.connection.interrupt()
@@ -146,7 +165,7 @@ class LockedConnection:
 
     @contextmanager
     def held(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for nobody else meanwhile; errors are mapped."""
+        """Use the connection exclusively; errors are mapped."""
         self.take()
         try:
             with mapped_errors():
@@ -156,13 +175,13 @@ class LockedConnection:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that reads: all its statements see the same moment."""
+        """Open a transaction that reads: all its statements see the same snapshot."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the database's write lock from its beginning."""
+        """Open a transaction that holds the write lock of the database from its beginning."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
@@ -189,7 +208,7 @@ class LockedConnection:
                 raise
 
     def take(self) -> None:
-        """Wait for the lock, at most as long as for an answer of the database."""
+        """Wait for the lock, at most for the answer timeout of the database."""
         if not self._lock.acquire(timeout=self._busy_timeout):
             raise too_long()
         try:
@@ -206,7 +225,7 @@ class LockedConnection:
             raise
 
     def give_back(self) -> None:
-        """Let others use the connection. From any thread."""
+        """Release the lock. From any thread."""
         self._lock.release()
         if self._closed:
             self._close_if_free()

@@ -1,4 +1,4 @@
-"""Turns errors of SQLite's driver into Queuert errors."""
+"""Maps errors of sqlite3 to errors of Queuert."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def primary_code(error: sqlite3.Error) -> int | None:
 def not_open() -> ClosedError:
     """Return the error of a store without a connection."""
     return ClosedError(
-        "the store is not open: it was closed, never opened, or opened by the process that forked this one"
+        "the store must be open: it was closed, never opened, or opened by the process that forked this one"
     )
 
 

@@ -32,14 +32,14 @@ def callers_connection(given: Any, path: str) -> sqlite3.Connection:
         raise UnsupportedConnectionError(f"connection must be {_TAKES}, got {kind}")
     try:
         with plain(found):
-            place = found.execute("PRAGMA database_list").fetchone()[2]
+            file = found.execute("PRAGMA database_list").fetchone()[2]
     except sqlite3.ProgrammingError as error:
         raise UnsupportedConnectionError(
             f"the connection cannot be used here: {error}. Open it with check_same_thread=False for an AsyncClient"
         ) from error
-    if not _is_same(place, path):
+    if not _is_same(file, path):
         raise UnsupportedConnectionError(
-            f"connection must be one to {path}, where the jobs are, got one to {place or 'a database in memory'}"
+            f"connection must be one to {path}, where the jobs are, got one to {file or 'a database in memory'}"
         )
     return found
 
@@ -66,9 +66,9 @@ def _begins_transactions(connection: sqlite3.Connection) -> bool:
     return connection.isolation_level is not None and getattr(connection, "autocommit", False) is not True
 
 
-def _is_same(place: str, path: str) -> bool:
+def _is_same(file: str, path: str) -> bool:
     try:
-        return Path(place).samefile(path)
+        return Path(file).samefile(path)
     except OSError:
         return False
 
@@ -90,7 +90,7 @@ def _of_sqlalchemy(given: Any) -> Any:
     elif not hasattr(type(given), "exec_driver_sql"):
         return None
     elif not given.in_transaction():
-        # As its first statement would have: its commit() has something to commit then.
+        # The session's first statement would begin it. Without it, its commit() would commit nothing.
         given.begin()
     return given.connection.driver_connection
 
@@ -100,6 +100,6 @@ def _of_django(given: Any) -> Any:
     if getattr(wrapper, "vendor", None) != "sqlite":
         return None
     wrapper.ensure_connection()
-    # After an error in an atomic block Django allows no statement: what is written would be rolled back in silence.
+    # After an error in an atomic block Django refuses statements. Ours would be accepted and rolled back silently.
     wrapper.validate_no_broken_transaction()
     return wrapper.connection

@@ -1,4 +1,4 @@
-"""Finishes of attempts, one at a time inside one transaction."""
+"""Finishes of attempts, one at a time, inside a transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from queuert.jobs import JobError, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import first, now_us, run
+from queuert.state.sqlite.connection import fetch_one, now_us, run
 from queuert.state.sqlite.writes import add_blockers, close_chain, created_next, open_among, write_job
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, ReapedJob
 
@@ -17,9 +17,9 @@ Connection = sqlite3.Connection
 
 
 def finish_one(connection: Connection, finish: Finish) -> FinishResult:
-    """Write a finish if its token holds the job; say why not otherwise."""
+    """Write a finish if its token has the job's lease; otherwise return why the lease is lost."""
     job = finish.job
-    state = first(connection, "lease_state", id=job.id)
+    state = fetch_one(connection, "lease_state", id=job.id)
     if state is None or state[2] != job.token or not state[3]:
         return FinishResult(job.id, rows.lost_reason(finish.kind, job.token, state))
     if finish.kind is FinishKind.WAIT:
@@ -50,7 +50,7 @@ def _chain_seconds(connection: Connection, job: ClaimedJob) -> float | None:
     """How long a chain took that a job after its first has closed."""
     if job.chain_index == 0:
         return None
-    row = first(connection, "chain_duration", id=job.chain_id)
+    row = fetch_one(connection, "chain_duration", id=job.chain_id)
     return None if row is None else row[0] / 1_000_000
 
 
@@ -75,7 +75,7 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
 def _wait(connection: Connection, finish: Finish) -> list[str]:
     job, now = finish.job, now_us()
     created = created_next(connection, now)
-    started = [write_job(connection, one, now, created + place) for place, one in enumerate(finish.starts)]
+    started = [write_job(connection, one, now, created + index) for index, one in enumerate(finish.starts)]
     opens = open_among(connection, finish.blockers)
     _end(connection, finish, status=JobStatus.READY.value, finished_at=None, scheduled_at=now)
     count = job.blocker_count

@@ -1,9 +1,9 @@
-"""Forks: connections are closed before one, and opened again when they are used next.
+"""Makes forks safe: connections are closed before a fork, and opened again when they are used next.
 
-SQLite notes the locks of a process beside the file, not beside the connection. A child that is forked while a
-connection is open inherits these notes and not the locks: whatever it did with the file, even on a connection of its
-own, would be wrong. So no connection is open at that moment; where one cannot be closed, since a transaction is under
-way on it, the child is refused the file.
+SQLite records the locks of a process next to the file, not next to the connection. A child that is forked while a
+connection is open inherits these records without the locks, and then corrupts the file, even on a connection of its
+own. So no connection may be open during a fork. If one cannot be closed because a transaction is in progress, the child
+may not use the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weakref import WeakSet
 from queuert.errors import StateError
 
 _TIMEOUT = 1.0
-"""Seconds to wait, in all, for what is under way."""
+"""Seconds to wait, in all, for transactions in progress."""
 
 
 class Suspendable(Protocol):
@@ -26,11 +26,11 @@ class Suspendable(Protocol):
     path: str
 
     def suspend(self, timeout: float) -> bool:
-        """Close it for now, and let nobody use it; False if it was in use all the time."""
+        """Close it and keep it closed. Returns False if it was in use for the whole timeout."""
         ...
 
     def resume(self) -> None:
-        """Let it be used again."""
+        """Allow its use again."""
         ...
 
 
@@ -39,11 +39,11 @@ _suspended: list[Suspendable] = []
 _held_at_fork: set[str] = set()
 _refused: set[str] = set()
 connecting = threading.RLock()
-"""Held by whoever makes a connection, so that nobody forks meanwhile."""
+"""Held while a connection is made, so that no fork happens meanwhile."""
 
 
 def keep_from_children(link: Suspendable) -> None:
-    """Have this connection closed before each fork, while it lives."""
+    """Register a connection to be closed before each fork, as long as it exists."""
     _known.add(link)
 
 
@@ -51,7 +51,7 @@ def check_usable(path: str) -> None:
     """Check that the file was not in use when this process was forked.
 
     Raises:
-        StateError: it was.
+        StateError: it was in use.
     """
     if path in _refused:
         raise StateError(

@@ -1,4 +1,4 @@
-"""Limits that count by key: the best jobs of all keys together, of each no more than it has left."""
+"""Claims under limits by key: the best jobs of all keys together, of each key no more than its limit allows."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from queuert.state.sqlite.connection import Row, run
 Connection = sqlite3.Connection
 
 MAX_KEYS = 1_000
-"""So many keys of a type are looked at by one claim."""
+"""The largest number of keys of a type that one claim reads."""
 
 MAX_PROMOTED = 1_000
-"""So many scheduled jobs of a type whose time has come are looked at by one claim."""
+"""The largest number of due scheduled jobs of a type that one claim makes ready."""
 
 _NO_LIMIT = 1 << 30
 
 
 class KeyCursors:
-    """Where the claims of one store begin among the keys of types that have more of them than one claim looks at."""
+    """The key at which the next claim begins, for each type with more keys than one claim reads."""
 
     def __init__(self) -> None:
         self._places: dict[str, str] = {}
 
-    def place(self, type: str) -> str:
-        """The key after which to begin."""
+    def cursor(self, type: str) -> str:
+        """Return the key after which to begin."""
         return self._places.get(type, "")
 
     def ended(self, type: str, last: str | None) -> None:
-        """The look went as far as this key, or to the end."""
+        """Record the last key that was read; None for the end of the keys."""
         if last is None:
             self._places.pop(type, None)
         else:
@@ -42,7 +42,7 @@ class KeyCursors:
 def admitted(
     connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: KeyCursors, *, first_rank: int
 ) -> Iterator[Row]:
-    """The rows of the best ready jobs from a rank on, best first, at most ``count``."""
+    """Return the rows of the best ready jobs from a rank on, best first, at most ``count``."""
     params = {"type": type, "first_rank": first_rank}
     run(connection, "promote_due", type=type, now=now, limit=MAX_PROMOTED)
     queues = [
@@ -51,7 +51,7 @@ def admitted(
         if capacity > 0
         for row in run(connection, "next_of_key", key=key, limit=1, **params)
     ]
-    # Of each key only the best job was read. The others are, when it is its key's turn.
+    # Only the best job of each key was read so far. The next one is read when that is taken.
     heapq.heapify(queues)
     following: list[tuple[tuple[int, int, int], Row]] = []
     while count > 0 and (queues or following):
@@ -70,7 +70,7 @@ def _order(row: Row) -> tuple[int, int, int]:
 def _capacities(
     connection: Connection, type: str, limits: Limits, now: int, rounds: KeyCursors
 ) -> Iterator[tuple[str | None, int]]:
-    """The keys, None among them, and how many more attempts of each may begin now."""
+    """Return the keys, including None, and how many more attempts of each may begin now."""
     rate = limits.rate
     since = 0 if rate is None else now - rows.microseconds_of(rate.seconds)
     begun = 0
@@ -92,8 +92,9 @@ def _left(limits: Limits, running: int, begun: int, *, keyless: bool = False) ->
 
 
 def _keys(connection: Connection, type: str, rounds: KeyCursors, **params: object) -> list[Row]:
-    """The keys with ready jobs, or the next of them where they are too many for one claim: so none starves."""
-    begin = rounds.place(type)
+    """Return the keys with ready jobs, or the next part of them if there are too many for one claim, so that none
+    starves."""
+    begin = rounds.cursor(type)
     found = run(connection, "ready_keys", type=type, limit=MAX_KEYS, **{"from": begin}, **params)
     last = found[-1][0] if len(found) == MAX_KEYS else None
     if begin and last is None:

@@ -1,4 +1,4 @@
-"""Pages, blockers and counts, inside one transaction that reads."""
+"""Lists, blockers and counts, inside a transaction that reads."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HAS = """EXISTS (SELECT 1 FROM queuert_chain_attribute AS other WHERE other.nam
     AND other.created_at = entry.created_at AND other.chain_id = entry.id)"""
 
 _Conditions = list[tuple[str, Any]]
-"""Conditions, each with its one value or tuple of values."""
+"""SQL conditions, each with its value or tuple of values."""
 
 
 def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
-    """Chains by the time they were started."""
+    """List chains by the time of their start."""
     if filter.attributes:
         found = _by_attributes(connection, filter, page)
     else:
@@ -44,7 +44,7 @@ def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) 
 
 
 def list_jobs(connection: Connection, filter: JobFilter, page: PageRequest) -> Page[Job]:
-    """Jobs by the time they were created."""
+    """List jobs by the time of their creation."""
     types = filter.types
     if types is None and filter.statuses is not None:
         types = tuple(row[0] for row in run(connection, "types"))
@@ -57,7 +57,7 @@ def list_jobs(connection: Connection, filter: JobFilter, page: PageRequest) -> P
 def _stretches(
     column: str, types: Sequence[str] | None, statuses: Sequence[str] | None, all_statuses: Sequence[str]
 ) -> list[_Conditions]:
-    """What an index has in the order of a listing: everything, or each type and status by itself."""
+    """Return the ranges of an index in the order of a listing: all entries, or those of each type and status."""
     if types is None:
         return [[]]
     kinds = product(dict.fromkeys(types), dict.fromkeys(all_statuses if statuses is None else statuses))
@@ -65,7 +65,7 @@ def _stretches(
 
 
 def _by_attributes(connection: Connection, filter: ChainFilter, page: PageRequest) -> list[str]:
-    """The ids of a page, and of one more, of chains that have all the attributes, and what else is asked."""
+    """Return the ids of a page, and of one more, of chains that have all the attributes and match the filter."""
     (name, value), *others = rarest_first(connection, filter.attributes)
     conditions: _Conditions = [("name = ?", name), ("value = ?", value)]
     conditions += [(_HAS, pair) for pair in others]
@@ -84,7 +84,7 @@ def _by_time(
     page: PageRequest,
     retention_ranges: Sequence[_Conditions],
 ) -> list[str]:
-    """The ids of a page and of one more, of all stretches together."""
+    """Return the ids of a page, and of one more, merged from all ranges."""
     bounds: _Conditions = []
     if filter.since is not None:
         bounds.append(("created_at >= ?", rows.microseconds(filter.since)))
@@ -105,7 +105,7 @@ def _by_time(
 def _select(
     connection: Connection, table: str, columns: Sequence[str], conditions: _Conditions, page: PageRequest
 ) -> list[Row]:
-    """Rows in the order of the columns."""
+    """Return rows in the order of the columns."""
     where = " AND ".join(text for text, _ in conditions) or "true"
     values: list[Any] = []
     for _, value in conditions:
@@ -123,7 +123,7 @@ def _read(
 
 
 def list_chain_jobs(connection: Connection, chain_id: str, page: PageRequest) -> Page[Job]:
-    """The jobs of one chain in their order."""
+    """List the jobs of one chain in order."""
     conditions: _Conditions = [("chain_id = ?", chain_id)]
     if page.cursor is not None:
         sign = ">" if page.oldest_first else "<"
@@ -134,7 +134,7 @@ def list_chain_jobs(connection: Connection, chain_id: str, page: PageRequest) ->
 
 
 def list_dependents(connection: Connection, chain_id: str, page: PageRequest) -> Page[Job]:
-    """The jobs that have a chain among their blockers, by id."""
+    """List the jobs that have a chain among their blockers, by id."""
     conditions: _Conditions = [("blocker_chain_id = ?", chain_id)]
     if page.cursor is not None:
         sign = ">" if page.oldest_first else "<"
@@ -145,7 +145,7 @@ def list_dependents(connection: Connection, chain_id: str, page: PageRequest) ->
 
 
 def counts(connection: Connection, types: Sequence[str] | None) -> list[TypeCount]:
-    """Jobs by type and status: entries of an index are counted, all of them."""
+    """Count jobs by type and status. All index entries are counted."""
     now = now_us()
     params = [row[0] for row in run(connection, "types")] if types is None else sorted(set(types))
     found = []

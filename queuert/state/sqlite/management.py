@@ -1,4 +1,4 @@
-"""Complete, cancel, retry, trigger, delete and sweep, inside one transaction."""
+"""Management operations, inside a transaction."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from queuert.errors import (
 )
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.attributes import erase
-from queuert.state.sqlite.connection import Row, first, now_us, run
+from queuert.state.sqlite.attributes import delete_chain_rows
+from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.state.sqlite.writes import close_chain, created_next, first_status, write_job
 from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 
@@ -26,7 +26,7 @@ _RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 
 def _tail(connection: Connection, chain_id: str) -> Row:
-    row = first(connection, "tail", id=chain_id)
+    row = fetch_one(connection, "last_job", id=chain_id)
     if row is None:
         raise ChainNotFoundError(chain_id)
     return row
@@ -37,7 +37,7 @@ def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_ty
 
 
 def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
-    """The same, and each type is named by the first of them only."""
+    """Keep each due type only in the first result that names it."""
     reported: set[str] = set()
     once = []
     for one in results:
@@ -47,7 +47,7 @@ def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
 
 
 def complete(connection: Connection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
-    """End the last jobs of chains from a client, all or none."""
+    """Finish the last jobs of chains for a client, all or none."""
     met = [(one, _tail(connection, one.chain_id)) for one in completions]
     fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
     if not fit:
@@ -121,14 +121,14 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
     """Make scheduled jobs due now."""
     found = []
     for job_id in ids:
-        row = first(connection, "find_first_job", id=job_id)
+        row = fetch_one(connection, "find_first_job", id=job_id)
         if row is None:
             raise JobNotFoundError(job_id)
         if row[3] not in (JobStatus.SCHEDULED, JobStatus.READY):
             raise JobNotTriggerableError(job_id, row[3])
         found.append(TriggeredJob(job_id, row[1]))
     for job_id in ids:
-        run(connection, "trigger", id=job_id, now=now_us())
+        run(connection, "trigger_job", id=job_id, now=now_us())
     return found
 
 
@@ -148,7 +148,7 @@ def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteR
         running += [row[0] for row in run(connection, "chain_jobs", id=chain_id) if row[1] == JobStatus.RUNNING]
         run(connection, "delete_blockers", id=chain_id)
     for chain_id in to_delete:
-        erase(connection, chain_id)
+        delete_chain_rows(connection, chain_id)
     return DeleteResult(tuple(to_delete), tuple(running))
 
 
@@ -167,7 +167,7 @@ def _to_delete(connection: Connection, ids: Sequence[str], cascade: bool) -> dic
 
 
 def release_stranded(connection: Connection, cursor: str | None, limit: int) -> SweepResult:
-    """Release blocked jobs that wait for nothing any more."""
+    """Release blocked jobs all of whose blockers have closed."""
     found = run(connection, "stranded", cursor=cursor or "", limit=limit)
     released = []
     now = now_us()

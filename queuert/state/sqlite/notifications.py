@@ -1,4 +1,4 @@
-"""Notifications in the file itself: what other processes are to look at when a transaction has committed."""
+"""Notifications in the file itself, which other processes read after the transaction has committed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from queuert.notify.adapter import Topic
 from queuert.state.sqlite.connection import Row, run
 
 KEPT = 2_000
-"""Of the latest notifications. Who misses one that is gone looks at everything."""
+"""The number of notifications that are kept. A reader that has missed one acts as if all keys were notified."""
 
 
 def write(
     connection: sqlite3.Connection, notifications: Mapping[Topic, Iterable[str] | None], *, sender: str = ""
 ) -> None:
-    """Write notifications in the connection's transaction; a topic whose keys are None is to be looked at as a
-    whole."""
+    """Write notifications in the connection's transaction. Keys of None stand for all keys of the topic."""
     for topic, given in notifications.items():
         keys = None if given is None else list(given)
         if keys is None or keys:
@@ -31,5 +30,5 @@ def trim(connection: sqlite3.Connection) -> None:
 
 
 def keys_of(row: Row) -> frozenset[str] | None:
-    """The keys of a row of ``read_hints``; None for all."""
+    """Return the keys of a row of ``read_notifications``; None for all."""
     return None if row[3] is None else frozenset(json.loads(row[3]))

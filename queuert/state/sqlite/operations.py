@@ -1,4 +1,4 @@
-"""Lists, management calls, schedules and pauses on SQLite."""
+"""Operations on SQLite besides starting, claiming and finishing: lists, management, retention, workers, schedules."""
 
 from __future__ import annotations
 
@@ -38,46 +38,46 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class SQLiteOperating(NoEvents, SQLiteBase):
-    """What operators and schedulers do."""
+    """The operations of clients, of maintenance and of the command line."""
 
     # --- lists --------------------------------------------------------------------------------------------------------
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for, in order."""
+        """Return the chains that a job waits for or waited for, in order."""
         with self._reading() as connection:
             return [records.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
-        """Jobs by type and status; always counted."""
+        """Count jobs by type and status; the counts are exact."""
         with self._reading() as connection:
             return listing.counts(connection, types)
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
-        """Chains by the time they were started."""
+        """List chains by the time of their start."""
         with self._reading() as connection:
             return listing.list_chains(connection, filter, page)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
-        """Jobs by the time they were created."""
+        """List jobs by the time of their creation."""
         with self._reading() as connection:
             return listing.list_jobs(connection, filter, page)
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs of one chain in their order."""
+        """List the jobs of one chain in order."""
         with self._reading() as connection:
             return listing.list_chain_jobs(connection, chain_id, page)
 
     def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs that have a chain among their blockers."""
+        """List the jobs that have a chain among their blockers."""
         with self._reading() as connection:
             return listing.list_dependents(connection, chain_id, page)
 
-    # --- from outside -------------------------------------------------------------------------------------------------
+    # --- management ---------------------------------------------------------------------------------------------------
 
     def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain from a client."""
+        """Finish the last job of each chain for a client."""
         check_completions(completions)
         if not completions:
             return []
@@ -108,19 +108,19 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         return self._outside(connection, lambda given: management.delete(given, ids, cascade), delete_notifications)
 
     def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
-        """Release blocked jobs that wait for nothing any more."""
+        """Release blocked jobs all of whose blockers have closed."""
         with self._writing() as connection:
             return management.release_stranded(connection, cursor, limit)
 
-    # --- what is kept -------------------------------------------------------------------------------------------------
+    # --- retention ----------------------------------------------------------------------------------------------------
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-        """Let closed chains expire ``seconds`` from now instead."""
+        """Let closed chains expire ``seconds`` from now."""
         with self._writing() as connection:
             return retention.update_ttl(connection, ids, seconds)
 
     def clean_staging(self) -> StagingCleanup:
-        """Nothing is staged here: bulk writes are for Postgres."""
+        """Do nothing: only Postgres has bulk writes."""
         return StagingCleanup()
 
     def prune(self, request: PruneRequest) -> PruneResult:
@@ -131,17 +131,17 @@ class SQLiteOperating(NoEvents, SQLiteBase):
     # --- workers ------------------------------------------------------------------------------------------------------
 
     def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Note that a worker is alive, and what it is at."""
+        """Record that a worker is alive, and its state."""
         with self._writing() as connection:
             workers.beat(connection, beat, ttl)
 
     def remove_worker(self, worker_id: str) -> None:
-        """Forget a worker that has stopped."""
+        """Delete a worker that has stopped."""
         with self._writing() as connection:
             run(connection, "remove_worker", id=worker_id)
 
     def list_workers(self) -> list[WorkerRecord]:
-        """The workers whose time is not over, the longest running first."""
+        """Return the workers whose heartbeat has not expired, the longest running first."""
         with self._reading() as connection:
             return workers.workers(connection)
 
@@ -153,22 +153,22 @@ class SQLiteOperating(NoEvents, SQLiteBase):
             schedule_rows.put(connection, schedules)
 
     def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules; how many there were."""
+        """Delete schedules and return how many existed."""
         with self._writing() as connection:
             return schedule_rows.delete(connection, names)
 
     def list_schedules(self) -> list[ScheduleRecord]:
-        """All schedules, by name."""
+        """Return all schedules, by name."""
         with self._reading() as connection:
             return schedule_rows.listed(connection)
 
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
-        """Pause schedules, or let them go on."""
+        """Pause or resume schedules and return how many exist."""
         with self._writing() as connection:
             return schedule_rows.set_paused(connection, names, paused)
 
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
-        """The schedules whose next tick has come."""
+        """Return the schedules whose next tick has come."""
         with self._reading() as connection:
             return schedule_rows.due(connection, types, limit)
 
@@ -180,21 +180,21 @@ class SQLiteOperating(NoEvents, SQLiteBase):
     def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
     ) -> list[StartedJob] | None:
-        """Start the chains of a due schedule and move it on."""
+        """Start the chains of a due schedule and advance it."""
         with self._writing() as connection:
             return schedule_rows.fire(connection, name, tick, next_at, jobs)
 
     def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
-        """Claim no more jobs of these types."""
+        """Stop all claims of these job types."""
         with self._writing() as connection:
             schedule_rows.pause(connection, types, reason)
 
     def resume_job_types(self, types: Sequence[str]) -> list[str]:
-        """Claim jobs of these types again; those that were paused."""
+        """Allow claims of these job types again and return those that were paused."""
         with self._writing() as connection:
             return schedule_rows.resume(connection, types)
 
     def list_paused_job_types(self) -> list[PausedType]:
-        """The paused types, by name."""
+        """Return the paused job types, by name."""
         with self._reading() as connection:
             return schedule_rows.paused(connection)

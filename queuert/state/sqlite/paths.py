@@ -51,5 +51,5 @@ def check_writable(path: str) -> None:
 
 def uri_of(path: str) -> str:
     """Return the path as a URI of SQLite."""
-    # The two slashes are an empty host; without them the beginning of a path could be taken for one.
+    # The two slashes are an empty host; without them the beginning of a path could be taken for a host.
     return f"file:{MEMORY}" if path == MEMORY else f"file://{quote(path)}"

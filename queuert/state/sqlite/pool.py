@@ -1,4 +1,4 @@
-"""The connections of a store: to write, to read, and for each open transaction; memory has only one in all."""
+"""The connections of a store: one that writes, one that reads, one for each open transaction. Memory has only one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from queuert.state.sqlite.errors import not_open, too_long
 from queuert.state.sqlite.paths import check_writable
 from queuert.state.sqlite.schema import prepare, write_ahead
 
-# A child's copies of its parent's connections. Kept: to close one that is open would meddle with the parent's file.
+# Copies of the parent's connections in a forked child. They are kept, because closing one would release the parent's
+# locks on the file.
 _inherited: list[LockedConnection] = []
 
 
@@ -30,7 +31,7 @@ class ConnectionPool:
         reset_in_children(self)
 
     def reset_after_fork(self) -> None:
-        """Forget everything, as a forked child must; not for use by others."""
+        """Start anew without the connections of the parent process, in a forked child. Internal."""
         _inherited.extend(link for link in (self._main, self._reader, *self._others) if link is not None)
         self._main = self._reader = None
         self._others = set()
@@ -45,7 +46,7 @@ class ConnectionPool:
 
     @property
     def reader(self) -> LockedConnection:
-        """The connection that reads: whoever holds the other one keeps no reader waiting."""
+        """The connection that reads. It does not wait for the connection that writes."""
         if self._reader is None:
             raise not_open()
         return self._reader
@@ -54,7 +55,7 @@ class ConnectionPool:
         return LockedConnection(self.path, timeout=self._timeout, synchronous=self._synchronous)
 
     def open(self) -> None:
-        """Connect, and make the tables if there are none. Idempotent."""
+        """Connect, and create the tables if they do not exist. Idempotent."""
         if self._main is not None:
             return
         check_writable(self.path)
@@ -62,7 +63,7 @@ class ConnectionPool:
         try:
             write_ahead(link, timeout=self._timeout)
             prepare(link)
-            link.be_keen()
+            link.poll_lock_eagerly()
             self._reader = self._link()
         except BaseException:
             link.close()
@@ -70,7 +71,7 @@ class ConnectionPool:
         self._main = link
 
     def close(self) -> None:
-        """Let go of all connections; what is under way on them fails. Idempotent."""
+        """Close all connections; calls in progress on them fail. Idempotent."""
         links = [self._main, self._reader, *self._others]
         self._main = self._reader = None
         for link in links:
@@ -78,10 +79,11 @@ class ConnectionPool:
                 link.close()
 
     def for_transaction(self) -> tuple[LockedConnection, Callable[[bool], None]]:
-        """A connection for one transaction, and what to call, with whether it was committed, when it has ended.
+        """Return a connection for one transaction, and a function to call with whether it was committed, after it has
+        ended.
 
-        Those of one store wait for each other here, and one of them at a time for the file: if all did, they would come
-        between everybody else and what is to be done at once.
+        The transactions of one store wait for each other here, so that only one at a time waits for the file. If all
+        waited there, they would delay the short operations.
         """
         turn, until = self._turn, time.monotonic() + self._timeout
         if not turn.acquire(timeout=self._timeout):
@@ -117,11 +119,11 @@ class InMemoryPool(ConnectionPool):
         self._main = self._reader = self._shared
 
     def close(self) -> None:
-        """Use it no more; the adapter keeps it, and the data with it."""
+        """Stop using the connection; the adapter keeps it, and the data with it."""
         self._main = self._reader = None
 
     def for_transaction(self) -> tuple[LockedConnection, Callable[[bool], None]]:
-        """The shared connection: whoever else wants it waits for the end of the transaction."""
+        """Return the shared connection: all other callers wait until the transaction ends."""
 
         def end(committed: bool) -> None:
             if committed:

@@ -1,4 +1,4 @@
-"""Closed chains that go: by their own end, or by the retention of their type."""
+"""Expiry and pruning of closed chains, inside a transaction."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus, TtlUpdate
 from queuert.policies import Keep, checked_ttl
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.attributes import erase
-from queuert.state.sqlite.connection import first, now_us, run
+from queuert.state.sqlite.attributes import delete_chain_rows
+from queuert.state.sqlite.connection import fetch_one, now_us, run
 from queuert.state.types import PruneRequest, PruneResult
 
 Connection = sqlite3.Connection
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a look ended: behind an expired chain (without a type), or behind one of a type and outcome."""
+class _PruneCursor:
+    """The cursor of a prune: after an expired chain (without a type), or after a chain of a type and outcome."""
 
     at: int
     id: str
@@ -31,7 +31,7 @@ class _Place:
         return json.dumps([self.at, self.id, self.type, self.status])
 
     @staticmethod
-    def decode(cursor: str) -> _Place:
+    def decode(cursor: str) -> _PruneCursor:
         try:
             at, id, type, status = json.loads(cursor)
         except (TypeError, ValueError, RecursionError):
@@ -39,17 +39,17 @@ class _Place:
         texts = isinstance(id, str) and isinstance(type, str | None) and isinstance(status, str | None)
         if not texts or not isinstance(at, int) or abs(at) >= 1 << 63 or (type is None) != (status is None):
             raise InvalidCursorError(cursor)
-        return _Place(at, id, type, status)
+        return _PruneCursor(at, id, type, status)
 
 
 def update_ttl(connection: Connection, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-    """Let closed chains expire ``seconds`` from now instead."""
+    """Let closed chains expire ``seconds`` from now."""
     lasting = rows.microseconds_of(checked_ttl("result_ttl", seconds))
     return [_update_one(connection, chain_id, now_us(), lasting) for chain_id in ids]
 
 
 def _update_one(connection: Connection, chain_id: str, now: int, lasting: int) -> TtlUpdate:
-    found = first(connection, "find_first_job", id=chain_id)
+    found = fetch_one(connection, "find_first_job", id=chain_id)
     if found is None or found[2] != 0 or (found[6] is not None and found[6] <= now):
         return TtlUpdate.NOT_FOUND
     if found[4] == ChainStatus.OPEN:
@@ -61,21 +61,21 @@ def _update_one(connection: Connection, chain_id: str, now: int, lasting: int) -
 def prune(connection: Connection, request: PruneRequest) -> PruneResult:
     """Delete closed chains that have expired, or that the retention of their type does not keep."""
     now = now_us()
-    place = None if request.cursor is None else _Place.decode(request.cursor)
+    cursor = None if request.cursor is None else _PruneCursor.decode(request.cursor)
     gone: list[str] = []
     left = request.limit
-    if place is None or place.type is None:
-        begun = place or _Place(0, "")
+    if cursor is None or cursor.type is None:
+        begun = cursor or _PruneCursor(0, "")
         found = run(connection, "find_expired", now=now, after=begun.at, after_id=begun.id, limit=left)
         gone += _deleted(connection, (row[0] for row in found))
         left -= len(found)
         if left <= 0:
-            return PruneResult(gone, _Place(found[-1][1], found[-1][0]).encode())
-        place = None
+            return PruneResult(gone, _PruneCursor(found[-1][1], found[-1][0]).encode())
+        cursor = None
     for type, status, keep in _stretches(request):
-        if place is not None and (type, status) < (place.type or "", place.status or ""):
+        if cursor is not None and (type, status) < (cursor.type or "", cursor.status or ""):
             continue
-        begun = place if place is not None and (type, status) == (place.type, place.status) else _Place(0, "")
+        begun = cursor if cursor is not None and (type, status) == (cursor.type, cursor.status) else _PruneCursor(0, "")
         looked, behind = _maybe_flush(connection, replace(begun, type=type, status=status), keep, now, left)
         gone += _deleted(connection, looked)
         left -= behind[0]
@@ -85,7 +85,7 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
 
 
 def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
-    """The types and outcomes of which not all is kept, in order."""
+    """Return the types and outcomes that have a retention policy, in order."""
     statuses = (ChainStatus.CANCELLED, ChainStatus.COMPLETED, ChainStatus.FAILED)
     found = [
         (type, status.value, keep)
@@ -97,38 +97,39 @@ def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
 
 
 def _maybe_flush(
-    connection: Connection, place: _Place, keep: Keep, now: int, limit: int
-) -> tuple[list[str], tuple[int, _Place]]:
-    """Chains of a type and outcome that are to go, and of how many that were looked at the last one is where."""
-    about = {"type": place.type, "status": place.status}
+    connection: Connection, cursor: _PruneCursor, keep: Keep, now: int, limit: int
+) -> tuple[list[str], tuple[int, _PruneCursor]]:
+    """Return the chains of a type and outcome to prune, how many chains were read, and the cursor after the last of
+    them."""
+    about = {"type": cursor.type, "status": cursor.status}
     cut = None if keep.seconds is None else now - rows.microseconds_of(keep.seconds)
-    mark = None if keep.count is None else first(connection, "retention_cutoff", count=keep.count, **about)
+    mark = None if keep.count is None else fetch_one(connection, "retention_cutoff", count=keep.count, **about)
     high = max((one for one in (cut, mark and mark[0]) if one is not None), default=None)
     if high is None:
-        return [], (0, place)
+        return [], (0, cursor)
     at, id = mark or (None, None)
-    bounds = {"cut": cut, "mark": at, "mark_id": id, "high": high, "low": place.at, "low_id": place.id}
+    bounds = {"cut": cut, "mark": at, "mark_id": id, "high": high, "low": cursor.at, "low_id": cursor.id}
     found = run(connection, "find_beyond_retention", limit=limit, **bounds, **about)
     if not found:
-        return [], (0, place)
-    return [row[0] for row in found if row[2]], (len(found), replace(place, at=found[-1][1], id=found[-1][0]))
+        return [], (0, cursor)
+    return [row[0] for row in found if row[2]], (len(found), replace(cursor, at=found[-1][1], id=found[-1][0]))
 
 
-def make_room(connection: Connection, chain_id: str) -> bool:
-    """Delete a chain that has expired, for its id to be used again; whether it could go."""
+def delete_expired(connection: Connection, chain_id: str) -> bool:
+    """Delete an expired chain, so that its id can be used again. Returns whether that was possible."""
     return bool(_deleted(connection, [chain_id]))
 
 
 def _deleted(connection: Connection, chain_ids: Iterable[str]) -> list[str]:
-    """Delete closed chains, and their entries as blockers of jobs that have ended; those that went.
+    """Delete closed chains, and their entries as blockers of finished jobs; return those that were deleted.
 
-    One that a job which has not ended has as a blocker stays.
+    A chain that is a blocker of an unfinished job is kept.
     """
     gone = []
     for chain_id in chain_ids:
         if all(JobStatus(status).final for _, _, status in run(connection, "references", id=chain_id)):
             for step in ("delete_references", "delete_blockers"):
                 run(connection, step, id=chain_id)
-            erase(connection, chain_id)
+            delete_chain_rows(connection, chain_id)
             gone.append(chain_id)
     return gone

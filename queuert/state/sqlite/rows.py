@@ -1,4 +1,4 @@
-"""Rows of SQLite, as the contract's values: pure functions."""
+"""Decodes rows of SQLite into values of the contract. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(microseconds: int) -> datetime:
-    """A stored time."""
+    """Decode a stored time."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def moment_or_none(microseconds: int | None) -> datetime | None:
-    """A stored time, if there is one."""
+    """Decode a stored time; None stays None."""
     return None if microseconds is None else moment(microseconds)
 
 
 def microseconds(value: datetime) -> int:
-    """A time, as stored."""
+    """Encode a time."""
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
 def microseconds_of(seconds: float) -> int:
-    """A stretch of time, as stored."""
+    """Encode a duration."""
     return round(seconds * 1_000_000)
 
 
 def due_at(run_at: RunAt | None, now: int) -> int:
-    """When a job that is written now may run first: never in the past."""
+    """Return when a job that is written now may first run: never in the past."""
     if run_at is None:
         return now
     if run_at.moment is not None:
@@ -46,7 +46,7 @@ def due_at(run_at: RunAt | None, now: int) -> int:
 
 
 def error_json(error: JobError | None) -> str | None:
-    """A job error as stored."""
+    """Return the error of a job as it is stored."""
     if error is None:
         return None
     fields = {"kind": error.kind, "message": error.message, "type": error.type, "traceback": error.traceback}
@@ -54,13 +54,13 @@ def error_json(error: JobError | None) -> str | None:
 
 
 def existing_job(row: Row) -> StartedJob:
-    """A row of ``find_first_job``."""
+    """Decode a row of ``find_first_job``."""
     chain_status = ChainStatus(row[4])
     return StartedJob(row[0], row[1], JobStatus(row[3]), moment(row[5]), existing=True, chain_status=chain_status)
 
 
 def claimed_job(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
-    """A row of ``claim``."""
+    """Decode a row of ``claim``."""
     return ClaimedJob(
         id=row[0],
         type=row[1],
@@ -88,7 +88,7 @@ _TIMES = (12, 13, 14)
 
 
 def readable(row: Row) -> Row:
-    """A row of ``claim`` that could not be read, with the beginning of time for all times."""
+    """Replace all times of an unreadable row of ``claim`` by the year 1970."""
     return tuple(0 if at in _TIMES else value for at, value in enumerate(row))
 
 
@@ -101,22 +101,22 @@ def _with_times(row: Row, *columns: int) -> Row:
 
 
 def job(row: Row) -> Job:
-    """A row of ``get_job`` and of the lists."""
+    """Decode a row of ``get_job`` and of the lists."""
     return records.job(_with_times(row, 13, 14, 15, 16, 18))
 
 
 def chain(row: Row) -> ChainRecord:
-    """A row of ``get_chain`` and of the lists."""
+    """Decode a row of ``get_chain`` and of the lists."""
     return records.chain(_with_times(row, 7, 8, 10))
 
 
 def schedule(row: Row) -> ScheduleRecord:
-    """A row of ``list_schedules``."""
+    """Decode a row of ``list_schedules``."""
     return records.schedule(_with_times(row, 10, 11))
 
 
 def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, Any]:
-    """Parameters of ``put_schedule``."""
+    """Return the parameters of ``put_schedule``."""
     return {
         "name": one.name,
         "type": one.type,
@@ -133,7 +133,7 @@ def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, 
 
 
 def paused_type(row: Row) -> PausedType:
-    """A row of ``list_paused_job_types``."""
+    """Decode a row of ``list_paused_job_types``."""
     return PausedType(row[0], moment(row[1]), row[2])
 
 
@@ -143,15 +143,15 @@ ENDED = {
     FinishKind.FAIL: JobStatus.FAILED,
     FinishKind.CANCEL: JobStatus.CANCELLED,
 }
-"""The status that a finish leads to; the others make the job due, or let it wait, again."""
+"""The final status of each kind of finish. Other kinds make the job due or blocked again."""
 
 _RESTING = frozenset({JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED})
 
 
 def lost_reason(kind: FinishKind | None, token: str, row: Row | None) -> AbortReason | None:
-    """Why a lease does not hold its job, from the row of ``lease_state``.
+    """Return why a lease does not hold its job, from the row of ``lease_state``.
 
-    None where it does; and, asked for the finish of a ``kind``, where the lease itself wrote such a finish.
+    None if it does, or if the lease has already written a finish of this ``kind``.
     """
     if row is None:
         return AbortReason.NOT_FOUND

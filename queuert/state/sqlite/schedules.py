@@ -1,4 +1,4 @@
-"""Recurring schedules and pauses, inside one transaction."""
+"""Recurring schedules and pauses, inside a transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from queuert.ids import new_id
 from queuert.schedules import tick_of
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
@@ -18,7 +18,7 @@ Connection = sqlite3.Connection
 
 
 def put(connection: Connection, schedules: Sequence[ScheduleRecord]) -> None:
-    """Write schedules by name; the first tick of each is the next after now."""
+    """Write schedules by name. The first tick of each schedule is the next one after now."""
     now = rows.moment(now_us())
     ticks = [one.spec.next_after(now) for one in schedules]
     for one, next_at in zip(schedules, ticks, strict=True):
@@ -26,22 +26,22 @@ def put(connection: Connection, schedules: Sequence[ScheduleRecord]) -> None:
 
 
 def delete(connection: Connection, names: Sequence[str]) -> int:
-    """Delete schedules; how many there were."""
-    return sum(changed(connection, "delete_schedule", name=one) for one in set(names))
+    """Delete schedules and return how many existed."""
+    return sum(execute(connection, "delete_schedule", name=one) for one in set(names))
 
 
 def listed(connection: Connection) -> list[ScheduleRecord]:
-    """All schedules, by name."""
+    """Return all schedules, by name."""
     return [rows.schedule(row) for row in run(connection, "list_schedules")]
 
 
 def set_paused(connection: Connection, names: Sequence[str], paused: bool) -> int:
-    """Pause schedules, or let them go on; how many there are of these names."""
-    return sum(changed(connection, "pause_schedule", name=one, paused=int(paused)) for one in set(names))
+    """Pause or resume schedules and return how many exist."""
+    return sum(execute(connection, "pause_schedule", name=one, paused=int(paused)) for one in set(names))
 
 
 def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedules:
-    """The schedules of these job types whose next tick has come, the longest due first."""
+    """Return the schedules of these job types whose next tick has come, the longest due first."""
     now = now_us()
     found, upcoming = [], []
     for type in dict.fromkeys(types):
@@ -65,19 +65,19 @@ def delays(connection: Connection) -> list[ScheduleDelay]:
 def fire(
     connection: Connection, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
 ) -> list[StartedJob] | None:
-    """Start the chains of a due schedule and move it on; None if its next tick is another one."""
+    """Start the chains of a due schedule and advance it; None if its next tick is another one."""
     last = max((tick_of(job.id) for job in jobs), default=None)
     times = {"tick": tick, "next_at": next_at, "last_at": last}
     params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
-    if not changed(connection, "advance_schedule", name=name, **params):
+    if not execute(connection, "advance_schedule", name=name, **params):
         return None
     now = now_us()
     created = created_next(connection, now)
-    return [_tick(connection, job, now, created + place) for place, job in enumerate(jobs)]
+    return [_tick(connection, job, now, created + index) for index, job in enumerate(jobs)]
 
 
 def _tick(connection: Connection, job: NewJob, now: int, created: int) -> StartedJob:
-    found = first(connection, "find_first_job", id=job.id)
+    found = fetch_one(connection, "find_first_job", id=job.id)
     if found is None:
         return write_job(connection, job, now, created)
     existing = rows.existing_job(found)
@@ -87,16 +87,16 @@ def _tick(connection: Connection, job: NewJob, now: int, created: int) -> Starte
 
 
 def pause(connection: Connection, types: Sequence[str], reason: str | None) -> None:
-    """Claim no more jobs of these types."""
+    """Stop all claims of these job types."""
     for type in types:
         run(connection, "pause_type", type=type, reason=reason, now=now_us())
 
 
 def resume(connection: Connection, types: Sequence[str]) -> list[str]:
-    """Claim jobs of these types again; those that were paused, by name."""
-    return [type for type in sorted(set(types)) if changed(connection, "resume_type", type=type)]
+    """Allow claims of these job types again; return those that were paused, by name."""
+    return [type for type in sorted(set(types)) if execute(connection, "resume_type", type=type)]
 
 
 def paused(connection: Connection) -> list[PausedType]:
-    """The paused types, by name."""
+    """Return the paused job types, by name."""
     return [rows.paused_type(row) for row in run(connection, "list_paused_job_types")]

@@ -6,9 +6,8 @@ import sqlite3
 import time
 
 from queuert.errors import SchemaMissingError, StateError
-from queuert.state.sqlite.connection import LockedConnection
+from queuert.state.sqlite.connection import LockedConnection, migration
 from queuert.state.sqlite.errors import primary_code
-from queuert.state.sqlite.statements import migration
 
 SCHEMA_VERSION = 2
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
@@ -45,7 +44,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    # Another process may have done it meanwhile.
+    # Another process may have migrated the file meanwhile.
     found = _version(connection)
     if found == 0:
         _execute_all(connection, "schema")

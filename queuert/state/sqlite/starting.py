@@ -1,4 +1,4 @@
-"""Starts of chains: which are written, and which find a chain that is a duplicate of them."""
+"""Starts of chains: which of them are duplicates, and writing the others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, first, now_us, run
-from queuert.state.sqlite.retention import make_room
+from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.retention import delete_expired
 from queuert.state.sqlite.writes import created_next, write_job
 from queuert.state.types import NewJob, StartedJob
 
@@ -17,17 +17,17 @@ Connection = sqlite3.Connection
 
 
 def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
-    """Write the first jobs of new chains, or find what is a duplicate of them."""
+    """Write the first jobs of new chains, or return the chains of which they are duplicates."""
     now = now_us()
     created = created_next(connection, now)
     _reject_batch_blockers(connection, jobs)
     taken: dict[tuple[str, str], StartedJob] = {}
     started = []
-    for place, job in enumerate(jobs):
+    for index, job in enumerate(jobs):
         slot = None if job.deduplication is None else (job.type, job.deduplication.key)
         one = None if slot is None else taken.get(slot)
         if one is None:
-            one = _existing(connection, job, now) or write_job(connection, job, now, created + place)
+            one = _existing(connection, job, now) or write_job(connection, job, now, created + index)
             if slot is not None:
                 taken[slot] = replace(one, existing=True)
         started.append(one)
@@ -35,7 +35,7 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
 
 
 def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> None:
-    """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given."""
+    """Reject jobs whose blockers are in their own batch: these did not exist when the batch was made."""
     new = {job.id for job in jobs}
     for job in jobs:
         for chain_id in new.intersection(job.blockers):
@@ -44,11 +44,11 @@ def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> No
 
 
 def _existing(connection: Connection, job: NewJob, now: int) -> StartedJob | None:
-    """The chain that is a duplicate of a job that is to be started, by its key or its id.
+    """Return the chain of which a new job is a duplicate, by its key or its id.
 
     Raises:
-        JobIdConflictError: its id exists, and it is not to attach to it, or cannot.
-        JobTypeMismatchError: it is to attach to a chain of another type.
+        JobIdConflictError: its id exists, and it does not or cannot attach to that chain.
+        JobTypeMismatchError: the chain to attach to is of another type.
     """
     found = _duplicate(connection, job, now)
     if found is None and job.id_chosen:
@@ -71,11 +71,11 @@ def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
 
 
 def _of_its_id(connection: Connection, job: NewJob, now: int) -> Row | None:
-    found = first(connection, "find_first_job", id=job.id)
+    found = fetch_one(connection, "find_first_job", id=job.id)
     if found is None:
         return None
     if found[6] is not None and found[6] <= now:
-        if make_room(connection, job.id):
+        if delete_expired(connection, job.id):
             return None
         raise JobIdConflictError([job.id])
     if not job.attach or found[2] != 0:

@@ -1,4 +1,4 @@
-"""The operations on SQLite."""
+"""The SQLite store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.state.notifications import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
-from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.operations import SQLiteOperating
 from queuert.state.sqlite.starting import start
 from queuert.state.sqlite.transaction import SQLiteTransaction
@@ -41,13 +41,13 @@ class SQLiteStore(SQLiteOperating):
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
-        """Write the first jobs of new chains, or find what is a duplicate of them."""
+        """Write the first jobs of new chains, or return the chains of which they are duplicates."""
         if not jobs:
             return []
         return self._outside(connection, lambda given: start(given, jobs), start_notifications)
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
-        """Write the first jobs of new chains, once all are made: nobody else can write meanwhile."""
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains after the iterator has made all, since nobody else can write meanwhile."""
         return self.start_jobs([job for part in parts for job in part])
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
@@ -71,20 +71,21 @@ class SQLiteStore(SQLiteOperating):
         if not leases:
             return 0
         with self._writing() as connection:
-            return sum(changed(connection, "release", id=one.job_id, token=one.token) for one in leases)
+            return sum(execute(connection, "release", id=one.job_id, token=one.token) for one in leases)
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
-        """Release all that a claim took, when its answer was lost."""
+        """Release all jobs of a claim whose answer was lost."""
         with self._writing() as connection:
             params = {"token": request.token}
             return ReleasedClaim(
-                sum(changed(connection, "release_claim", type=type, **params) for type in request.leases)
+                sum(execute(connection, "release_claim", type=type, **params) for type in request.leases)
             )
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job. There are no rows to wait for, only the database."""
+        """Write finishes, each only if its token has the job's lease. There are no row locks, only the lock of the
+        database."""
         check_finishes(finishes)
         if not finishes:
             return []
@@ -92,14 +93,14 @@ class SQLiteStore(SQLiteOperating):
             return [finishing.finish_one(connection, one) for one in finishes]
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
+        """Return why each lease is lost."""
         with self._reading() as connection:
-            states = [first(connection, "lease_state", id=one.job_id) for one in leases]
+            states = [fetch_one(connection, "lease_state", id=one.job_id) for one in leases]
         return [rows.lost_reason(None, one.token, state) for one, state in zip(leases, states, strict=True)]
 
     @contextmanager
     def transaction(self, job: ClaimedJob) -> Iterator[SQLiteTransaction]:
-        """Open a transaction that holds the job."""
+        """Open a transaction for the block of an attempt."""
         link, on_end = self._links.for_transaction()
         with SQLiteTransaction(link, job, on_end) as transaction:
             yield transaction
@@ -116,16 +117,16 @@ class SQLiteStore(SQLiteOperating):
             now = now_us()
             for type, policy in request.policies.items():
                 params = {"type": type, "now": now, "limit": request.limit - len(reaped)}
-                expired = run(connection, "expired", **params)
+                expired = run(connection, "expired_leases", **params)
                 reaped += [finishing.reap_one(connection, row, policy) for row in expired]
                 expiries += [row[0] for row in run(connection, "next_expiry", type=type) if row[0] is not None]
         following = min(expiries, default=None)
         return ReapResult(reaped, None if following is None else max(0, following - now) / 1_000_000)
 
-    # --- look ---------------------------------------------------------------------------------------------------------
+    # --- read ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job is due."""
+        """Return the seconds until the next job is due."""
         moments = []
         with self._reading() as connection:
             now = now_us()
@@ -140,33 +141,33 @@ class SQLiteStore(SQLiteOperating):
         return min(moments, default=None)
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
+        """Read jobs in the order of the ids."""
         with self._reading() as connection:
             now = now_us()
-            found = [first(connection, "get_job", id=one, now=now) for one in ids]
+            found = [fetch_one(connection, "get_job", id=one, now=now) for one in ids]
         return [None if row is None else rows.job(row) for row in found]
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
+        """Read chains in the order of the ids."""
         with self._reading() as connection:
             now = now_us()
-            found = [first(connection, "get_chain", id=one, now=now) for one in ids]
+            found = [fetch_one(connection, "get_chain", id=one, now=now) for one in ids]
         return [None if row is None else rows.chain(row) for row in found]
 
     def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        """Read closed chains up to a portion of bytes; for the others only the status."""
         found: list[ChainRecord | ChainStatus | None] = []
         size = 0
         with self._reading() as connection:
             now = now_us()
             for id in ids:
-                row = first(connection, "chain_status", id=id, now=now)
+                row = fetch_one(connection, "chain_status", id=id, now=now)
                 if row is None or row[0] == ChainStatus.OPEN or size >= portion:
                     found.append(None if row is None else ChainStatus(row[0]))
                     continue
-                row = first(connection, "get_chain", id=id, now=now)
+                row = fetch_one(connection, "get_chain", id=id, now=now)
                 chain = None if row is None else rows.chain(row)
                 size += 0 if chain is None else len(chain.input) + len(chain.output or "")
                 found.append(chain)
@@ -177,4 +178,4 @@ def _renew(connection: Connection, renewal: Renewal) -> bool:
     expires = now_us() + rows.microseconds_of(renewal.seconds)
     lease = renewal.lease
     reported = {"expires": expires, "progress": renewal.progress}
-    return changed(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0
+    return execute(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0

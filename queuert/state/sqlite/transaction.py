@@ -1,4 +1,4 @@
-"""A transaction that holds one job for its handler."""
+"""The transaction of an attempt's block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Self
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import LockedConnection, first, plain, roll_back
+from queuert.state.sqlite.connection import LockedConnection, fetch_one, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
 from queuert.state.types import ClaimedJob, Finish, FinishResult, check_finishes
@@ -23,14 +23,14 @@ _UNDONE = (
 
 
 def _authorize(action: int, *_: object) -> int:
-    """Let the block's caller do anything but end its transaction: what is not fenced by the lease must not commit."""
+    """Refuse to end the transaction from inside the block: writes that the lease does not fence must not commit."""
     return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
 
 class SQLiteTransaction:
     """The caller's writes and the job's finish in one transaction, which holds the database's write lock throughout.
 
-    Nobody else writes meanwhile, so keep it short. A COMMIT or ROLLBACK of the caller's own is refused by SQLite.
+    No other connection can write meanwhile, so keep it short. SQLite refuses a COMMIT or ROLLBACK of the caller.
     """
 
     def __init__(self, link: LockedConnection, job: ClaimedJob, on_end: Callable[[bool], None]) -> None:
@@ -43,16 +43,16 @@ class SQLiteTransaction:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The connection, inside the transaction."""
+        """The connection of the transaction."""
         return self._link.connection
 
     @property
-    def holds(self) -> bool:
-        """Nobody else writes meanwhile."""
+    def locks_job(self) -> bool:
+        """True: no other connection can write meanwhile."""
         return True
 
-    def cut(self) -> None:
-        """Make whoever waits on the connection fail, and the transaction with it."""
+    def abort(self) -> None:
+        """Make a call that waits on the connection fail, and the transaction with it."""
         with self._cutting:
             self._cut = True
             if self._open:
@@ -63,7 +63,7 @@ class SQLiteTransaction:
         check_finishes([finish])
         self._check_usable()
         with mapped_errors(), plain(self.connection):
-            # One step of the finish must not stand without the others.
+            # A failed finish must not leave some of its statements behind.
             self.connection.execute("SAVEPOINT queuert_ending")
             try:
                 result = finish_one(self.connection, finish)
@@ -78,7 +78,9 @@ class SQLiteTransaction:
 
     def _check_usable(self) -> None:
         if self._cut or self._link.closed:
-            raise StateUnavailableError("the transaction was interrupted and rolled back: nothing of it was written")
+            raise StateUnavailableError(
+                "the transaction was interrupted and rolled back, and nothing of it was written: repeat the operation"
+            )
         if not self.connection.in_transaction:
             raise StateError(_UNDONE)
 
@@ -100,7 +102,7 @@ class SQLiteTransaction:
         return self
 
     def _check_lease(self) -> None:
-        state = first(self.connection, "lease_state", id=self._job.id)
+        state = fetch_one(self.connection, "lease_state", id=self._job.id)
         reason = rows.lost_reason(None, self._job.token, state)
         if reason is None and state is not None and not state[3]:
             reason = AbortReason.ALREADY_COMPLETED
@@ -109,7 +111,7 @@ class SQLiteTransaction:
 
     def _end(self, *, commit: bool) -> None:
         with self._cutting:
-            # From here on it is too late to be cut off.
+            # From here on the commit is in progress and can no longer be interrupted.
             self._open = False
         committed = False
         try:
@@ -122,7 +124,7 @@ class SQLiteTransaction:
             self._give_back(committed)
 
     def _restore(self) -> None:
-        """What a caller set for itself is not for the next one."""
+        """Remove what the caller has set for the connection."""
         self.connection.set_authorizer(None)
         self.connection.row_factory = None
         self.connection.text_factory = str
@@ -130,7 +132,7 @@ class SQLiteTransaction:
     def _give_back(self, committed: bool) -> None:
         try:
             with suppress(sqlite3.Error):
-                # It fails where the connection is closed, or broken: nothing of the transaction stands then.
+                # This fails if the connection is closed or broken; then nothing of the transaction was committed.
                 roll_back(self.connection)
         finally:
             self._link.give_back()
@@ -144,5 +146,5 @@ class SQLiteTransaction:
                 self._end(commit=True)
             return
         with suppress(sqlite3.Error):
-            # It is not to hide the error that is under way.
+            # This must not hide the error that is being raised.
             self._end(commit=False)

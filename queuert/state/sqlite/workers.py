@@ -1,4 +1,4 @@
-"""Heartbeats of workers, in SQLite."""
+"""Heartbeats of workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Connection = sqlite3.Connection
 
 
 def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
-    """Note that a worker is alive."""
+    """Record that a worker is alive."""
     now = now_us()
     run(connection, "delete_stale_workers", now=now)
     run(
@@ -35,7 +35,7 @@ def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
 
 
 def workers(connection: Connection) -> list[WorkerRecord]:
-    """The workers whose time is not over, the longest running first."""
+    """Return the workers whose heartbeat has not expired, the longest running first."""
     return [_worker(row) for row in run(connection, "list_workers", now=now_us())]
 
 

@@ -1,4 +1,4 @@
-"""The steps that operations are made of, each inside a transaction that holds the write lock."""
+"""Writes that several operations share, inside a transaction that holds the write lock."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.attributes import add_entries
-from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.types import ClaimedJob, NewJob, StartedJob
 
 Connection = sqlite3.Connection
 
 
 def first_status(scheduled_at: int, now: int, open_blockers: int) -> JobStatus:
-    """How a job stands that is written, or released, now."""
+    """Return the status of a job that is written or released now."""
     if open_blockers:
         return JobStatus.BLOCKED
     return JobStatus.SCHEDULED if scheduled_at > now else JobStatus.READY
@@ -32,7 +32,7 @@ def open_among(connection: Connection, chains: Sequence[str]) -> list[bool]:
     """
     found = []
     for chain_id in chains:
-        row = first(connection, "find_first_job", id=chain_id)
+        row = fetch_one(connection, "find_first_job", id=chain_id)
         if row is None or row[2] != 0:
             raise ChainNotFoundError(chain_id)
         found.append(row[4] == ChainStatus.OPEN)
@@ -40,7 +40,7 @@ def open_among(connection: Connection, chains: Sequence[str]) -> list[bool]:
 
 
 def created_next(connection: Connection, now: int) -> int:
-    """When a job is created that is written now: later than all others, though the clock may have been set back."""
+    """Return the creation time of a job that is written now: later than all others, even if the clock was set back."""
     [(last,)] = run(connection, "last_created")
     return now if last is None else max(now, last + 1)
 
@@ -51,7 +51,7 @@ def write_job(
     """Write a job: the first of a chain, or ``after`` (chain id, chain type, chain index) the next of one.
 
     Raises:
-        JobIdConflictError: its id exists.
+        JobIdConflictError: the id exists.
         ChainNotFoundError: a blocker does not exist.
     """
     opens = open_among(connection, job.blockers)
@@ -90,21 +90,22 @@ def write_job(
 def add_blockers(
     connection: Connection, job_id: str, position: int, blockers: Sequence[tuple[str, bool]]
 ) -> tuple[int, int]:
-    """Let a job wait for chains, each with whether it is open; how many were new, and for how many it waits anew."""
+    """Add blockers to a job, each with whether it is open. Returns how many were added, and how many the job must wait
+    for."""
     added = waited_for = 0
     for chain_id, is_open in blockers:
         params = {"job_id": job_id, "chain_id": chain_id}
-        if changed(connection, "insert_blocker", position=position + added, closed=int(not is_open), **params):
+        if execute(connection, "insert_blocker", position=position + added, closed=int(not is_open), **params):
             added, waited_for = added + 1, waited_for + is_open
             run(connection, "mark_has_dependents", id=chain_id)
         elif is_open:
-            # It has waited for it before, and the chain was opened again since.
-            waited_for += changed(connection, "reblock_job", job_id=job_id, id=chain_id)
+            # The job has waited for this chain before, which was reopened since.
+            waited_for += execute(connection, "reblock_job", job_id=job_id, id=chain_id)
     return added, waited_for
 
 
 def close_chain(connection: Connection, chain_id: str, status: str, ttl: float | None = None) -> list[str]:
-    """Close a chain and release the jobs that waited for it; the types of those that became due."""
+    """Close a chain and release the jobs that waited for it; return the types of those that became due."""
     now = now_us()
     run(connection, "close_chain", id=chain_id, status=status, now=now, ttl=ttl)
     due_types = set()
@@ -120,5 +121,5 @@ def close_chain(connection: Connection, chain_id: str, status: str, ttl: float |
 
 
 def tail_of(job: ClaimedJob) -> tuple[str, str, int]:
-    """Where a continuation of this job goes."""
+    """Return the position of a continuation: chain id, chain type and chain index of this job."""
     return job.chain_id, job.chain_type, job.chain_index

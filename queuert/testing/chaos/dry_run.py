@@ -31,7 +31,7 @@ def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
     """Make the handlers, and every start that the plan asks for.
 
     Raises:
-        ConfigurationError: one of them cannot be made, or makes no sense; the message says why.
+        ConfigurationError: one of them cannot be made, or is not valid; the message says why.
     """
     try:
         handled, job_types = merged(workload.processors()), job_types_of(workload)

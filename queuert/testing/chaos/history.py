@@ -85,7 +85,7 @@ class History:
             self._database.execute(index)
 
     def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows; columns that a row lacks are NULL, those that the table lacks are passed over."""
+        """Add rows; columns that a row lacks are NULL, those that the table lacks are skipped."""
         columns = COLUMNS[table]
         statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
         self._database.executemany(statement, ([row.get(name) for name in columns] for row in rows))

@@ -88,8 +88,7 @@ class Operator:
         results = [[id, id, False]] if outcome == "ack" else []
         self._log.add(m="end", op="start", call=call, outcome=outcome, results=results, error="")
 
-    # --- management calls
-    # ------------------------------------------------------------------------------------------------
+    # --- management calls ---------------------------------------------------------------------------------------------
 
     def cancel(self, random: Random) -> str:
         """Cancel some open chains."""

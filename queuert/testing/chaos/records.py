@@ -46,7 +46,7 @@ def read(path: Path) -> Iterator[Line]:
 class Tail:
     """Follows a file that others append to, in a thread, and lets its owner wait for lines.
 
-    ``key`` says under which key a line is found again; lines for which it is None are passed over.
+    ``key`` says under which key a line is found again; lines for which it is None are skipped.
     """
 
     def __init__(self, path: Path, key: Callable[[Line], object]) -> None:

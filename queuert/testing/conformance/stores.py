@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from queuert.state import AsyncStore, StateAdapter
-from queuert.state.threaded import threaded
+from queuert.state.threaded import as_async
 
 _THREADS = 64
 """Above the number of calls that any case has in flight: one that waits for a lock must not keep its holder waiting."""
@@ -63,7 +63,7 @@ class Stores:
         """A store that is not open yet."""
         if self.mode is Mode.ASYNC:
             return self.adapter.async_store(max_connections=max_connections)
-        return threaded(self.adapter.sync_store(max_connections=max_connections), threads=_THREADS)
+        return as_async(self.adapter.sync_store(max_connections=max_connections), threads=_THREADS)
 
     async def open(self, *, max_connections: int = 4) -> AsyncStore:
         """An open store; it is closed when the case ends."""

@@ -189,13 +189,13 @@ class _Announced:
         return self._transaction.connection
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """Whether nobody else can take the job meanwhile."""
-        return self._transaction.holds
+        return self._transaction.locks_job
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the transaction's connection."""
-        self._transaction.cut()
+        self._transaction.abort()
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Write the finish inside the transaction, and never commit with it: the worker must hear of it before."""

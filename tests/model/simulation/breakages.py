@@ -47,7 +47,7 @@ def pending_counts_as_written() -> Iterator[None]:
     decide = Completer._decide
 
     def decided(self: Completer, batch: Sequence[Any], results: Sequence[FinishResult]) -> None:
-        decide(self, batch, [replace(one, pending=False) for one in results])
+        decide(self, batch, [replace(one, locked=False) for one in results])
 
     with patch.object(Completer, "_decide", decided):
         yield

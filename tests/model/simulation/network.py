@@ -73,7 +73,7 @@ class SimulatedAsyncStore:
 class SimulatedTransaction:
     """The client's end of a transaction."""
 
-    holds = True
+    locks_job = True
     connection = None
 
     def __init__(self, store: SimulatedAsyncStore, server: Server, job: ClaimedJob) -> None:
@@ -82,7 +82,7 @@ class SimulatedTransaction:
         self._job = job
         self._held: Held | None = None
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection."""
         if self._held is not None:
             self._server.abort(self._held)

@@ -54,7 +54,7 @@ class WholeStore(PlainStore):
             return self._end_outside(one.chain_id, JobStatus.COMPLETED)
         ended = self._end_outside(one.chain_id, JobStatus.CONTINUED)
         following = self._write(one.continuation, row)
-        return self._update(row, ended.met, True, [following])
+        return self._update(row, ended.previous_status, True, [following])
 
     def retry_chains(self, ids: Sequence[str], **_: Any) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""

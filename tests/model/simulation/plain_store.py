@@ -36,7 +36,7 @@ from queuert.state.types import (
     StartedJob,
 )
 
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _ENDED = {
     FinishKind.COMPLETE: JobStatus.COMPLETED,
     FinishKind.CONTINUE: JobStatus.CONTINUED,
@@ -118,7 +118,7 @@ class PlainStore:
 
     @staticmethod
     def _moment(at: float) -> datetime:
-        return _EPOCH + timedelta(seconds=at)
+        return EPOCH + timedelta(seconds=at)
 
     def tail(self, chain: str) -> Row:
         """The last job of a chain."""
@@ -141,7 +141,7 @@ class PlainStore:
             self._known(job.blockers)
         return [self._start(job) for job in jobs]
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains, once all are made."""
         return self.start_jobs([job for part in parts for job in part])
 
@@ -284,7 +284,7 @@ class PlainStore:
     def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
         """End attempts; rows that are locked are pending."""
         return [
-            FinishResult(one.job.id, pending=True) if one.job.id in self.locked else self.finish_one(one)
+            FinishResult(one.job.id, locked=True) if one.job.id in self.locked else self.finish_one(one)
             for one in finishes
         ]
 

@@ -170,7 +170,7 @@ class Server:
         if wait and any(one.job.id in locked for one in finishes):
             raise LockedError
         results = self.store.finish(finishes)
-        self.probes["finishes postponed"] += sum(one.pending for one in results)
+        self.probes["finishes postponed"] += sum(one.locked for one in results)
         self.probes["finishes refused"] += sum(one.lost is not None for one in results)
         return results
 

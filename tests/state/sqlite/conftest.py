@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from queuert.state.sqlite import SQLiteState
-from tests.state.sqlite.ground import Ground
+from tests.state.sqlite.harness import SQLiteHarness
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def state(request: pytest.FixtureRequest) -> Iterator[SQLiteState]:
 
 
 @pytest.fixture
-def ground(path: Path) -> Iterator[Ground]:
+def harness(path: Path) -> Iterator[SQLiteHarness]:
     """A file with a witness. Afterwards nothing has happened that must never happen."""
     store = SQLiteState(path).sync_store()
     store.open()
     store.close()
-    ground = Ground(path)
+    harness = SQLiteHarness(path)
     try:
-        yield ground
-        ground.witness.check()
+        yield harness
+        harness.witness.check()
     finally:
-        ground.close()
+        harness.close()

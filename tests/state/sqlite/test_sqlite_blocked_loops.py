@@ -17,7 +17,7 @@ from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.transaction import SQLiteTransaction
 from queuert.state.types import ClaimedJob
 from queuert.testing.conformance.builders import claim_one, complete, job, read, start
-from tests.state.sqlite.ground import WAIT
+from tests.support.waiting import WAIT
 
 
 def write(path: Path) -> None:

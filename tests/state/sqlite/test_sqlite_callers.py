@@ -17,8 +17,8 @@ from queuert.errors import ChainNotFoundError, StateError, StateUnavailableError
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.conformance.builders import ask, complete, go_on, job
 from tests.state.sqlite.application import JOB_TYPES, single
-from tests.state.sqlite.ground import WAIT
 from tests.state.sqlite.test_sqlite_end_to_end import SLOWLY, handlers
+from tests.support.waiting import WAIT
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from queuert.state import Capability
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.events import EventLog
 from tests.state.sqlite.application import AT_ONCE, JOB_TYPES, child, first, last, parent, single, threaded
-from tests.state.sqlite.ground import WAIT
+from tests.support.waiting import WAIT
 
 SLOWLY = 3600.0
 """Seconds between two polls: who goes on before was told by a notification."""

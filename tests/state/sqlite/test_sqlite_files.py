@@ -289,7 +289,7 @@ def test_closing_ends_what_is_under_way(state: SQLiteState) -> None:
     if state.capabilities:
         store.close()
     else:
-        transaction.cut()
+        transaction.abort()
     with pytest.raises(StateUnavailableError):
         block.__exit__(None, None, None)
     store.close()

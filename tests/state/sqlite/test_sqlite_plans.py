@@ -16,7 +16,7 @@ from queuert.policies import Keep, Retention
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.sqlite import SQLiteState
-from queuert.state.sqlite.statements import statements
+from queuert.state.sqlite.connection import statements
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.types import ClaimRequest, PruneRequest, ReapRequest, Renewal, WorkerlessCompletion
 from queuert.testing.conformance.builders import AT_ONCE, ask, complete, go_on, job, retry
@@ -75,7 +75,7 @@ def test_no_statement_reads_a_table_from_end_to_end(connection: sqlite3.Connecti
         ("next_due_job", "queuert_job_scheduled"),
         ("ready_keys", "queuert_job_limit_ready"),
         ("next_scheduled", "queuert_job_scheduled"),
-        ("expired", "queuert_job_expiry"),
+        ("expired_leases", "queuert_job_expiry"),
         ("next_expiry", "queuert_job_expiry"),
         ("find_open_duplicates", "queuert_job_open_key"),
         ("find_duplicates", "queuert_job_key"),

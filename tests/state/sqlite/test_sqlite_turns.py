@@ -13,7 +13,7 @@ from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.types import ClaimedJob
 from queuert.testing.conformance.builders import ask, complete, job
-from tests.state.sqlite.ground import WAIT
+from tests.support.waiting import WAIT
 
 _KEEN = 50
 """Milliseconds after which SQLite's pauses begin anew with the short ones."""

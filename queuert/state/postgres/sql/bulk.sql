@@ -5,7 +5,7 @@ CROSS JOIN LATERAL unnest(staged.blocked_by) AS chain (id)
 WHERE staged.tag = ANY (%(tags)s::uuid[])
 
 -- name: bulk_chain_ids
--- Reads the next ids of the chains of a bulk write.
+-- Reads the next page of the ids of a bulk write's chains.
 SELECT id FROM {schema}.job WHERE write_id = %(write_id)s AND id > %(after)s ORDER BY id LIMIT %(limit)s
 
 -- name: bulk_conflicts
@@ -90,20 +90,20 @@ DROP TABLE IF EXISTS {schema}.{stage}
 -- Reads the result of a bulk write, if it was committed.
 SELECT type, rows, started, rejected, reject_files FROM {schema}.bulk_write WHERE write_id = %(write_id)s
 
--- name: bulk_forget_stage
+-- name: bulk_delete_stage_record
 -- Deletes the record of a staging table that is dropped in the same transaction.
 DELETE FROM {schema}.bulk_stage WHERE name = %(name)s
 
--- name: bulk_forget_strange
--- Deletes records with names that no bulk write makes. Nothing is dropped for them. Locked rows are passed over.
+-- name: bulk_delete_invalid_records
+-- Deletes records with names that no bulk write makes. No table is dropped for them. Locked rows are skipped.
 DELETE FROM {schema}.bulk_stage
 WHERE name IN (
     SELECT name FROM {schema}.bulk_stage WHERE name !~ '^bulk_stage_[0-9a-f]{32}$' FOR UPDATE SKIP LOCKED
 )
 
--- name: bulk_forget_writes
--- Deletes the records of bulk writes that were committed so many seconds ago and have no chain left: repeating one of
--- them writes again. A row that a transaction has locked is passed over.
+-- name: bulk_delete_old_writes
+-- Deletes the records of bulk writes that were committed so many seconds ago and have no chain left. If such a write is
+-- repeated, it is written again. Locked rows are skipped.
 DELETE FROM {schema}.bulk_write
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.bulk_write
@@ -114,8 +114,8 @@ WHERE ctid = ANY (ARRAY(
 RETURNING write_id
 
 -- name: bulk_lock_fence
--- Keeps everybody from taking a job from an attempt before this transaction has committed. No row: somebody has taken
--- it.
+-- Locks the job of an attempt, so that it keeps its lease until this transaction ends. Returns no row if the lease is
+-- lost.
 SELECT id FROM {schema}.job
 WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uuid AND status = 'running'
     AND (lease_expires_at > clock_timestamp() OR EXISTS (
@@ -125,7 +125,7 @@ WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uui
 FOR SHARE
 
 -- name: bulk_idle_stages
--- Reads the staging tables that nobody has used for so many seconds. One that is being dropped is passed over.
+-- Reads the staging tables that nothing has used for so many seconds. Tables that are being dropped are skipped.
 SELECT name FROM {schema}.bulk_stage
 WHERE touched_at < clock_timestamp() - %(seconds)s * interval '1 second'
 ORDER BY touched_at FOR UPDATE SKIP LOCKED
@@ -135,12 +135,12 @@ ORDER BY touched_at FOR UPDATE SKIP LOCKED
 SELECT {event_level:%(type)s}
 
 -- name: bulk_make_stage
--- Makes the staging table of a bulk write. Its driver does this before any task begins: a task could make it again
+-- Creates the staging table of a bulk write. Its driver does this before any task begins: a task could create it again
 -- after it was dropped.
 CREATE UNLOGGED TABLE {schema}.{stage} (LIKE {schema}.stream_stage)
 
 -- name: bulk_record_stage
--- Records a staging table, so that it is found when its driver dies.
+-- Records a staging table, so that maintenance finds it if its driver dies.
 INSERT INTO {schema}.bulk_stage (name, write_id) VALUES (%(name)s, %(write_id)s)
 
 -- name: bulk_record_started
@@ -156,8 +156,8 @@ ON CONFLICT (write_id) DO UPDATE SET type = excluded.type WHERE false
 RETURNING write_id
 
 -- name: bulk_place
--- Reads what identifies this schema outside of its cluster: the same by any address, and different after it was dropped
--- and made again.
+-- Reads what identifies this schema across clusters: the same at any address, and different after it was dropped and
+-- created again.
 SELECT system.system_identifier::text, database.oid::text,
     (SELECT relnamespace::text FROM pg_class WHERE oid = '{schema}.bulk_write'::regclass)
 FROM pg_control_system() AS system, pg_database AS database
@@ -217,11 +217,11 @@ ORDER BY key COLLATE "C"
 ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
 
 -- name: bulk_touch_stage
--- Records that a staging table is in use. No row: it was dropped.
+-- Records that a staging table is in use. Returns no row if it was dropped.
 UPDATE {schema}.bulk_stage SET touched_at = clock_timestamp() WHERE name = %(name)s RETURNING name
 
--- name: bulk_waiting
--- Reads the jobs of this write that will wait for chains, and these chains: each once, in order.
+-- name: bulk_jobs_with_blockers
+-- Reads the staged rows that have blockers, and these chains: each once, in order.
 SELECT staged.id, chain.ids FROM {schema}.{stage} AS staged
 JOIN {schema}.job ON job.id = staged.id AND job.write_id = %(write_id)s
 CROSS JOIN LATERAL (
@@ -243,11 +243,11 @@ SELECT version_num FROM {schema}.alembic_version
 -- Reads the last micro-batch that was committed for a sink, the query that wrote it, and where its rejected rows are.
 SELECT query, batch, reject_files FROM {schema}.stream_write WHERE sink = %(sink)s
 
--- name: stream_forget_attempts
+-- name: stream_delete_attempts
 -- Deletes what some attempts have staged of a micro-batch, and not what others have under the same sink's name.
 DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch = %(batch)s AND tag = ANY (%(tags)s::uuid[])
 
--- name: stream_forget_staged
+-- name: stream_delete_staged
 -- Deletes what is staged for a sink up to a micro-batch: committed rows, and those of attempts that did not win.
 DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch <= %(batch)s
 
@@ -262,6 +262,6 @@ SET batch = excluded.batch, rows = excluded.rows, rejected = excluded.rejected, 
 WHERE known.query = excluded.query AND known.batch < excluded.batch
 RETURNING batch
 
--- name: stream_sweep
--- Deletes rows that were staged so many seconds ago, by queries that never came back.
+-- name: stream_delete_old
+-- Deletes rows that were staged so many seconds ago, by queries that have not continued.
 DELETE FROM {schema}.stream_stage WHERE staged_at < clock_timestamp() - %(seconds)s * interval '1 second'

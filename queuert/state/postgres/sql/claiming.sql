@@ -2,7 +2,7 @@
 -- Leases the best due jobs of the given types, up to the limit.
 --
 -- It first scans the head of each type without locks, to learn how many of each are among the best. Then it locks just
--- those and passes over what others have locked; what is missing then (`topup`) comes from any type. Each step reads at
+-- those and skips what others have locked; what is missing then (`topup`) comes from any type. Each step reads at
 -- most `limit` index entries a type, whatever the backlog. Paused types are left out. statement_timestamp() is stable,
 -- so it can bound the index scan; leases start at clock_timestamp(), since the statement may have waited.
 --
@@ -11,7 +11,7 @@
 -- Among jobs of one rank, the types take turns in the order given, the longest due first.
 --
 -- The scan of each type begins at a rank and a time: at the head of the index, unless an old snapshot keeps dead
--- entries there (see claim_cursors.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
+-- entries there (see ClaimCursors in claiming.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
 -- they count as of the first rank at best. Each row says how long the scan took.
 WITH wanted AS MATERIALIZED (
     SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
@@ -19,7 +19,7 @@ WITH wanted AS MATERIALIZED (
     FROM unnest(%(types)s::text[], %(leases)s::float8[], %(first_ranks)s::int[], %(first_times)s::timestamptz[])
         WITH ORDINALITY AS w (type, lease_seconds, first_rank, first_time, position)
 ),
--- Apart from them, since the plan of the update hangs on how many types are expected there.
+-- Materialized separately, since the plan of the update depends on how many types are expected there.
 unpaused AS MATERIALIZED (
     SELECT wanted.type, wanted.first_rank, wanted.first_time, wanted.position FROM wanted
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
@@ -50,7 +50,7 @@ shares AS (
     FROM best GROUP BY type, first_rank, first_time
 ),
 scan_time AS MATERIALIZED (
-    -- The count comes first, so that the clock is read when the look is over.
+    -- The count comes first, so that the clock is read after the scan.
     SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
 ),
 locked AS MATERIALIZED (
@@ -95,7 +95,7 @@ topup AS MATERIALIZED (
 total AS MATERIALIZED (
     SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
 ),
--- In their order, only if they do not all fit.
+-- Summed up in order only if they do not all fit.
 fitting AS (
     SELECT tid
     FROM (
@@ -166,7 +166,7 @@ CROSS JOIN LATERAL (
 
 -- name: release
 -- Releases jobs that were claimed and not started; their attempt does not count. Rows that another transaction has
--- locked are passed over, because the worker's next claim waits for this.
+-- locked are skipped, because the worker's next claim waits for this.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
@@ -190,9 +190,9 @@ event AS (
 SELECT id FROM released
 
 -- name: release_claim
--- Releases all jobs of one claim, which nobody started, found by its token among the running jobs of its types. Rows
--- that another transaction has locked are passed over and counted, because the worker's next claim waits for this: the
--- worker asks for them again.
+-- Releases all jobs of one claim, none of which was started; they are found by the claim's token among the running jobs
+-- of its types. Rows that another transaction has locked are skipped and counted, because the worker's next claim waits
+-- for this: the worker repeats the call for them.
 WITH free AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
@@ -219,10 +219,10 @@ SELECT (SELECT count(*) FROM released),
 
 -- name: renew
 -- Renews the leases that are still held, and stores the progress of their attempts. Rows that another transaction has
--- locked are passed over: one locked job must not cost the others their leases, and no order of locks is needed. No
+-- locked are skipped: one locked job must not cost the others their leases, and no order of locks is needed. No
 -- index has the end of the lease, so the new version of the row is heap-only.
 --
--- The lease of a row that was passed over is extended in a table of its own, which the reaper reads: the row may stay
+-- The lease of a row that was skipped is extended in a table of its own, which the reaper reads: the row may stay
 -- locked for longer than the lease lasts, and the reaper may be the first to lock it afterwards.
 WITH free AS MATERIALIZED (
     SELECT job.id, params.seconds, params.progress
@@ -290,7 +290,7 @@ WITH RECURSIVE params AS MATERIALIZED (
         AS a (type, concurrency, per_key, starts, seconds, cursor)
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = a.type)
 ),
--- All that run, of which there are as many as slots: one by one for each key would be another plan at the planner's mercy.
+-- All running jobs, of which there are at most as many as slots: a scan for each key would be a worse plan.
 running AS MATERIALIZED (
     SELECT params.type, of_key.*
     FROM params
@@ -326,7 +326,7 @@ walk AS (
     WHERE walk.visited < %(most_keys)s AND (next.round = 1 OR next.key <= walk.cursor)
 ),
 visited AS (
-    -- Grouped rather than joined, which could be each with each.
+    -- Grouped instead of joined, since a join could compare each with each.
     SELECT type, key, sum(count) AS running
     FROM (
         SELECT type, key, 0 AS count, visited FROM walk
@@ -372,7 +372,7 @@ found AS (
     ) AS best
     WHERE heads.place <= heads.free
     UNION ALL
-    -- Without a key: all of them share one rate.
+    -- Jobs without a key: they share one rate.
     SELECT limited.type, limited.free, best.*
     FROM limited
     CROSS JOIN LATERAL (
@@ -391,7 +391,7 @@ found AS (
     ) AS best
     WHERE limited.by_key
     UNION ALL
-    -- Keys are of no account.
+    -- Keys do not matter for these limits.
     SELECT limited.type, limited.free, best.*
     FROM limited
     CROSS JOIN LATERAL (
@@ -438,7 +438,7 @@ UNION ALL
 SELECT NULL, type, key FROM walk WHERE visited = %(most_keys)s
 
 -- name: claim_admitted
--- Leases the ready jobs that were admitted, passes over what others have locked, and records the starts of types with a
+-- Leases the ready jobs that were admitted, skips what others have locked, and records the starts of types with a
 -- rate. As in `claim`, it takes the best whose inputs fit into `max_bytes`, at least one; every row says whether all
 -- did.
 WITH wanted AS MATERIALIZED (

@@ -4,10 +4,9 @@ SELECT event_log.system, system.system_identifier::text FROM {schema}.event_log,
 
 -- name: read_log
 -- Reads the state of the event log: the transaction below which all have ended, the next one, the newest of which
--- retention has deleted events, the cluster that the numbers belong to, and the cluster and timeline of this server.
--- The last column says whether the log has an event: who read it on another server may continue here.
---
--- A promoted server names its timeline in a checkpoint minutes later; until then its recovery does.
+-- retention has dropped events, the cluster that the numbers belong to, and the cluster and timeline of this server.
+-- The last column says whether the log has the event of the parameters: if so, a reader of another server may continue
+-- after it.
 SELECT pg_snapshot_xmin(now.snapshot)::text, pg_snapshot_xmax(now.snapshot)::text, event_log.dropped_tx::text, event_log.system,
     system.system_identifier::text, greatest(checkpoint.timeline_id, recovery.min_recovery_end_timeline),
     pg_is_in_recovery(),
@@ -119,8 +118,8 @@ ORDER BY 2
 SELECT pg_try_advisory_xact_lock(1363498580, hashtext('{schema} events')), set_config('lock_timeout', '100ms', true)
 
 -- name: delete_events
--- Deletes old events outside of the daily partitions, oldest first, some at a time, and records the newest transaction.
--- Numbers that no transaction has had yet are ignored: readers would take all events for lost, for good.
+-- Deletes old events in the default partition, oldest first, some at a time, and records the newest transaction.
+-- Numbers that no transaction has had yet are ignored: readers would take all their events for lost, for good.
 WITH gone AS (
     DELETE FROM {schema}.job_event_default
     WHERE ctid = ANY (ARRAY(
@@ -157,7 +156,7 @@ SELECT coalesce(sum(coalesce(many, 1)), 0)::bigint FROM changed
 SELECT (happened_at AT TIME ZONE 'UTC')::date, max(max(seq)) OVER () FROM {schema}.job_event GROUP BY 1 ORDER BY 1
 
 -- name: adopt_jobs
--- Clears the numbers of transactions that this cluster has not given, in some blocks of the table. A closed chain
+-- Clears transaction numbers that this cluster has not assigned yet, in some blocks of the table. A closed chain
 -- without a number counts as closed long ago.
 WITH changed AS (
     UPDATE {schema}.job SET completed_tx = NULL
@@ -168,10 +167,9 @@ WITH changed AS (
 )
 SELECT count(*) FROM changed
 
--- name: adopt_look
--- Reads what an adoption would do: the owner of the numbers, the cluster of this server, the first number that it has
--- not given, how many workers are alive, whether the log has numbers beyond that one, and estimates of how many events
--- and jobs there are.
+-- name: adopt_plan
+-- Reads what an adoption would do: the owner of the numbers, the cluster of this server, its next number, how many
+-- workers are alive, whether the log has numbers beyond that one, and estimates of the numbers of events and jobs.
 SELECT event_log.system, system.system_identifier::text, pg_snapshot_xmax(pg_current_snapshot())::text,
     (SELECT count(*) FROM {schema}.worker WHERE expires_at > clock_timestamp()),
     event_log.dropped_tx >= pg_snapshot_xmax(pg_current_snapshot())
@@ -182,7 +180,7 @@ SELECT event_log.system, system.system_identifier::text, pg_snapshot_xmax(pg_cur
     pg_relation_size('{schema}.job') / current_setting('block_size')::bigint
 FROM {schema}.event_log, pg_control_system() AS system
 
--- name: adopt_note
+-- name: adopt_record
 -- Records this cluster as the owner of the numbers. What retention has deleted had numbers that are not valid any more.
 UPDATE {schema}.event_log SET system = %(system)s::text, dropped_tx = CASE WHEN %(renumbered)s THEN '0' ELSE dropped_tx END
 RETURNING system

@@ -1,9 +1,9 @@
 -- name: read_blocks
--- How many blocks the table of jobs has.
+-- Reads the number of blocks of the table of jobs.
 SELECT pg_relation_size('{schema}.job') / current_setting('block_size')::bigint
 
 -- name: read_days
--- The partitions of the event log, the day of each that is named after one, and their sizes in blocks.
+-- Reads the partitions of the event log, their days, and their sizes in blocks.
 SELECT relname, CASE WHEN relname ~ '^job_event_[0-9]{8}$' THEN to_date(right(relname, 8), 'YYYYMMDD') END,
     coalesce(pg_relation_size(oid), 0) / current_setting('block_size')::bigint
 FROM pg_class
@@ -11,22 +11,23 @@ WHERE oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = '{schema}.job_e
 ORDER BY relname
 
 -- name: read_first_event
--- The oldest event of the log. By the number of its transaction: a bare `tx` would be the text that is returned.
+-- Reads the oldest event of the log. The order is by the number of its transaction: a bare `tx` would be the text that
+-- is returned.
 SELECT event.tx::text, event.seq, event.happened_at FROM {schema}.job_event AS event ORDER BY event.tx, event.seq LIMIT 1
 
 -- name: read_id_bounds
--- Ids that cut the jobs into parts of about the same size, from a sample of some hundred blocks.
+-- Reads ids that divide the jobs into parts of about the same size, from a sample of some hundred blocks.
 SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY id)
 FROM {schema}.job TABLESAMPLE SYSTEM (%(percent)s::float4)
 
 -- name: read_last_event
--- The last event of the log below a horizon. Of a row that holds many, the last of them.
+-- Reads the last event of the log below a horizon. If a row holds several events, this is the last of them.
 SELECT event.tx::text, event.seq + coalesce(cardinality(event.job_ids), 1) - 1, event.happened_at
 FROM {schema}.job_event AS event WHERE event.tx < %(horizon)s::xid8 ORDER BY event.tx DESC, event.seq DESC LIMIT 1
 
 -- name: read_nth_event
--- The event that comes after so many others of those that are asked for, from a place in the log on and below a horizon. Of a
--- row that holds many, those before the place are passed over.
+-- Reads the event that follows after so many events of the selected types, from a position of the log on and below a
+-- horizon. Events of a row before the position are skipped.
 SELECT event.tx::text, event.seq + coalesce(one.place - 1, 0), event.happened_at
 FROM {schema}.job_event AS event
 LEFT JOIN LATERAL generate_subscripts(event.job_ids, 1) AS one (place) ON true
@@ -38,16 +39,17 @@ WHERE (tx, seq) >= (%(start_tx)s::xid8, %(start_seq)s::bigint - 63) AND tx < %(h
 ORDER BY event.tx, event.seq, one.place OFFSET %(skip)s LIMIT 1
 
 -- name: history_dates
--- The days (UTC) of which these transactions tell anything that happened before a moment. Read in the order of the log: only what
--- is new.
+-- Reads the days (UTC) of the events of these transactions that happened before a time. It reads only these
+-- transactions, in the order of the log.
 SELECT DISTINCT (happened_at AT TIME ZONE 'UTC')::date
 FROM {schema}.job_event
 WHERE tx >= %(from_tx)s::xid8 AND tx < %(to_tx)s::xid8 AND happened_at < %(before)s::timestamptz
 ORDER BY 1
 
 -- name: history_facts
--- What a run over history begins with: the transaction below which all are over, the newest that retention has taken events of,
--- the moment, the first day of which no events are taken, which database this is, on which timeline, and whose numbers it has.
+-- Reads the state at the beginning of a run of the archive: the transaction below which all have ended, the newest of
+-- which retention has dropped events, the time, the first day of which no events were dropped, the database, its
+-- timeline, and the owner of its numbers.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text, event_log.dropped_tx::text, clock_timestamp(),
     (clock_timestamp() AT TIME ZONE 'UTC')::date - event_log.keep_days,
     system.system_identifier::text, current_database()::text,
@@ -56,7 +58,8 @@ FROM {schema}.event_log, pg_control_system() AS system, pg_control_checkpoint() 
     pg_control_recovery() AS recovery
 
 -- name: history_retained
--- Which of these chains are there still, and why they were not deleted. One of the same id that was started later is another.
+-- Reads which of these chains still exist, and why they were not deleted. A chain with the same id that was started
+-- later is another chain.
 SELECT root.id,
     CASE
         WHEN root.chain_status = 'open' OR root.chain_closed_at IS DISTINCT FROM params.closed_at
@@ -77,5 +80,5 @@ CROSS JOIN LATERAL (
 ) AS root
 
 -- name: history_lock
--- One at a time for each output; until the transaction ends, which holds nothing else.
+-- Takes the lock of one output until the transaction ends, if it is free. The transaction holds nothing else.
 SELECT pg_try_advisory_xact_lock(hashtextextended(%(name)s::text, 7241900315))

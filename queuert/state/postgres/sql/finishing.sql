@@ -86,8 +86,8 @@ WITH completed AS (
     RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
         error
 ),
--- Of each the token, the seconds to the next attempt (null: there is none), how often its process died, the error if there is
--- one.
+-- For each failed attempt: the token, the seconds to the next attempt (null for none), whether its process died, and
+-- the error if there is one.
 failed AS (
     UPDATE {schema}.job
     SET status = CASE WHEN (%(failed)s::jsonb -> id ->> 1)::float8 > 0 THEN 'scheduled'
@@ -124,7 +124,7 @@ event AS (
         {event_arrays}
     FROM (
         SELECT *, row_number() OVER () AS place FROM finished
-        -- An attempt that is followed by another is logged at the highest level only.
+        -- An attempt that will be retried is logged at the highest level only.
         WHERE CASE WHEN kind = 'retried' THEN {logs_all} ELSE {logs_final} END
     ) AS entry
     GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
@@ -232,9 +232,9 @@ event AS (
 SELECT finished.id, finished.lease_token::text, finished.status, closed.seconds
 FROM finished LEFT JOIN closed ON closed.id = finished.chain_id AND finished.status IN ('completed', 'failed', 'cancelled')
 
--- name: hold
+-- name: lock_for_attempt
 -- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it
--- waits or passes over it. The handler's statements get the server's planner settings, not those of our connections
+-- waits or skips it. The handler's statements get the server's planner settings, not those of our connections
 -- (see pool.py).
 SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
     set_config('idle_in_transaction_session_timeout', %(idle)s, true), set_config('plan_cache_mode', 'auto', true),
@@ -251,7 +251,7 @@ ORDER BY created_at, id FOR NO KEY UPDATE
 SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeout')), true),
     set_config('idle_in_transaction_session_timeout', %(idle)s, true)
 
--- name: unblock
+-- name: release_dependents
 -- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
 -- transaction: a snapshot from before the chain was locked could miss a job that had just begun to wait. The entries of
 -- each chain are looked up separately (OFFSET 0), and rows are named one by one, so that tables with outdated
@@ -314,7 +314,7 @@ WITH policy AS MATERIALIZED (
 extended AS MATERIALIZED (
     SELECT job_id, lease_token, expires_at FROM {schema}.lease_extension WHERE expires_at > clock_timestamp()
 ),
--- Long over: as many rows as leases that somebody's transaction has held up, so the table is read whole.
+-- Expired long ago. The table has a row for each renewal that a lock has prevented, so few that it is read whole.
 forgotten AS (
     DELETE FROM {schema}.lease_extension
     WHERE ctid = ANY (ARRAY(
@@ -339,7 +339,7 @@ judged AS (
 returned AS (
     UPDATE {schema}.job
     SET status = CASE WHEN judged.delay > 0 THEN 'scheduled' ELSE 'ready' END,
-        -- Without a pause it keeps its place in the order of those that are due.
+        -- Without a delay it keeps its position among the due jobs.
         scheduled_at = CASE WHEN judged.delay > 0 THEN clock_timestamp() + judged.delay * interval '1 second'
                             ELSE scheduled_at END,
         lease_expirations = job.lease_expirations + 1,
@@ -359,7 +359,7 @@ event AS (
     WHERE {event_level:returned.type} = 'all'
 ),
 following AS (
-    -- Of the leases that are left; one that has expired is locked by somebody just now.
+    -- An expired lease among the remaining ones is locked by another transaction just now.
     SELECT extract(epoch FROM least(min(lease_expires_at), (SELECT min(expires_at) FROM extended))
         - clock_timestamp())::float8 AS seconds
     FROM {schema}.job

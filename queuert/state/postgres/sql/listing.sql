@@ -264,7 +264,7 @@ SELECT id, type, chain_id, chain_index,
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
 ORDER BY id {order}
 
--- name: counts
+-- name: count_jobs
 -- Counts jobs by type and status, up to one above a cap, and reads the age of the oldest. For statuses without an index
 -- by age, rows are read, if there are at most a thousand. Each ORDER BY is that of an index: it keeps the planner from
 -- scanning the table until it has found enough.

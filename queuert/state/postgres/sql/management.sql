@@ -37,7 +37,7 @@ FROM locked
 -- Locks jobs, oldest first, and reads their status under the lock.
 SELECT id, type, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) ORDER BY created_at, id FOR NO KEY UPDATE
 
--- name: cancel
+-- name: cancel_chains
 -- Cancels the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
 -- running attempt cannot finish.
 WITH cancelled AS (
@@ -70,7 +70,7 @@ event AS (
 )
 SELECT id FROM cancelled
 
--- name: complete_outside
+-- name: complete_chains
 -- Completes the last jobs of chains for a client: with an output, which closes the chain, or with a continuation. All
 -- are locked and known to be open. A blocked job keeps its count of open blockers, which goes on to fall.
 WITH params AS MATERIALIZED (
@@ -138,10 +138,10 @@ event AS (
 )
 SELECT id FROM finished
 
--- name: retry
--- Reopens closed chains: their last jobs are due now, and none of their earlier attempts counts. The last error can
--- still be read. All are locked and known to be failed or cancelled. Whether the jobs must wait again is decided by a
--- later statement.
+-- name: retry_chains
+-- Reopens closed chains: their last jobs are due now, and their earlier attempts do not count. The last error can still
+-- be read. All are locked and known to be failed or cancelled. A later statement decides whether the jobs must wait for
+-- blockers.
 WITH reopened AS (
     UPDATE {schema}.job
     SET status = 'ready',
@@ -232,7 +232,7 @@ event AS (
 )
 SELECT id FROM waiting
 
--- name: trigger
+-- name: trigger_jobs
 -- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
 WITH triggered AS (
     UPDATE {schema}.job
@@ -289,7 +289,7 @@ FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
 WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND job.chain_id <> ALL (%(chains)s::text[])
 ORDER BY blocker_chain_id, job_id LIMIT 100
 
--- name: delete
+-- name: delete_chains
 -- Deletes jobs and their entries as dependents. Both are in one statement because foreign keys are checked when it
 -- ends.
 WITH entries AS (
@@ -359,7 +359,7 @@ LEFT JOIN LATERAL (
 ORDER BY page.id
 
 -- name: lock_stranded
--- Locks blocked jobs, oldest first, and passes over those that others have locked.
+-- Locks blocked jobs, oldest first, and skips those that others have locked.
 SELECT id FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND status = 'blocked'
 ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED

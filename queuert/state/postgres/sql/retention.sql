@@ -76,8 +76,8 @@ CROSS JOIN LATERAL (
 ORDER BY stretch.place, found.created_at, found.id LIMIT %(limit)s
 
 -- name: lock_prunable
--- Locks all jobs of chains that are to be pruned, and the jobs that have them as blockers, oldest first. Whether a
--- chain may be pruned is decided by the next statement, whose snapshot is newer.
+-- Locks all jobs of chains that are to be pruned, and the jobs that have them as blockers, oldest first. The next
+-- statement, whose snapshot is newer, decides whether a chain may be pruned.
 WITH about AS MATERIALIZED (
     SELECT unnest(%(ids)s::text[]) AS id
 ),

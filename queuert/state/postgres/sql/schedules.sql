@@ -72,9 +72,9 @@ SELECT name, type, input::text, cron, every, time_zone, missed, priority, limit_
 FROM clock CROSS JOIN following LEFT JOIN due ON true
 ORDER BY next_at, name
 
--- name: fire_schedule
--- Moves a schedule to its next tick, if the tick is still the one that was read. A second caller waits for the row and
--- finds it moved.
+-- name: advance_schedule
+-- Advances a schedule to its next tick, if the tick is still the one that was read. A second caller waits for the row
+-- and finds it changed.
 UPDATE {schema}.schedule
 SET next_at = %(next_at)s, last_at = coalesce(%(last_at)s, last_at)
 WHERE name = %(name)s AND next_at = %(tick)s AND NOT paused

@@ -28,7 +28,8 @@ WITH written AS (
     SELECT id, %(type)s::text, id, %(type)s::text, 'open', 'ready', %(priority)s::int, at, at, %(awaited)s::bool, input,
         %(trace_context)s::text, %(limit_key)s::text, %(result_ttl)s::float8
     FROM (
-        -- A time for each, so that those of one call are claimed in their order; `before` are in its statements before this one.
+        -- Each job gets a time of its own, so that the jobs of one call are claimed in order; `before` jobs are in
+        -- earlier statements.
         SELECT id, input, clock_timestamp() + (%(before)s::int + place - 1) * interval '1 microsecond' AS at
         FROM ROWS FROM (unnest(%(ids)s::text[], %(inputs)s::jsonb[])) WITH ORDINALITY AS given (id, input, place)
     ) AS new
@@ -60,7 +61,8 @@ WITH written AS (
         WITH ORDINALITY
         AS new (id, type, priority, delay, moment, awaited, input, trace_context, deduplication_key, limit_key, result_ttl,
             attributes, place)
-    -- A time for each, so that those of one call are claimed in their order; `before` are in its statements before this one.
+    -- Each job gets a time of its own, so that the jobs of one call are claimed in order; `before` jobs are in earlier
+    -- statements.
     CROSS JOIN LATERAL (
         SELECT clock_timestamp() + (%(before)s::int + place - 1) * interval '1 microsecond' AS at
     ) AS written
@@ -95,7 +97,7 @@ WITH written AS (
         WITH ORDINALITY
         AS new (id, type, priority, delay, moment, awaited, input, trace_context, deduplication_key, limit_key, result_ttl,
             attributes, place)
-    -- A time for each, so that those of one call are claimed in their order.
+    -- Each job gets a time of its own, so that the jobs of one call are claimed in order.
     CROSS JOIN LATERAL (
         SELECT clock_timestamp() + (place - 1) * interval '1 microsecond' AS at
     ) AS written
@@ -178,7 +180,7 @@ SELECT id FROM locked WHERE chain_index = 0
 
 -- name: add_blockers
 -- Makes jobs wait for chains that this transaction has locked; chains that have closed already count as closed. A job
--- that waits again keeps its blockers: new ones come after them, and one that it has counts again if its chain was
+-- that waits again keeps its blockers: new ones are added after them, and an existing one counts again if its chain was
 -- reopened.
 WITH params AS MATERIALIZED (
     SELECT b.*, chain.chain_status <> 'open' AS closed, entry.tid, entry.closed AS was_closed

@@ -1,15 +1,15 @@
 -- name: claim
--- Lease due jobs of several types, best first: out of the waiting lists into the holder's, in one step with the lease.
--- ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, after, holder, token, limits: {type: ...}, seed}. With
--- `after`, jobs of worse rank than that go before all others. Of one rank, types take turns, in the order given. One job
--- is taken whatever its input measures, and what does not fit into `max_bytes` is not looked beyond.
--- Answers with whether dead entries were left in the way, and the jobs.
+-- Leases due jobs of several types, best first: moves them from the waiting lists to the holder's list, together with
+-- the lease. ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, after, holder, token, limits: {type:
+-- ...}, seed}. With `after`, jobs of a worse rank than that go before all others. Within a rank, types take turns in
+-- the given order. The first job is claimed whatever the size of its input; after a job that exceeds `max_bytes` no
+-- more are claimed. Returns whether dead entries are left in the way, and the jobs.
 
-local params = given(1)
+local params = decoded(1)
 math.randomseed(params.seed)
 local answer = {0}
 
--- All sources, with the position of their type; by type, what is left of its concurrency.
+-- All sources with the index of their type, and what is left of the concurrency of each type.
 local function sources_from(first, limit)
     local sources, left = {}, {}
     for position, type in ipairs(params.types) do
@@ -24,7 +24,7 @@ local function sources_from(first, limit)
                 local due = due_of_type(type, limit)
                 if #due > 0 then own[3] = listed_source(due, params.holder, first) end
             end
-            local turns = {}  -- By rank: how many jobs of the type were taken, from whichever source.
+            local turns = {} -- By rank: how many jobs of the type were claimed from all its sources.
             for _, source in ipairs(own) do
                 sources[#sources + 1] = {of = source, type = type, position = position, turns = turns}
             end
@@ -67,7 +67,7 @@ local function lease(job, input)
     }
 end
 
--- Claim from a rank on, as many as are wanted still.
+-- Claims from a rank on until the limit is reached.
 local function claim_from(first)
     local sources, left = sources_from(first, params.limit + 1 - #answer)
     while #answer <= params.limit do
@@ -96,10 +96,10 @@ if BUDGET <= 0 and not cut then answer[1] = 1 end
 return packed(answer)
 
 -- name: next_due
--- Microseconds until the next job of these types is due; -1 when none is scheduled. ARGV[1]: list of types.
+-- Returns the microseconds until the next job of these types is due; -1 if none is scheduled. ARGV[1]: list of types.
 
 local next_at
-for _, type in ipairs(given(1)) do
+for _, type in ipairs(decoded(1)) do
     if call('HEXISTS', P .. 'paused', type) == 0 then
         if tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0) > 0 then return '0' end
         local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
@@ -109,37 +109,39 @@ end
 return next_at and text(math.max(0, next_at - NOW)) or '-1'
 
 -- name: release
--- Release jobs that were claimed and not started, to the front. ARGV[1]: list of {id, token}. How many there were.
+-- Releases jobs that were claimed and not started to the front of their lists. ARGV[1]: list of {id, token}. Returns
+-- how many.
 
-local params, released = given(1), 0
+local params, released = decoded(1), 0
 for at = #params, 1, -1 do
     local job = load(params[at][1])
     if holds(job, params[at][2]) then
-        give_back(job)
+        release_job(job)
         released = released + 1
     end
 end
 return released
 
 -- name: release_claim
--- Release all that one claim took, when its answer was lost. ARGV[1]: {holder, token}. How many there were.
+-- Releases all jobs of one claim, whose answer was lost. ARGV[1]: {holder, token}. Returns how many.
 
-local params, released = given(1), 0
+local params, released = decoded(1), 0
 local entries = call('LRANGE', P .. 'p:' .. params.holder, 0, -1)
 for at = #entries, 1, -1 do
     local job = load(entries[at]:match('^%d+:%d+:(.*)$'))
     if holds(job, params.token) then
-        give_back(job)
+        release_job(job)
         released = released + 1
     end
 end
 return released
 
 -- name: renew
--- Extend leases that still hold. ARGV[1]: list of {id, token, microseconds, progress if there is news}. Answers with 1 or 0 for each.
+-- Extends leases that are still held. ARGV[1]: list of {id, token, microseconds, progress if there is a new one}.
+-- Returns 1 or 0 for each.
 
 local answer = {}
-for at, params in ipairs(given(1)) do
+for at, params in ipairs(decoded(1)) do
     local job = load(params[1])
     answer[at] = 0
     if holds(job, params[2]) then

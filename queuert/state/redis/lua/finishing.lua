@@ -1,11 +1,12 @@
 -- name: finish
--- End attempts of many kinds, each while its token holds the job. ARGV[1]: list of finishes; ARGV[2...]: payloads.
--- Answers with {id, why it was lost or '', types that became due, microseconds that its chain took or ''} for each.
+-- Writes finishes of any kinds, each only if its token has the job's lease. ARGV[1]: list of finishes; ARGV[2...]:
+-- payloads. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
+-- ''} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1}
 
--- A script is not rolled back: all finishes are looked at before anything of any is written. `new` and `chains` are the
--- ids of the jobs, and of the chains, that the finishes before create.
+-- A script is not rolled back, so all finishes are checked before anything is written. `new` and `chains` are the ids
+-- of the jobs and chains that earlier finishes of the batch create.
 local new, chains = {}, {}
 
 local function taken(id)
@@ -15,10 +16,10 @@ local function taken(id)
 end
 
 local function unknown(chain)
-    return not chains[chain] and stands_open(chain) == nil
+    return not chains[chain] and is_open(chain) == nil
 end
 
--- Whether the finish's new jobs can be written; a refusal if not.
+-- Returns a refusal if the new jobs of the finish cannot be written.
 local function refused(finish)
     for _, start in ipairs(finish.starts or {}) do
         if taken(start.id) then return refusal('id_conflict', start.id) end
@@ -36,8 +37,8 @@ local function refused(finish)
     return nil
 end
 
--- The first refusal of finishes that would be written, in their order. Only new jobs and blockers can be refused, and of
--- several finishes by one lease only the first counts.
+-- Returns the first refusal among the finishes that would be written, in order. Only new jobs and blockers can be
+-- refused, and of several finishes by one lease only the first counts.
 local function first_refused(finishes)
     local first_of_lease = {}
     for at, finish in ipairs(finishes) do
@@ -53,7 +54,7 @@ local function first_refused(finishes)
     return nil
 end
 
--- The payloads that an attempt leaves behind.
+-- Stores the payloads of an attempt.
 local function keep(job, finish)
     if finish.output then call('SET', P .. 'o:' .. job.id, ARGV[finish.output]) end
     if finish.error then
@@ -114,7 +115,7 @@ local WRITE = {
     complete = close, fail = close, cancel = close,
 }
 
-local finishes, answer = given(1), {}
+local finishes, answer = decoded(1), {}
 local no = first_refused(finishes)
 if no then return no end
 for at, finish in ipairs(finishes) do
@@ -134,10 +135,10 @@ end
 return packed(answer)
 
 -- name: reap
--- Turn expired leases into failed attempts. ARGV[1]: {policies: [...], limit, seed}.
--- Answers with the microseconds until the next lease expires (-1: none) and what was reaped.
+-- Turns expired leases into failed attempts. ARGV[1]: {policies: [...], limit, seed}. Returns the microseconds until
+-- the next lease expires (-1: none), and the reaped jobs.
 
-local params = given(1)
+local params = decoded(1)
 math.randomseed(params.seed)
 
 local function pause_after(policy, counted)
@@ -195,8 +196,9 @@ end
 return {next_expiry and text(math.max(0, next_expiry - NOW)) or '-1', answer}
 
 -- name: lost_reasons
--- Why leases do not hold their jobs. ARGV[1]: list of {id, token}. '' for those that do, or that ended theirs.
+-- Returns why leases are lost. ARGV[1]: list of {id, token}. '' for those that are valid, and for those that finished
+-- their job.
 
 local answer = {}
-for at, params in ipairs(given(1)) do answer[at] = lost_reason(load(params[1]), params[2]) end
+for at, params in ipairs(decoded(1)) do answer[at] = lost_reason(load(params[1]), params[2]) end
 return answer

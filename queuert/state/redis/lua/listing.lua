@@ -1,6 +1,6 @@
--- name: counts
--- Jobs by type and status. ARGV[1]: list of types, all if empty. The numbers are kept, so they are exact and cheap.
--- Answers with {type, status, count, microseconds since the oldest became due or -1} for each.
+-- name: count_jobs
+-- Counts jobs by type and status. ARGV[1]: list of types, all if empty. The numbers are kept by all scripts, so they
+-- are exact and cheap. Returns {type, status, count, microseconds since the oldest became due or -1} for each.
 
 local function oldest(type, status)
     if status == 'ready' then
@@ -27,7 +27,7 @@ local function oldest(type, status)
     return nil
 end
 
-local types = given(1)
+local types = decoded(1)
 if #types == 0 then types = call('SMEMBERS', P .. 'types') end
 table.sort(types)
 local answer, seen = {}, {}
@@ -54,10 +54,10 @@ end
 return answer
 
 -- name: get_blockers
--- The chains that a job waits for, or waited for, in order. ARGV[1]: {id}.
+-- Reads the chains that a job waits for or waited for, in order. ARGV[1]: {id}.
 
 local answer = {}
-for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. given(1)[1], 0, -1)) do
+for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. decoded(1)[1], 0, -1)) do
     local first = load(chain)
     if first then
         local tail = tail_of(chain)
@@ -71,12 +71,12 @@ end
 return answer
 
 -- name: get_chains
--- Read chains. ARGV[1]: {ids, expired, portion}: with those that have expired, or as if they were gone. Answers for each
--- with its first job's facts and its last one's finish. With a portion, in bytes, only with those that have closed, as
--- many as fit, one at least; of the others with the status alone.
+-- Reads chains. ARGV[1]: {ids, expired, portion}. Expired chains are read if `expired` is set, and otherwise count as
+-- deleted. Returns the fields of the first job and the finish of the last job of each. With `portion`, in bytes, only
+-- closed chains are read, as many as fit and at least one; for the others only the status is returned.
 
 local answer = {}
-local params = given(1)
+local params = decoded(1)
 local size = 0
 for at, id in ipairs(params.ids) do
     local first = load(id)
@@ -98,10 +98,10 @@ end
 return answer
 
 -- name: get_jobs
--- Read jobs. ARGV[1]: list of ids. Answers with the time and, for each, its id, hash, input, output and error.
+-- Reads jobs. ARGV[1]: list of ids. Returns the time and, for each job, its id, hash, input, output and error.
 
 local answer = {text(NOW)}
-for _, id in ipairs(given(1)) do
+for _, id in ipairs(decoded(1)) do
     local flat = call('HGETALL', P .. 'j:' .. id)
     answer[#answer + 1] = #flat == 0 and 0
         or {id, flat, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. id), call('GET', P .. 'e:' .. id)}
@@ -109,10 +109,11 @@ end
 return answer
 
 -- name: list_by_time
--- Ids by the time of creation, among some types. ARGV[1]: {types, since, before, after: {time, id}, oldest_first,
--- limit, chains, statuses, attributes}. Looks at up to `scan` entries; answers with where it stopped and {time, id} of those that fit.
+-- Lists ids by the time of creation, among some types. ARGV[1]: {types, since, before, after: {time, id}, oldest_first,
+-- limit, chains, statuses, attributes}. Reads up to `scan` entries; returns where it stopped, and {time, id} of those
+-- that match.
 
-local params = given(1)
+local params = decoded(1)
 local types = params.types or call('SMEMBERS', P .. 'types')
 local statuses
 if params.statuses then
@@ -120,7 +121,7 @@ if params.statuses then
     for _, status in ipairs(params.statuses) do statuses[status] = true end
 end
 
--- Whether one entry comes before another in the order asked.
+-- Whether one entry comes before another in the requested order.
 local function earlier(one, other)
     if one[1] ~= other[1] then
         if params.oldest_first then return one[1] < other[1] end
@@ -133,7 +134,7 @@ end
 local place = params.after and {tonumber(params.after[1]), params.after[2]}
 local CHUNK = 50
 
--- The entries of one sorted set in the order asked, from the place on.
+-- The entries of one sorted set in the requested order, from the cursor on.
 local function entries_of(key)
     local low = params.since and tonumber(params.since) or 0
     local high = params.before and tonumber(params.before) - 1 or 2 ^ 53
@@ -166,7 +167,7 @@ if params.types then
     for _, type in ipairs(params.types) do wanted_types[type] = true end
 end
 
--- Whether a chain has all the attributes that are asked for.
+-- Whether a chain has all the requested attributes.
 local function has_attributes(id)
     for _, one in ipairs(params.attributes) do
         if not call('ZSCORE', P .. 'at:' .. pair(one[1], one[2]), id) then return false end
@@ -217,10 +218,10 @@ local more = #sources > 0 and #found < params.limit
 return {more and {text(last[1]), last[2]} or 0, found}
 
 -- name: list_members
--- Ids of a chain's jobs by their index, or of the jobs that a chain blocks by id.
--- ARGV[1]: {chain, blocked, after, oldest_first, limit}. Answers with {key, id} for each.
+-- Lists the ids of a chain's jobs by their index, or of the dependents of a chain by id. ARGV[1]: {chain, blocked,
+-- after, oldest_first, limit}. Returns {key, id} for each.
 
-local params = given(1)
+local params = decoded(1)
 local answer = {}
 if params.blocked then
     local key, ids = P .. 'bb:' .. params.chain, nil
@@ -248,9 +249,9 @@ for at = 1, #flat, 2 do answer[#answer + 1] = {flat[at + 1], flat[at]} end
 return answer
 
 -- name: standing
--- Why a lease does not hold its job now; '' where it does. ARGV[1]: {id, token}.
+-- Returns why a lease does not hold its job now; '' if it does. ARGV[1]: {id, token}.
 
-local params = given(1)
+local params = decoded(1)
 local job = load(params[1])
 if holds(job, params[2]) then return '' end
 local reason = lost_reason(job, params[2])

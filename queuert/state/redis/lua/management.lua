@@ -1,22 +1,22 @@
 -- name: cancel_chains
--- Close open chains as cancelled. ARGV[1]: list of ids; ARGV[2]: the error, as stored.
+-- Closes open chains as cancelled. ARGV[1]: list of ids; ARGV[2]: the error, as stored.
 
-local ids = given(1)
+local ids = decoded(1)
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
-local done, reported_of, answer = {}, {}, {}
+local done, named_types, answer = {}, {}, {}
 for at, id in ipairs(ids) do
     if not done[id] then
         local first = load(id)
         local tail = tail_of(id)
         if first.chain_status ~= 'open' then
-            done[id] = met(first, tail, tail.status, first.chain_status, false)
+            done[id] = chain_update(first, tail, tail.status, first.chain_status, false)
         else
-            local met_as, due_types = tail.status, {}
+            local previous_status, due_types = tail.status, {}
             finish_workerless(tail, 'cancelled', {})
             call('SET', P .. 'e:' .. tail.id, ARGV[2])
             close_chain(tail.id == id and tail or first, 'cancelled', due_types)
-            done[id] = met(first, tail, met_as, 'cancelled', true, fresh(due_types, reported_of))
+            done[id] = chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types))
         end
     end
     answer[at] = done[id]
@@ -24,10 +24,10 @@ end
 return answer
 
 -- name: complete_chains
--- End the last jobs of chains from a client, all or none. ARGV[1]: list of {chain, tail, output, continuation};
+-- Finishes the last jobs of chains for a client, all or none. ARGV[1]: list of {chain, tail, output, continuation};
 -- ARGV[2...]: payloads.
 
-local params, ids, fits = given(1), {}, true
+local params, ids, fits = decoded(1), {}, true
 for at, one in ipairs(params) do ids[at] = one.chain end
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
@@ -39,7 +39,7 @@ local answer = {}
 if not fits then
     for at, one in ipairs(params) do
         local chain = chains[one.chain]
-        answer[at] = met(chain.first, chain.tail, chain.tail.status, chain.first.chain_status, false)
+        answer[at] = chain_update(chain.first, chain.tail, chain.tail.status, chain.first.chain_status, false)
     end
     return answer
 end
@@ -53,11 +53,11 @@ for _, one in ipairs(params) do
         if absent then return refusal('chain_not_found', absent) end
     end
 end
-local reported_of = {}
+local named_types = {}
 for at, one in ipairs(params) do
     local first, tail, due_types = chains[one.chain].first, load(one.tail), {}
     if tail.id == first.id then first = tail end
-    local met_as, following = tail.status, one.continuation
+    local previous_status, following = tail.status, one.continuation
     if following then
         finish_workerless(tail, 'continued', {next = following.id})
         if one.output then call('SET', P .. 'o:' .. tail.id, ARGV[one.output]) end
@@ -68,15 +68,15 @@ for at, one in ipairs(params) do
         call('SET', P .. 'o:' .. tail.id, ARGV[one.output])
         close_chain(first.id == tail.id and tail or load(first.id), 'completed', due_types)
     end
-    answer[at] = met(first, tail, met_as, following and 'open' or 'completed', true, fresh(due_types, reported_of))
+    answer[at] = chain_update(first, tail, previous_status, following and 'open' or 'completed', true, fresh(due_types, named_types))
 end
 return answer
 
 -- name: delete_chains
--- Delete chains with all their jobs, all or none. ARGV[1]: {ids, cascade}.
--- Answers with the deleted chains, in the order asked and then by id, and with the jobs that were running.
+-- Deletes chains with all their jobs, all or none. ARGV[1]: {ids, cascade}. Returns the deleted chains, in the order of
+-- the request and then by id, and the jobs that were running.
 
-local params = given(1)
+local params = decoded(1)
 
 local to_delete, order, left = {}, {}, {}
 for _, id in ipairs(params.ids) do
@@ -119,9 +119,9 @@ for _, chain in ipairs(order) do delete_chain(chain, running) end
 return {order, running}
 
 -- name: retry_chains
--- Open failed and cancelled chains again, all or none. ARGV[1]: list of ids.
+-- Opens failed and cancelled chains again, all or none. ARGV[1]: list of ids.
 
-local ids = given(1)
+local ids = decoded(1)
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
 for id, chain in pairs(chains) do
@@ -129,7 +129,7 @@ for id, chain in pairs(chains) do
     if status == 'open' or status == 'completed' then return refusal('not_retriable', id, status) end
 end
 
--- Jobs that had been let go by the chain, and still wait for others, wait for it again.
+-- Jobs that the chain had released, and that still wait for other chains, wait for it again.
 local function reopen(first)
     call('ZREM', closed_key(first, first.chain_status), first.id)
     call('ZREM', P .. 'expires', first.id)
@@ -147,7 +147,7 @@ local function try_again(job)
     local open = 0
     call('DEL', P .. 'bo:' .. job.id)
     for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. job.id, 0, -1)) do
-        if stands_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
+        if is_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
     end
     move(job, resting_status(NOW, open), {
         due = NOW, finished = false, uncounted = job.attempt, expired = 0, token = false, open = open,
@@ -160,18 +160,18 @@ local done, answer = {}, {}
 for at, id in ipairs(ids) do
     if not done[id] then
         local tail = load(chains[id].tail.id)
-        local met_as = tail.status
+        local previous_status = tail.status
         local open = try_again(tail)
-        done[id] = met(chains[id].first, tail, met_as, 'open', true, open == 0 and {[tail.type] = true} or {})
+        done[id] = chain_update(chains[id].first, tail, previous_status, 'open', true, open == 0 and {[tail.type] = true} or {})
     end
     answer[at] = done[id]
 end
 return answer
 
 -- name: trigger_jobs
--- Make scheduled jobs due now, all or none. ARGV[1]: list of ids. Answers with {id, type} for each.
+-- Makes scheduled jobs due now, all or none. ARGV[1]: list of ids. Returns {id, type} for each.
 
-local ids, answer = given(1), {}
+local ids, answer = decoded(1), {}
 for at, id in ipairs(ids) do
     local job = load(id)
     if not job then return refusal('job_not_found', id) end
@@ -185,11 +185,11 @@ end
 return answer
 
 -- name: release_stranded
--- Release blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}: looks at so many, by id.
--- Without a cursor, what holders and lists are left with is mended first.
--- Answers with where to go on ('' at the end) and {id, type} of those released.
+-- Releases blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}; reads up to `limit` jobs, by
+-- id. Without a cursor, it repairs holders and lists first. Returns the next cursor ('' at the end) and {id, type} of
+-- the released jobs.
 
-local params = given(1)
+local params = decoded(1)
 if not params.cursor then
     math.randomseed(params.seed)
     for _, holder in ipairs(call('SMEMBERS', P .. 'holders')) do mend_holder(holder) end
@@ -202,7 +202,7 @@ for _, id in ipairs(ids) do
     local job, open = load(id), false
     if job then
         for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. id, 0, -1)) do
-            open = open or stands_open(chain)
+            open = open or is_open(chain)
         end
         if not open then
             call('DEL', P .. 'bo:' .. id)
@@ -217,10 +217,10 @@ end
 return {#ids == params.limit and ids[#ids] or '', released}
 
 -- name: pause_job_types
--- Claim no more jobs of some types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one.
--- A type that is paused stays so since then, and keeps its reason unless there is another.
+-- Pauses job types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one. A paused type keeps its time, and its
+-- reason unless a new one is given.
 
-for _, type in ipairs(given(1)) do
+for _, type in ipairs(decoded(1)) do
     local stored = call('HGET', P .. 'paused', type)
     local pause = stored and cjson.decode(stored) or {at = text(NOW)}
     pause.reason = ARGV[2] or pause.reason
@@ -229,15 +229,15 @@ end
 return 1
 
 -- name: list_paused_job_types
--- The paused types, each followed by what is stored of it.
+-- Reads the paused job types, each followed by what is stored of it.
 
 return call('HGETALL', P .. 'paused')
 
 -- name: resume_job_types
--- Claim jobs of some types again. ARGV[1]: list of types. Answers with those that were paused.
+-- Resumes job types. ARGV[1]: list of types. Returns those that were paused.
 
 local resumed = {}
-for _, type in ipairs(given(1)) do
+for _, type in ipairs(decoded(1)) do
     if call('HDEL', P .. 'paused', type) == 1 then resumed[#resumed + 1] = type end
 end
 return resumed

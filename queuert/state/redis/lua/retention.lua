@@ -1,19 +1,19 @@
 -- name: prune
--- Delete closed chains past their end. ARGV[1]: {policies, limit, phase, stayed}: first those that have expired, then
--- by each policy ({type, status, age, count}) those that it does not keep, oldest first.
--- What must stay is passed over: `stayed` says how many of the phase so far. Answers with where to go on and the ids.
+-- Deletes closed chains: first those that have expired, then those that a policy ({type, status, age, count}) does not
+-- keep, oldest first. ARGV[1]: {policies, limit, phase, stayed}. Chains that must stay are skipped: `stayed` is their
+-- number in the phase so far. Returns the next cursor and the ids.
 
-local params, pruned, looked = given(1), {}, 0
+local params, pruned, looked = decoded(1), {}, 0
 local phase, stayed = params.phase, params.stayed
 
 local function prune(chain)
-    if still_needed(chain) then return false end
-    retire_chain(chain)
+    if is_needed(chain) then return false end
+    prune_chain(chain)
     pruned[#pruned + 1] = chain
     return true
 end
 
--- Look at the chain that follows; false at the end of the phase.
+-- Reads the next chain; false at the end of the phase.
 local function expired()
     local id = call('ZRANGEBYSCORE', P .. 'expires', '-inf', text(NOW), 'LIMIT', stayed, 1)[1]
     if not id then return false end
@@ -46,9 +46,9 @@ end
 return {phase <= #params.policies and {phase, stayed} or 0, pruned}
 
 -- name: update_result_ttl
--- Let closed chains expire so long from now. ARGV[1]: {ids, ttl}. Answers with the result of each.
+-- Lets closed chains expire some time from now. ARGV[1]: {ids, ttl}. Returns the result of each.
 
-local params, answer = given(1), {}
+local params, answer = decoded(1), {}
 for at, id in ipairs(params.ids) do
     local first = load(id)
     if not is_first(first) or has_expired(first) then

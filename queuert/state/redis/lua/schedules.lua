@@ -1,16 +1,16 @@
 -- name: delete_schedules
--- Delete recurring schedules. ARGV[1]: list of names. How many there were.
+-- Deletes recurring schedules. ARGV[1]: list of names. Returns how many existed.
 
 local deleted = 0
-for _, name in ipairs(given(1)) do deleted = deleted + call('HDEL', P .. 'schedules', name) end
+for _, name in ipairs(decoded(1)) do deleted = deleted + call('HDEL', P .. 'schedules', name) end
 return deleted
 
 -- name: fire_schedule
--- Start the chains of a due schedule and move it on, if its next tick still is the one given.
--- ARGV[1]: {name, tick, next_at, jobs}; ARGV[2...]: their inputs. Chains that exist are left as they are; where a job of
--- another type has the id, the chain gets the id that is given besides. 0: not fired.
+-- Starts the chains of a due schedule and advances it, if its next tick still is the given one. ARGV[1]: {name, tick,
+-- next_at, jobs}; ARGV[2...]: their inputs. Chains that exist are not changed; if a job of another type has the id, the
+-- chain gets its second id. Returns 0 if it was not fired.
 
-local params = given(1)
+local params = decoded(1)
 local stored = call('HGET', P .. 'schedules', params.name)
 if not stored then return 0 end
 local schedule = cjson.decode(stored)
@@ -25,21 +25,21 @@ for at, new in ipairs(params.jobs) do
         new.id = new.beside
         found = nil
     end
-    answer[at] = reported(found or write_job(new, NOW + at - 1), found ~= nil)
+    answer[at] = job_answer(found or write_job(new, NOW + at - 1), found ~= nil)
 end
 return packed(answer)
 
 -- name: list_schedules
--- All recurring schedules and the time. Answers with the time and what is stored of each.
+-- Reads all recurring schedules. Returns the time and what is stored of each.
 
 local answer = {text(NOW)}
 for _, stored in ipairs(call('HVALS', P .. 'schedules')) do answer[#answer + 1] = stored end
 return answer
 
 -- name: pause_schedules
--- Pause recurring schedules, or let them go on. ARGV[1]: {names, paused}. How many there are of these names.
+-- Pauses or resumes recurring schedules. ARGV[1]: {names, paused}. Returns how many of these exist.
 
-local params, found = given(1), 0
+local params, found = decoded(1), 0
 for _, name in ipairs(params.names) do
     local stored = call('HGET', P .. 'schedules', name)
     if stored then
@@ -52,10 +52,10 @@ end
 return found
 
 -- name: put_schedules
--- Write recurring schedules by name. ARGV[1]: list of schedules. One that is there keeps its pause and its latest tick;
--- if its times are the same, also its next tick.
+-- Writes recurring schedules by name. ARGV[1]: list of schedules. An existing one keeps its pause and its latest tick,
+-- and its next tick if its times are the same.
 
-for _, new in ipairs(given(1)) do
+for _, new in ipairs(decoded(1)) do
     local key, name = P .. 'schedules', new.name
     local stored = call('HGET', key, name)
     if stored then
@@ -67,4 +67,4 @@ for _, new in ipairs(given(1)) do
     end
     call('HSET', key, name, cjson.encode(new))
 end
-return #given(1)
+return #decoded(1)

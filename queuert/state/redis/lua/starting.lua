@@ -1,14 +1,14 @@
 -- name: start
--- Write the first jobs of new chains, all or none, or find the chains that are duplicates of them.
--- ARGV[1]: list of new jobs; ARGV[2...]: their inputs. All is looked at before anything is written.
+-- Writes the first jobs of new chains, all or none, or finds the chains of which they are duplicates. ARGV[1]: list of
+-- new jobs; ARGV[2...]: their inputs. Everything is checked before anything is written.
 
-local jobs = given(1)
+local jobs = decoded(1)
 local in_batch, written, taken, stands_in, conflicts, in_the_way = {}, {}, {}, {}, {}, {}
 
 for _, new in ipairs(jobs) do in_batch[new.id] = true end
 for _, new in ipairs(jobs) do
     for _, chain in ipairs(new.blockers or {}) do
-        if in_batch[chain] and stands_open(chain) == nil then return refusal('chain_not_found', chain) end
+        if in_batch[chain] and is_open(chain) == nil then return refusal('chain_not_found', chain) end
     end
 end
 
@@ -29,7 +29,7 @@ for at, new in ipairs(jobs) do
             end
         elseif not found then
             found = load(new.id)
-            if found and is_first(found) and has_expired(found) and not still_needed(found.id) then
+            if found and is_first(found) and has_expired(found) and not is_needed(found.id) then
                 in_the_way[#in_the_way + 1] = found.id
                 found = nil
             end
@@ -50,21 +50,21 @@ for at, new in ipairs(jobs) do
     end
 end
 if #conflicts > 0 then
-    -- Thousands of them are too many for unpack().
+    -- A refusal may have thousands of ids, which are too many for unpack().
     local refused = refusal('id_conflict')
     for _, id in ipairs(conflicts) do refused[#refused + 1] = id end
     return refused
 end
 
-for _, chain in ipairs(in_the_way) do retire_chain(chain) end
+for _, chain in ipairs(in_the_way) do prune_chain(chain) end
 local results, made = {}, {}
 for at, new in ipairs(jobs) do
     local other = stands_in[at]
     if not other then
         made[at] = write_job(new, NOW + at - 1)
-        results[at] = reported(made[at])
+        results[at] = job_answer(made[at])
     else
-        results[at] = reported(type(other) == 'number' and made[other] or other, true)
+        results[at] = job_answer(type(other) == 'number' and made[other] or other, true)
     end
 end
 return packed(results)

@@ -1,9 +1,8 @@
 -- name: record_heartbeat
--- Note that a worker is alive. ARGV[1]: {ttl, uptime, record}. Those whose time is over are forgotten by the way.
---
--- workers HASH what each told last; workers:until ZSET when it is over
+-- Records that a worker is alive. ARGV[1]: {ttl, uptime, record}. Also deletes workers whose heartbeat has expired.
+-- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire.
 
-local params = given(1)
+local params = decoded(1)
 local id, record = params.record.id, params.record
 local stored = call('HGET', P .. 'workers', id)
 record.started_at = stored and cjson.decode(stored).started_at or text(NOW - params.uptime)
@@ -19,14 +18,14 @@ end
 return 1
 
 -- name: remove_worker
--- Forget a worker that has stopped. ARGV[1]: {id}.
+-- Deletes a worker that has stopped. ARGV[1]: {id}.
 
-local id = given(1)[1]
+local id = decoded(1)[1]
 call('ZREM', P .. 'workers:until', id)
 return call('HDEL', P .. 'workers', id)
 
 -- name: list_workers
--- What the live workers told last.
+-- Reads the last heartbeats of the workers that are alive.
 
 local answer = {}
 for at, id in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '(' .. text(NOW), '+inf')) do

@@ -1,5 +1,5 @@
--- All tables. Times are whole microseconds since 1970, UTC; payloads are JSON text. Run once, in one transaction. The prefix
--- keeps them apart from the tables of the application, which may be in the same file.
+-- All tables. Times are whole microseconds since 1970, UTC; payloads are JSON text. This is run once, in one
+-- transaction. The prefix distinguishes the tables from those of the application, which may be in the same file.
 CREATE TABLE queuert_schema (version INTEGER NOT NULL);
 CREATE TABLE queuert_job (
     id                TEXT NOT NULL PRIMARY KEY,
@@ -42,7 +42,7 @@ CREATE TABLE queuert_job (
     CHECK ((status = 'continued') = (continued_by IS NOT NULL)),
     CHECK (expires_at IS NULL OR chain_closed_at IS NOT NULL)
 );
--- What is claimed, in the order in which it is claimed: of a type, and of a type and limit key.
+-- For claims, in their order: by type, and by type and limit key.
 CREATE INDEX queuert_job_ready ON queuert_job
     (type, (attempt - uncounted - lease_expirations - priority), scheduled_at) WHERE status = 'ready';
 CREATE INDEX queuert_job_limit_ready ON queuert_job
@@ -58,7 +58,7 @@ CREATE INDEX queuert_job_key ON queuert_job (type, deduplication_key, created_at
 CREATE INDEX queuert_job_open_key ON queuert_job (type, deduplication_key, created_at)
     WHERE deduplication_key IS NOT NULL AND chain_status = 'open';
 CREATE INDEX queuert_job_end ON queuert_job (expires_at, id) WHERE expires_at IS NOT NULL;
--- Listings, of everything and of a type and status; the latter are counted as well.
+-- For listings: of all jobs, and by type and status; the latter are also counted.
 CREATE INDEX queuert_job_listing ON queuert_job (created_at, id);
 CREATE INDEX queuert_job_type_listing ON queuert_job (type, status, created_at, id);
 CREATE INDEX queuert_chain_listing ON queuert_job (created_at, id) WHERE chain_index = 0;
@@ -79,7 +79,7 @@ FROM queuert_job AS root
 JOIN queuert_job AS tail ON tail.chain_id = root.id
     AND tail.chain_index = (SELECT max(chain_index) FROM queuert_job AS last WHERE last.chain_id = root.id)
 WHERE root.chain_index = 0;
--- Nothing but an index of what the attributes of first jobs hold.
+-- Only an index: the attributes themselves are stored with the first job of a chain.
 CREATE TABLE queuert_chain_attribute (
     name       TEXT NOT NULL,
     value      TEXT NOT NULL,
@@ -120,5 +120,5 @@ CREATE TABLE queuert_worker (
     seen_at     INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
--- What other processes are to look at; the latest few thousand. Without keys it says: at everything.
+-- Notifications for other processes; the latest few thousand are kept. Null keys stand for all keys.
 CREATE TABLE queuert_notification (id INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, topic TEXT NOT NULL, keys TEXT);

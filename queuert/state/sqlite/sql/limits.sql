@@ -1,13 +1,13 @@
 -- name: count_unkeyed_starts
--- Attempts of jobs of a type without a limit key that have begun since a moment.
+-- Counts the attempts of jobs of a type without a limit key that began since a time.
 SELECT count(*) FROM queuert_limit_start WHERE type = :type AND limit_key IS NULL AND started_at > :since
 
 -- name: prune_rate_window
--- Attempts that began before the window of their type; not all at once.
+-- Deletes records of attempts that began before the window of their type, some at a time.
 DELETE FROM queuert_limit_start WHERE rowid IN (
     SELECT rowid FROM queuert_limit_start WHERE type = :type AND started_at <= :since LIMIT 1000)
 
 -- name: count_due
--- How many scheduled jobs of a type are due, and since when the first of them is.
+-- Counts the due scheduled jobs of a type, and reads since when the first of them is due.
 SELECT count(*), min(scheduled_at) FROM queuert_job
 WHERE type = :type AND status = 'scheduled' AND scheduled_at <= :now

@@ -1,15 +1,15 @@
 -- name: get_chain
--- A chain. One that has expired by now is gone, whether it has been deleted yet or not.
+-- Reads a chain. An expired chain counts as deleted, whether or not its row exists.
 SELECT id, type, status, input, CASE WHEN status = 'completed' THEN output END, error, tail_type, created_at, closed_at,
     tail_id, expires_at, attributes
 FROM queuert_chain WHERE id = :id AND (:now IS NULL OR expires_at IS NULL OR expires_at > :now)
 
 -- name: chain_status
--- How a chain stands, without its payloads. One that has expired by now is gone.
+-- Reads the status of a chain, without its payloads. An expired chain counts as deleted.
 SELECT chain_status FROM queuert_job WHERE id = :id AND chain_index = 0 AND (expires_at IS NULL OR expires_at > :now)
 
 -- name: get_job
--- A job. A scheduled one whose time has come is shown as ready.
+-- Reads a job. A scheduled job whose time has come is shown as ready.
 SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= :now THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input, output, error, created_at, scheduled_at,
@@ -17,36 +17,36 @@ SELECT id, type, chain_id, chain_index,
 FROM queuert_job WHERE id = :id
 
 -- name: get_blockers
--- The chains that a job waits or waited for, in their order.
+-- Reads the chains that a job waits for or waited for, in order.
 SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.status = 'completed' THEN chain.output END,
     chain.error
 FROM queuert_job_blocker AS entry JOIN queuert_chain AS chain ON chain.id = entry.blocker_chain_id
 WHERE entry.job_id = :id ORDER BY position
 
 -- name: chain_jobs
--- The jobs of a chain.
+-- Reads the jobs of a chain.
 SELECT id, status FROM queuert_job WHERE chain_id = :id
 
 -- name: chain_attributes
--- What a chain is found by.
+-- Reads the attributes of a chain.
 SELECT created_at, attributes FROM queuert_job WHERE id = :id AND attributes IS NOT NULL
 
 -- name: blockers_of_chain
--- The chains that jobs of a chain wait or waited for.
+-- Reads the blockers of the jobs of a chain.
 SELECT DISTINCT blocker_chain_id
 FROM queuert_job AS job JOIN queuert_job_blocker AS entry ON entry.job_id = job.id
 WHERE job.chain_id = :id
 
 -- name: count_open_blockers
--- The blockers of a job that are open.
+-- Counts the open blockers of a job.
 SELECT count(*) FROM queuert_job_blocker WHERE job_id = :id AND NOT closed
 
 -- name: count_type
--- How many jobs of a type have a status.
+-- Counts the jobs of a type and status.
 SELECT count(*) FROM queuert_job WHERE type = :type AND status = :status
 
 -- name: types
--- All job types, by jumping from one to the next.
+-- Reads all job types, with one index step for each.
 WITH RECURSIVE known (type) AS (
     SELECT min(type) FROM queuert_job
     UNION ALL
@@ -55,7 +55,7 @@ WITH RECURSIVE known (type) AS (
 SELECT type FROM known WHERE type IS NOT NULL
 
 -- name: types_of_chains
--- The types of all chains, by jumping from one to the next.
+-- Reads the types of all chains, with one index step for each.
 WITH RECURSIVE known (type) AS (
     SELECT min(type) FROM queuert_job WHERE chain_index = 0
     UNION ALL
@@ -65,5 +65,5 @@ WITH RECURSIVE known (type) AS (
 SELECT type FROM known WHERE type IS NOT NULL
 
 -- name: count_attribute
--- How many chains have an attribute, as far as it matters.
+-- Counts the chains that have an attribute, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM queuert_chain_attribute WHERE name = :name AND value = :value LIMIT :limit)

@@ -1,72 +1,72 @@
 -- name: finish_workerless
--- End a job over its holder's head.
+-- Finishes a job for a client. Its lease is lost with the token.
 UPDATE queuert_job SET status = :status, finished_at = :now, output = :output, error = :error,
     continued_by = :continued_by, lease_token = NULL, lease_expires_at = NULL
 WHERE id = :id
 
 -- name: retry_job
--- A job that ended badly gets all its attempts again.
+-- Makes a failed or cancelled job due again; its earlier attempts do not count.
 UPDATE queuert_job SET status = :status, scheduled_at = :now, finished_at = NULL, uncounted = attempt, lease_expirations = 0,
     lease_token = NULL, open_blockers = :open
 WHERE id = :id
 
 -- name: reopen_blockers
--- The blockers of a job, closed or not as their chains are now.
+-- Updates the blockers of a job to the present status of their chains.
 UPDATE queuert_job_blocker SET closed = (SELECT chain_status <> 'open' FROM queuert_job WHERE id = blocker_chain_id)
 WHERE job_id = :id
 
 -- name: reopen_chain
--- A closed chain goes on.
+-- Reopens a closed chain.
 UPDATE queuert_job SET chain_status = 'open', chain_closed_at = NULL, expires_at = NULL WHERE id = :id
 
--- name: trigger
--- A scheduled job is due now.
+-- name: trigger_job
+-- Makes a scheduled job due now.
 UPDATE queuert_job SET status = 'ready', scheduled_at = min(scheduled_at, :now) WHERE id = :id AND status = 'scheduled'
 
 -- name: delete_blockers
--- What the jobs of a chain wait or waited for.
+-- Deletes the entries of the blockers of a chain's jobs.
 DELETE FROM queuert_job_blocker WHERE job_id IN (SELECT id FROM queuert_job WHERE chain_id = :id)
 
 -- name: delete_jobs
--- The jobs of a chain.
+-- Deletes the jobs of a chain.
 DELETE FROM queuert_job WHERE chain_id = :id
 
 -- name: delete_references
--- A chain among the blockers of others.
+-- Deletes a chain from the blockers of other jobs.
 DELETE FROM queuert_job_blocker WHERE blocker_chain_id = :id
 
 -- name: references
--- The jobs that name a chain as a blocker.
+-- Reads the jobs that have a chain as a blocker.
 SELECT job.id, job.chain_id, job.status
 FROM queuert_job_blocker AS entry JOIN queuert_job AS job ON job.id = entry.job_id
 WHERE blocker_chain_id = :id
 
 -- name: stranded
--- Blocked jobs from a place on, and whether they have an open blocker.
+-- Reads a page of blocked jobs, and whether they have an open blocker.
 SELECT id, type, scheduled_at,
     EXISTS (SELECT 1 FROM queuert_job_blocker AS entry JOIN queuert_job AS chain ON chain.id = entry.blocker_chain_id
             WHERE entry.job_id = job.id AND chain.chain_status = 'open')
 FROM queuert_job AS job WHERE status = 'blocked' AND id > :cursor ORDER BY id LIMIT :limit
 
 -- name: release_stranded
--- A blocked job that waits for nothing any more.
+-- Releases a stranded job.
 UPDATE queuert_job SET status = :status, open_blockers = 0, scheduled_at = max(scheduled_at, :now) WHERE id = :id
 
 -- name: pause_type
--- Pause a job type. One that is paused keeps its time, and its reason unless there is another.
+-- Pauses a job type. A paused type keeps its time, and its reason unless a new one is given.
 INSERT INTO queuert_paused_type (type, paused_at, reason) VALUES (:type, :now, :reason)
 ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, reason)
 
 -- name: list_paused_job_types
--- The paused job types, by name.
+-- Reads the paused job types, by name.
 SELECT type, paused_at, reason FROM queuert_paused_type ORDER BY type
 
 -- name: resume_type
--- Let a job type go on.
+-- Resumes a job type.
 DELETE FROM queuert_paused_type WHERE type = :type
 
--- name: tail
--- The last job of a chain, and how the chain stands.
+-- name: last_job
+-- Reads the last job of a chain, and the status of the chain.
 SELECT tail.id, tail.type, tail.status, tail.chain_index, tail.attempt, tail.priority, root.chain_status,
     root.type
 FROM queuert_job AS root

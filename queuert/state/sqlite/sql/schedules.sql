@@ -1,32 +1,32 @@
 -- name: advance_schedule
--- Move a schedule on, if its next tick still is this one.
+-- Advances a schedule, if its next tick still is this one.
 UPDATE queuert_schedule SET next_at = :next_at, last_at = coalesce(:last_at, last_at)
 WHERE name = :name AND next_at = :tick AND NOT paused
 
 -- name: delete_schedule
--- A schedule; its chains stay.
+-- Deletes a schedule; its chains remain.
 DELETE FROM queuert_schedule WHERE name = :name
 
 -- name: due_schedules
--- The schedules of a type whose next tick has come, the longest due first.
+-- Reads the schedules of a type whose next tick has come, the longest due first.
 SELECT name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at
 FROM queuert_schedule WHERE type = :type AND NOT paused AND next_at <= :now ORDER BY next_at, name LIMIT :limit
 
 -- name: list_schedules
--- All schedules, by name.
+-- Reads all schedules, by name.
 SELECT name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at
 FROM queuert_schedule ORDER BY name
 
 -- name: next_tick
--- When the next of the other schedules of a type is due.
+-- Reads when the next of the other schedules of a type is due.
 SELECT min(next_at) FROM queuert_schedule WHERE type = :type AND NOT paused AND next_at > :now
 
 -- name: pause_schedule
--- Pause a schedule, or let it go on. The next tick stays what it was.
+-- Pauses or resumes a schedule. The next tick does not change.
 UPDATE queuert_schedule SET paused = :paused WHERE name = :name
 
 -- name: put_schedule
--- Write a schedule. One that is there keeps its pause, and its next tick if its times are the same.
+-- Writes a schedule. An existing one keeps its pause, and its next tick if its times are the same.
 INSERT INTO queuert_schedule (name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at)
 VALUES (:name, :type, :input, :cron, :every, :time_zone, :missed, :priority, :limit_key, :paused, :next_at)
 ON CONFLICT (name) DO UPDATE SET type = excluded.type, input = excluded.input, missed = excluded.missed,

@@ -1,22 +1,22 @@
 -- name: find_duplicates
--- The chains of a deduplication key that have not expired, the newest first.
+-- Reads the chains of a deduplication key that have not expired, the newest first.
 SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
 WHERE type = :type AND deduplication_key = :key AND created_at >= :since
     AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY created_at DESC LIMIT :limit
 
 -- name: find_first_job
--- The first job of a chain, or another job of that id.
+-- Reads the first job of a chain, or another job of that id.
 SELECT id, type, chain_index, status, chain_status, created_at, expires_at, result_ttl FROM queuert_job WHERE id = :id
 
 -- name: find_open_duplicates
--- The open chains of a deduplication key, the newest first.
+-- Reads the open chains of a deduplication key, the newest first.
 SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
 WHERE type = :type AND deduplication_key = :key AND chain_status = 'open' AND created_at >= :since
 ORDER BY created_at DESC LIMIT :limit
 
 -- name: insert_job
--- Write a job: the first of a chain, or a continuation, which is kept as long as the chain.
+-- Writes a job: the first of a chain, or a continuation, which is kept as long as the chain.
 INSERT INTO queuert_job (id, type, chain_id, chain_type, chain_index, status, chain_status, priority, created_at,
     scheduled_at, open_blockers, blocker_count, input, trace_context, deduplication_key, limit_key, attributes, result_ttl)
 VALUES (:id, :type, :chain_id, :chain_type, :chain_index, :status, :chain_status, :priority, :created_at,
@@ -24,32 +24,32 @@ VALUES (:id, :type, :chain_id, :chain_type, :chain_index, :status, :chain_status
     CASE WHEN :chain_index = 0 THEN :result_ttl ELSE (SELECT result_ttl FROM queuert_job WHERE id = :chain_id) END)
 
 -- name: insert_start
--- An attempt of a type with a rate began.
+-- Records that an attempt of a type with a rate began.
 INSERT INTO queuert_limit_start (type, limit_key, started_at) VALUES (:type, :key, :now)
 
 -- name: insert_attribute
--- A chain can be found by this.
+-- Adds an attribute of a chain to the index.
 INSERT INTO queuert_chain_attribute (name, value, created_at, chain_id) VALUES (:name, :value, :created_at, :chain_id)
 
 -- name: insert_blocker
--- Let a job wait for a chain that it does not wait for yet.
+-- Adds a blocker to a job, unless the job has it.
 INSERT INTO queuert_job_blocker (job_id, position, blocker_chain_id, closed) VALUES (:job_id, :position, :chain_id, :closed)
 ON CONFLICT (blocker_chain_id, job_id) DO NOTHING
 
 -- name: last_created
--- When the newest job was created.
+-- Reads when the newest job was created.
 SELECT max(created_at) FROM queuert_job
 
 -- name: blocked_by_closed
--- The jobs that still wait for others, and for which a chain has closed.
+-- Reads the jobs that have a closed chain among their blockers and still wait for others.
 SELECT job.id, job.open_blockers FROM queuert_job_blocker AS entry JOIN queuert_job AS job ON job.id = entry.job_id
 WHERE blocker_chain_id = :id AND closed AND job.status = 'blocked'
 
 -- name: block_job
--- Let a job wait for more chains.
+-- Adds to the number of blockers of a job.
 UPDATE queuert_job SET status = :status, blocker_count = blocker_count + :added, open_blockers = open_blockers + :open
 WHERE id = :id
 
 -- name: mark_has_dependents
--- Some job waits for the chain.
+-- Marks a chain as having dependents.
 UPDATE queuert_job SET has_dependents = 1 WHERE id = :id AND NOT has_dependents

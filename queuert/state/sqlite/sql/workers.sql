@@ -1,5 +1,5 @@
 -- name: record_heartbeat
--- A worker is alive. When it was started is what its first beat said.
+-- Records that a worker is alive. Its first heartbeat sets the time of its start.
 INSERT INTO queuert_worker (id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at,
     expires_at)
 VALUES (:id, :name, :host, :pid, :version, :job_types, :concurrency, :running, :state, :started_at, :now, :expires)
@@ -8,14 +8,14 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, host = excluded.host, pid =
     running = excluded.running, state = excluded.state, seen_at = excluded.seen_at, expires_at = excluded.expires_at
 
 -- name: delete_stale_workers
--- Workers whose time is over.
+-- Deletes workers whose heartbeat has expired.
 DELETE FROM queuert_worker WHERE expires_at <= :now
 
 -- name: remove_worker
--- A worker that has stopped.
+-- Deletes a worker that has stopped.
 DELETE FROM queuert_worker WHERE id = :id
 
 -- name: list_workers
--- Workers whose time is not over, the longest running first.
+-- Reads the workers whose heartbeat has not expired, the longest running first.
 SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at FROM queuert_worker
 WHERE expires_at > :now ORDER BY started_at, id

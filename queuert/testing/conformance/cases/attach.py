@@ -74,7 +74,7 @@ async def attaches_to_its_own_type_only(stores: Stores) -> None:
 
 @case()
 async def attaches_to_first_jobs_only(stores: Stores) -> None:
-    """The id of a job inside a chain is a conflict, for who would attach as for anybody."""
+    """The id of a job inside a chain is a conflict, for a start that would attach as for any other."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await store.finish([go_on(held, job("work", id="mine"))])

@@ -51,7 +51,7 @@ async def each_status_that_is_open(stores: Stores) -> None:
     assert [(one.chain_id, one.job_id) for one in results] == [(id, id) for id in (*ids, running.id)]
     assert [(one.job_type, one.chain_type) for one in results] == [("work", "work")] * 4
     statuses = [JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY, JobStatus.RUNNING]
-    assert [one.met for one in results] == statuses
+    assert [one.previous_status for one in results] == statuses
     assert all(one.written and one.status is ChainStatus.CANCELLED for one in results)
     for id in (*ids, running.id):
         found, chain = await read(store, id), await read_chain(store, id)
@@ -75,7 +75,7 @@ async def closed_ones_stay(stores: Stores) -> None:
     results = await _cancel(store, held[0].id, open_one, held[1].id, held[0].id)
     assert [one.written for one in results] == [False, True, False, False]
     assert [one.status.value for one in results] == ["completed", "cancelled", "failed", "completed"]
-    assert [one.met.value for one in results[::2]] == ["completed", "failed"]
+    assert [one.previous_status.value for one in results[::2]] == ["completed", "failed"]
     assert await store.get_jobs([one.id for one in held]) == before
     assert not any(one.written for one in await _cancel(store, open_one))
 
@@ -246,7 +246,7 @@ async def against_claim(stores: Stores) -> None:
         [id] = await start(store, job())
         claimed, [result] = await asyncio.gather(store.claim(ask()), _cancel(other, id))
         assert result.written
-        assert result.met is (JobStatus.RUNNING if claimed else JobStatus.READY)
+        assert result.previous_status is (JobStatus.RUNNING if claimed else JobStatus.READY)
         assert (await read(store, id)).status is JobStatus.CANCELLED
         assert [one.lost for one in await store.finish([complete(one) for one in claimed])] == [
             AbortReason.CANCELLED for _ in claimed

@@ -406,7 +406,7 @@ async def _shared_out(stores: Stores, claimers: int, count: int) -> None:
     types = ("a", "b", "c")
     ids = await start(store, *(job(types[number % 3]) for number in range(count)))
     shares = await asyncio.gather(*(_drain(one, 7, *types) for one in [store, *others]))
-    # What one passed over because another had it locked is there in the end for whoever asks again.
+    # What one skipped because another had it locked is there in the end for whoever asks again.
     taken = [one for share in [*shares, await _drain(store, 7, *types)] for one in share]
     assert sorted(one.id for one in taken) == sorted(ids)
     assert {one.attempt for one in taken} == {1}
@@ -471,7 +471,7 @@ async def one_input_that_is_larger_than_all(stores: Stores) -> None:
 
 @case()
 async def no_small_input_goes_before_a_large_one(stores: Stores) -> None:
-    """What does not fit is not passed over for what is behind it, over all types."""
+    """What does not fit is not skipped for what is behind it, over all types."""
     store = await stores.open()
     first, *_ = await start(store, *sized(400))
     large, *_ = await start(store, *sized(900, type="other"))

@@ -53,7 +53,7 @@ async def each_status_that_is_open(stores: Stores) -> None:
     every = [*ids, running.id]
     results = await store.complete_chains([WorkerlessCompletion(id, id, output=f'{{"of":"{id}"}}') for id in every])
     statuses = [JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY, JobStatus.RUNNING]
-    assert [(one.chain_id, one.job_id, one.met) for one in results] == [
+    assert [(one.chain_id, one.job_id, one.previous_status) for one in results] == [
         (id, id, status) for id, status in zip(every, statuses, strict=True)
     ]
     assert all(one.written and one.status is ChainStatus.COMPLETED for one in results)
@@ -71,7 +71,7 @@ async def clears_the_last_error(stores: Stores) -> None:
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await store.finish([retry(held, delay=3600.0)])
-    assert (await _complete(store, held.id)).met is JobStatus.SCHEDULED
+    assert (await _complete(store, held.id)).previous_status is JobStatus.SCHEDULED
     found = await read(store, held.id)
     assert (found.last_error, found.attempt) == (None, 1)
 
@@ -184,7 +184,7 @@ async def closed_chain(stores: Stores) -> None:
             [WorkerlessCompletion(open_one, open_one, output="1"), WorkerlessCompletion(one.id, one.id, output="1")]
         )
         assert [(result.written, result.status.value) for result in results] == [(False, "open"), (False, status)]
-        assert results[1].met.final
+        assert results[1].previous_status.final
     assert (await read(store, open_one)).status is JobStatus.READY
     assert (await read(store, held[0].id)).output == "done"
 
@@ -197,7 +197,7 @@ async def another_last_job(stores: Stores) -> None:
     await store.finish([go_on(held, job("next", id="b"))])
     for seen in (held.id, "never"):
         result = await _complete(store, held.id, seen)
-        assert (result.written, result.job_id, result.met) == (False, "b", JobStatus.READY)
+        assert (result.written, result.job_id, result.previous_status) == (False, "b", JobStatus.READY)
     assert (await read(store, "b")).status is JobStatus.READY
 
 

@@ -51,7 +51,7 @@ def _ids(started: Iterable[StartedJob]) -> set[str]:
     return {one.id for one in started}
 
 
-# --- keys ------------------------------------------------------------------------------------------------------------
+# --- keys -------------------------------------------------------------------------------------------------------------
 
 
 @case()
@@ -137,7 +137,7 @@ async def within_a_window(stores: Stores) -> None:
 
 @case()
 async def excluded_chains_do_not_match(stores: Stores) -> None:
-    """A chain that is excluded is passed over, and the next newest is looked at: a chain can start its successor."""
+    """A chain that is excluded is skipped, and the next newest is looked at: a chain can start its successor."""
     store = await stores.open()
     first = await _one(store, _keyed())
     second = await _one(store, _keyed(excluding=[first.id]))
@@ -269,7 +269,7 @@ async def batches_that_cross(stores: Stores) -> None:
         assert sum(not one.existing for batch in batches for one in batch) == len(keys)
 
 
-# --- ids -------------------------------------------------------------------------------------------------------------
+# --- ids --------------------------------------------------------------------------------------------------------------
 
 
 @case()

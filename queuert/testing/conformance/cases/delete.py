@@ -57,7 +57,7 @@ async def all_jobs_of_a_chain(stores: Stores) -> None:
 
 @case()
 async def others_are_untouched(stores: Stores) -> None:
-    """Nothing else changes; chains that do not exist, and jobs that are not the first of one, are passed over."""
+    """Nothing else changes; chains that do not exist, and jobs that are not the first of one, are skipped."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await store.finish([go_on(held, job("next", id="b"))])

@@ -189,7 +189,7 @@ async def renew_against_reap(stores: Stores) -> None:
 
 
 async def _renew_and_reap(store: AsyncStore, other: AsyncStore, held: ClaimedJob) -> tuple[bool, Sequence[ReapedJob]]:
-    """Race a renewal against a reap; each passes over a row that the other has locked, and is then asked again."""
+    """Race a renewal against a reap; each skips a row that the other has locked, and is then asked again."""
     [saved], result = await asyncio.gather(
         store.renew([Renewal(held.lease, 60.0)]), other.reap(ReapRequest({"work": AT_ONCE}))
     )
@@ -211,7 +211,7 @@ async def renew_against_reap_at_the_cap(stores: Stores) -> None:
             [saved] = await store.renew([Renewal(held.lease, 60.0)])
         reaped = (await reaping).reaped
         if not saved and not reaped:
-            # Each has passed over the row while the other had it locked.
+            # Each has skipped the row while the other had it locked.
             [saved] = await store.renew([Renewal(held.lease, 60.0)])
         assert saved != bool(reaped)
         found = await read(store, held.id)
@@ -325,7 +325,7 @@ async def _work(store: AsyncStore, attempts: dict[str, list[int]], completed: li
             if claimed.attempt == 1 and place % 5 == 0:
                 await run_out(store, claimed)
             elif claimed.attempt == 1 and place % 5 == 1:
-                # A row that another transaction has locked just now is passed over, and offered again.
+                # A row that another transaction has locked just now is skipped, and offered again.
                 while not await store.release([claimed.lease]):  # noqa: ASYNC110  (nothing says when)
                     await asyncio.sleep(0)
             elif (await store.finish([complete(claimed)]))[0].written:

@@ -264,7 +264,7 @@ async def finished_jobs_are_let_be(stores: Stores) -> None:
 
 @case(Capability.ROW_LOCKS)
 async def passes_over_a_held_job(stores: Stores) -> None:
-    """An expired job that a transaction holds is passed over, not waited for, and still counts as running."""
+    """An expired job that a transaction holds is skipped, not waited for, and still counts as running."""
     store, other = await stores.open_many(2)
     held, free = await started_and_claimed(store, 2)
     await expire(store, held, free)

@@ -40,7 +40,7 @@ async def _lasts(store: AsyncStore, id: str, seconds: float) -> None:
     assert abs((chain.expires_at - chain.closed_at).total_seconds() - seconds) < 1.0, chain
 
 
-# --- what it counts from ---------------------------------------------------------------------------------------------
+# --- what it counts from ----------------------------------------------------------------------------------------------
 
 
 @case()
@@ -142,7 +142,7 @@ async def chains_that_an_finish_starts(stores: Stores) -> None:
     await _lasts(store, child.id, LONG)
 
 
-# --- what changes it -------------------------------------------------------------------------------------------------
+# --- what changes it --------------------------------------------------------------------------------------------------
 
 
 def _lasting(finish: Finish, seconds: float) -> Finish:
@@ -250,7 +250,7 @@ async def one_chain_only(stores: Stores) -> None:
     assert (await read_chain(store, endless)).output == '"done"'
 
 
-# --- the first start fixes it ----------------------------------------------------------------------------------------
+# --- the first start fixes it -----------------------------------------------------------------------------------------
 
 
 @case()

@@ -31,7 +31,7 @@ async def many_at_once(stores: Stores) -> None:
         ids = await closed_chains(opened[0], *[complete] * 20)
         found = await asyncio.gather(*(pruned(store, {"work": ALL_GO}, limit=7) for store in opened))
         gone = [id for each in found for id in each]
-        # What one held while the other passed over it goes with the next look.
+        # What one held while the other skipped it goes with the next look.
         gone += await pruned(opened[0], {"work": ALL_GO})
         assert sorted(gone) == sorted(ids)
 

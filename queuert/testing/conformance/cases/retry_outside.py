@@ -52,7 +52,7 @@ async def failed_and_cancelled(stores: Stores) -> None:
     await store.cancel_chains([held[2].id], reason="no")
     ids = [one.id for one in held]
     results = await store.retry_chains(ids)
-    assert [(one.chain_id, one.met.value) for one in results] == [
+    assert [(one.chain_id, one.previous_status.value) for one in results] == [
         (ids[0], "failed"), (ids[1], "cancelled"), (ids[2], "cancelled")
     ]  # fmt: skip
     assert all(one.written and one.status is ChainStatus.OPEN and one.due_types == ("work",) for one in results)

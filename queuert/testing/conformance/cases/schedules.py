@@ -137,7 +137,7 @@ async def put_with_other_times_begins_anew(stores: Stores) -> None:
 
 @case()
 async def what_makes_no_sense_is_refused(stores: Stores) -> None:
-    """A schedule whose times make no sense is refused, and none of its batch is written."""
+    """A schedule whose times are not valid is refused, and none of its batch is written."""
     store = await stores.open()
     for wrong in (_schedule("wrong", cron="61 * * * *"), _schedule("wrong", time_zone="Mars/Olympus")):
         await error_of(ConfigurationError, store.put_schedules([_schedule(), wrong]))

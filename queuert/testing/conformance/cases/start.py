@@ -79,7 +79,7 @@ async def parts_are_one_start(stores: Stores) -> None:
     """What is started in parts is answered, and claimed, in the order given, whatever the parts are made of."""
     store = await stores.open()
     jobs = [job(input=f"{number}", attributes={"number": str(number)} if number == 7 else None) for number in range(60)]
-    started = await store.start_parts([jobs[:5], jobs[5:35], [], jobs[35:]])
+    started = await store.start_pipelined([jobs[:5], jobs[5:35], [], jobs[35:]])
     assert [(one.id, one.type, one.status) for one in started] == [(one.id, "work", JobStatus.READY) for one in jobs]
     found = await store.get_jobs([one.id for one in jobs])
     assert [one.created_at for one in started] == [one.created_at for one in found if one]
@@ -97,10 +97,10 @@ async def a_part_that_cannot_be_made_takes_all_back(stores: Stores) -> None:
         yield [job(id="second")]
         raise LookupError("no third")
 
-    assert str(await error_of(LookupError, store.start_parts(parts()))) == "no third"
+    assert str(await error_of(LookupError, store.start_pipelined(parts()))) == "no third"
     assert await store.get_jobs(["first", "second"]) == [None, None]
-    assert await store.start_parts([]) == []
-    [started] = await store.start_parts([[job(id="first")]])
+    assert await store.start_pipelined([]) == []
+    [started] = await store.start_pipelined([[job(id="first")]])
     assert (await read(store, started.id)).status is JobStatus.READY
 
 

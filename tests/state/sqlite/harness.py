@@ -1,4 +1,4 @@
-"""A file with a witness, and workers on it that are processes."""
+"""The harness of the tests that kill SQLite workers: a file with a witness, and workers on it that are processes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-WAIT = 30.0
-"""Seconds: an upper bound for what takes a lease or two."""
-
-START = 100.0
-"""Seconds: an upper bound for the start of some processes on a busy machine."""
+from tests.support.waiting import START, WAIT
 
 _ROOT = Path(__file__).parents[3]
 
@@ -64,16 +59,6 @@ _NEVER = {
         " (SELECT count(*) FROM queuert_job_blocker WHERE job_id = job.id AND NOT closed)"
     ),
 }
-
-
-async def until(condition: Callable[[], object], what: str, timeout: float = WAIT) -> None:
-    """Wait for what only a look can tell, such as a row."""
-    try:
-        async with asyncio.timeout(timeout):
-            while not condition():  # noqa: ASYNC110  (nobody tells)
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not so within {timeout:g} s: {what}") from None
 
 
 class Witness:
@@ -165,7 +150,7 @@ class WorkerProcess:
         self._process.stdout.close()
 
 
-class Ground:
+class SQLiteHarness:
     """A file with its tables, a witness, and workers as processes."""
 
     def __init__(self, path: Path) -> None:

@@ -4,8 +4,8 @@
 
 local CHUNK = 1000
 
--- Running jobs of a holder that are in no set of leases get one that has expired, so that the reaper takes them; entries
--- of jobs that run no more are dropped. Scripts never leave either behind: hands, and evictions, do.
+-- Gives running jobs of a holder that have no lease an expired one, so that the reaper takes them, and drops entries of
+-- jobs that are not running. Scripts never leave either; manual edits and evictions do.
 local function mend_holder(holder)
     local list = P .. 'p:' .. holder
     for _, entry in ipairs(call('LRANGE', list, 0, CHUNK - 1)) do
@@ -20,7 +20,7 @@ local function mend_holder(holder)
     if call('EXISTS', list) == 0 then call('SREM', P .. 'holders', holder) end
 end
 
--- Drop the dead entries of a piece of a list.
+-- Drops the dead entries of a part of a list.
 local function compact_piece(list, from)
     local dead = 0
     for at, entry in ipairs(call('LRANGE', list, from, from + CHUNK - 1)) do
@@ -32,7 +32,7 @@ local function compact_piece(list, from)
     if dead > 0 then call('LREM', list, 0, '') end
 end
 
--- Where more than a quarter of the entries of a type are dead, and more than a thousand, drop some of them.
+-- Drops some dead entries of a type, if they are more than a quarter of its entries and more than a thousand.
 local function compact(type)
     local alive = tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0) - call('ZCARD', P .. 'kz:' .. type)
     local lists, entries = {}, 0

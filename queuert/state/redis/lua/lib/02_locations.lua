@@ -1,12 +1,12 @@
--- Where a job is: in exactly one place, which its status names. Entering and leaving are the only ways to change it.
+-- The location of a job: exactly one list or set, by its status. Only entering and leaving change it.
 --
 -- ready      w:{rank}:{type} LIST of "gen:due:id"; a job with a limit key is in the sorted sets of its type and key
 -- scheduled  sched:{type} ZSET by due time
--- running    p:{holder} LIST, lease:{type} ZSET by the lease's end
+-- running    p:{holder} LIST, lease:{type} ZSET by the end of the lease
 -- blocked    blocked ZSET
 --
--- `gen` is new for every entry into a waiting list: an entry whose job has another one, or is not ready, is dead, and
--- whoever meets it drops it. So a job can leave a long list at once, wherever in it the entry is.
+-- `gen` is new for every entry into a waiting list. An entry is dead if its job has another `gen` or is not ready; any
+-- script that reads a dead entry drops it. So a job can leave a long list without a search for its entry.
 
 local SHORT = 128
 
@@ -22,14 +22,14 @@ local function rank_text(rank)
     return string.format('%011.0f:', rank + 5000000000)
 end
 
--- Texts that sort as the jobs do: best rank, longest due, first come.
+-- Members that sort as jobs are claimed: by rank, then the longest due, then the first written.
 local function keyed_member(job)
     return rank_text(rank_of(job)) .. string.format('%017.0f:%015.0f:', job.due, job.gen) .. job.id
 end
 
 local COUNTS = {}
 
--- Numbers by type and status: noted here, and written once when the operation ends.
+-- Numbers of jobs by type and status: collected here, and written once at the end of the operation.
 local function count(type, status, difference)
     local of_type = COUNTS[type]
     if not of_type then
@@ -107,7 +107,7 @@ local LEAVE = {
     blocked = function(job) call('ZREM', P .. 'blocked', job.id) end,
 }
 
--- Give a job another status, with what else changes, and the place that belongs to it.
+-- Gives a job another status, changes its other fields, and moves it to the location of the status.
 local function move(job, status, changes, front)
     local leave, enter = LEAVE[job.status], ENTER[status]
     if leave then leave(job) end
@@ -119,7 +119,7 @@ local function move(job, status, changes, front)
     if enter then enter(job, front) end
 end
 
--- Statuses of a job that may run now, or later.
+-- The status of a job that is not running: by its open blockers and the time it is due.
 local function resting_status(due, open, now)
     if open > 0 then return 'blocked' end
     return due > (now or NOW) and 'scheduled' or 'ready'

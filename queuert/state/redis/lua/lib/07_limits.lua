@@ -10,7 +10,7 @@ local function rate_key(job)
     return P .. 'rate:' .. pair(job.type, job.limit or '')
 end
 
--- How many more attempts of a key may begin now.
+-- Returns how many more attempts of a key may begin now.
 local function allowance(type, limits, limit_key)
     local left = 1e9
     if limits.per_key and limit_key then
@@ -31,8 +31,8 @@ local function note_start(job, limits)
     call('PEXPIRE', key, math.ceil(limits.window / 1000) + 1000)
 end
 
--- Up to `wanted` ready jobs of the keys that have something left: the best ones, and behind many of saturated keys
--- those of any keys, from a random one on so that none starves.
+-- Returns up to `wanted` ready jobs of keys with something left. The best ones come first; if there are many saturated
+-- keys, then jobs of any keys, from a random key on, so that none starves.
 local function within_keys(type, limits, wanted, first)
     local left, jobs, chosen = {}, {}, {}
     local function select_admissible(member)
@@ -70,7 +70,7 @@ local function within_keys(type, limits, wanted, first)
     return jobs
 end
 
--- A source that gives no more than `most` jobs.
+-- A source that returns at most `most` jobs.
 local function at_most(source, most)
     return {
         head = function() return most > 0 and source.head() or nil end,
@@ -81,7 +81,7 @@ local function at_most(source, most)
     }
 end
 
--- The sources of a limited type, and how many of its jobs may be claimed in all.
+-- Returns the sources of a limited type, and how many of its jobs may be claimed in all.
 local function limited_sources(type, limits, limit, holder, first)
     local most = limit
     if limits.concurrency then most = math.min(most, limits.concurrency - call('ZCARD', P .. 'lease:' .. type)) end

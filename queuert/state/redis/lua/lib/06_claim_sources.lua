@@ -1,8 +1,8 @@
--- Where a claim finds due jobs. A source has `head()`, its best job or nil, and `take(job)`, which moves that one into
--- the holder's list. So a claim looks at as many jobs as it takes, and at one more of each source. `first`, where there
--- is one, is the rank from which on ready jobs are looked at.
+-- The sources of a claim. A source has `head()`, which returns its best job or nil, and `take(job)`, which moves that
+-- job to the holder's list. So a claim reads the jobs that it takes, and one more of each source. If `first` is set,
+-- only ready jobs from that rank on are read.
 
-local BUDGET = 2000  -- Dead entries that one call drops.
+local BUDGET = 2000 -- The largest number of dead entries that one script drops.
 
 local function still_waits(entry)
     local gen, _, id = entry:match('^(%d+):(%d+):(.*)$')
@@ -10,7 +10,8 @@ local function still_waits(entry)
     return job and job.status == 'ready' and text(job.gen) == gen and job or nil
 end
 
--- Where jobs stand in a claim that begins at a rank: scheduled ones, which are found by their time, there at best.
+-- The rank of a job in a claim that begins at a rank. Scheduled jobs, which are found by their time, count at that rank
+-- at best.
 local function standing(job, first)
     local rank = rank_of(job)
     return first and rank < first and first or rank
@@ -49,13 +50,13 @@ local function lists_of(type, holder, first)
     return source
 end
 
--- Take a job out of the place where it is.
+-- Removes a job from its location.
 local function take_out(job, holder)
     LEAVE[job.status](job)
     call('RPUSH', P .. 'p:' .. holder, entry_of(job))
 end
 
--- Jobs that were looked at before, best first.
+-- A source of jobs that were read before, best first.
 local function listed_source(jobs, holder, first)
     table.sort(jobs, function(one, other)
         local mine, its = standing(one, first), standing(other, first)
@@ -73,7 +74,7 @@ local function listed_source(jobs, holder, first)
     }
 end
 
--- Ready jobs of a type that have a limit key.
+-- A source of the ready jobs of a type that have a limit key.
 local function keyed_of(type, holder, first)
     local source, key, best = {}, P .. 'kz:' .. type, nil
     local from = first and '[' .. rank_text(first) or '-'
@@ -82,7 +83,8 @@ local function keyed_of(type, holder, first)
             local member = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)[1]
             if not member then return nil end
             best = load(member:match('^%d+:%d+:%d+:(.*)$'))
-            -- Scripts leave no member without its job; hands and evictions do, and then this would go on for ever.
+            -- Scripts leave no member without its job, but manual edits and evictions do; without this the loop would
+            -- not end.
             if not best then call('ZREM', key, member) end
         end
         return best
@@ -94,7 +96,7 @@ local function keyed_of(type, holder, first)
     return source
 end
 
--- Scheduled jobs of a type whose time has come, the longest due of them.
+-- The scheduled jobs of a type that are due, the longest due first.
 local function due_of_type(type, limit)
     local jobs = {}
     for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'sched:' .. type, '-inf', text(NOW), 'LIMIT', 0, limit)) do

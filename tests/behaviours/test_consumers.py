@@ -28,24 +28,27 @@ from queuert.observability.events import (
 )
 from queuert.observability.otel import OTelObservability
 from queuert.worker.after_attempt import EndedAttempt
-from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, text, until
+from tests.behaviours.support import kept
+from tests.support.harness import Harness
+from tests.support.job_types import JOB_TYPES, anything, echo, number, text
+from tests.support.waiting import WAIT, Gate, in_time, until
 
 
-async def test_producer_consumer_or_both(ground: Ground) -> None:
+async def test_producer_consumer_or_both(harness: Harness) -> None:
     """P01: a client alone, a worker with a client of its own, and both on one client."""
-    ground.handles(number, echo)
-    async with ground.worker(), ground.worker(client=ground.client):
-        producers = [ground.client, ground.new_client()]
+    harness.handles(number, echo)
+    async with harness.worker(), harness.worker(client=harness.client):
+        producers = [harness.client, harness.new_client()]
         requested = [client.start_and_wait(number, value) for value in range(4) for client in producers]
         assert await in_time(asyncio.gather(*requested)) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-async def test_as_many_at_once_as_its_concurrency(ground: Ground) -> None:
+async def test_as_many_at_once_as_its_concurrency(harness: Harness) -> None:
     """P37: one by default."""
     gate = Gate()
-    ground.handles(number, gate.pass_through)
-    await ground.client.start_chains([NewChain(number, value) for value in range(5)])
-    async with ground.worker() as one, ground.worker(concurrency=3) as three:
+    harness.handles(number, gate.pass_through)
+    await harness.client.start_chains([NewChain(number, value) for value in range(5)])
+    async with harness.worker() as one, harness.worker(concurrency=3) as three:
         for _ in range(4):
             await gate.next()
         assert (one.running, three.running) == (1, 3)
@@ -54,12 +57,12 @@ async def test_as_many_at_once_as_its_concurrency(ground: Ground) -> None:
         await three.stop(shutdown_timeout=0)
 
 
-async def test_a_handler_knows_its_job(ground: Ground) -> None:
+async def test_a_handler_knows_its_job(harness: Harness) -> None:
     """P26, P43, P47: its id, input, number and times; its job is running in its name before it begins."""
     seen: list[tuple[Any, ...]] = []
 
     async def handler(attempt: Attempt[int, int]) -> Any:
-        job = await ground.client.get_job(attempt.job_id)
+        job = await harness.client.get_job(attempt.job_id)
         seen.append((attempt.job_id, attempt.input, attempt.number, job.status, job.holder, job.attempt))
         assert attempt.created_at == job.created_at
         assert not attempt.abort
@@ -67,14 +70,14 @@ async def test_a_handler_knows_its_job(ground: Ground) -> None:
             raise ValueError("once more")
         return attempt.input
 
-    ground.handles(number, handler)
-    async with ground.worker() as worker:
-        assert await ground.client.start_and_wait(number, 5, id="a") == 5
+    harness.handles(number, handler)
+    async with harness.worker() as worker:
+        assert await harness.client.start_and_wait(number, 5, id="a") == 5
         assert seen == [("a", 5, 1, JobStatus.RUNNING, worker.name, 1), ("a", 5, 2, JobStatus.RUNNING, worker.name, 2)]
-    assert len(ground.log.of(AttemptStarted)) == 2
+    assert len(harness.log.of(AttemptStarted)) == 2
 
 
-async def test_a_failed_attempt_goes_back_to_the_queue(ground: Ground) -> None:
+async def test_a_failed_attempt_goes_back_to_the_queue(harness: Harness) -> None:
     """P49, P39: counted, with its error, behind those that have not failed; the type says how many there are."""
     order: list[tuple[int, int]] = []
 
@@ -84,16 +87,16 @@ async def test_a_failed_attempt_goes_back_to_the_queue(ground: Ground) -> None:
             raise ValueError("not yet")
         return attempt.input
 
-    ground.handles(number, handler)
-    chains = [await ground.client.start_chain(number, value) for value in (1, 2, 3)]
-    async with ground.worker():
-        await ground.client.wait(chains, timeout=WAIT)
+    harness.handles(number, handler)
+    chains = [await harness.client.start_chain(number, value) for value in (1, 2, 3)]
+    async with harness.worker():
+        await harness.client.wait(chains, timeout=WAIT)
     assert order == [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]
-    retried = ground.log.of(AttemptRetried)
+    retried = harness.log.of(AttemptRetried)
     assert [(event.attempt, event.error.message) for event in retried] == [(1, "not yet"), (2, "not yet")]
 
 
-async def test_the_last_failure_is_kept_with_its_error(ground: Ground) -> None:
+async def test_the_last_failure_is_kept_with_its_error(harness: Harness) -> None:
     """P50, P52, P15: the class, the message and the traceback, for as long as the chain's result would be."""
 
     class Refused(Exception):
@@ -105,20 +108,20 @@ async def test_the_last_failure_is_kept_with_its_error(ground: Ground) -> None:
     async def handler(attempt: Attempt[int, int]) -> int:
         raise Refused(7)
 
-    ground.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial_delay=0, jitter=0))
-    async with ground.worker():
-        chain = await (await ground.client.start_chain(number, 1, result_ttl=60)).wait(WAIT)
+    harness.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial_delay=0, jitter=0))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(number, 1, result_ttl=60)).wait(WAIT)
     assert chain.error is not None
     assert chain.error.type is not None
     assert (chain.error.kind, chain.error.message) == ("handler", "refused with code 7")
     assert chain.error.type.endswith("Refused")
     assert "Refused(7)" in (chain.error.traceback or "")
     assert kept(chain) == 60
-    assert [event.attempt for event in ground.log.of(AttemptFailed)] == [2]
+    assert [event.attempt for event in harness.log.of(AttemptFailed)] == [2]
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_a_handler_that_takes_too_long_is_reported(ground: Ground, kind: str) -> None:
+async def test_a_handler_that_takes_too_long_is_reported(harness: Harness, kind: str) -> None:
     """P44, G32: its time is over; the attempt has failed and is tried again."""
     reasons: list[AbortReason | None] = []
 
@@ -136,14 +139,14 @@ async def test_a_handler_that_takes_too_long_is_reported(ground: Ground, kind: s
             reasons.append(attempt.abort.reason)
         return attempt.number
 
-    ground.handles(number, {"coroutine": coroutine, "thread": thread}[kind], timeout=1.5)
-    async with ground.worker():
-        assert await ground.client.start_and_wait(number, 1) == 2
+    harness.handles(number, {"coroutine": coroutine, "thread": thread}[kind], timeout=1.5)
+    async with harness.worker():
+        assert await harness.client.start_and_wait(number, 1) == 2
     assert reasons == [AbortReason.TIMEOUT]
-    assert [event.error.kind for event in ground.log.of(AttemptRetried)] == ["timeout"]
+    assert [event.error.kind for event in harness.log.of(AttemptRetried)] == ["timeout"]
 
 
-async def test_a_long_job_is_run_once(ground: Ground) -> None:
+async def test_a_long_job_is_run_once(harness: Harness) -> None:
     """P40, D12: its lease is renewed for as long as it runs, and nobody else takes it."""
     gate = Gate()
 
@@ -151,20 +154,20 @@ async def test_a_long_job_is_run_once(ground: Ground) -> None:
         await gate.pass_through(attempt)
         return attempt.number
 
-    ground.handles(number, handler, lease=LeasePolicy(seconds=3.0, renew_every=0.6))
-    async with ground.worker(), ground.worker():
-        requested = asyncio.create_task(ground.client.start_and_wait(number, 1, id="long"))
+    harness.handles(number, handler, lease=LeasePolicy(seconds=3.0, renew_every=0.6))
+    async with harness.worker(), harness.worker():
+        requested = asyncio.create_task(harness.client.start_and_wait(number, 1, id="long"))
         await gate.next()
-        ends = (await ground.client.get_job("long")).lease_expires_at
+        ends = (await harness.client.get_job("long")).lease_expires_at
         assert ends is not None
         await until(lambda: datetime.now(UTC) > ends, "the lease of the claim would be over")
-        await ground.log.wait_for(LeasesRenewed, count=1)
+        await harness.log.wait_for(LeasesRenewed, count=1)
         gate.open()
         assert await in_time(requested) == 1
-    assert len(ground.log.of(AttemptStarted)) == 1
+    assert len(harness.log.of(AttemptStarted)) == 1
 
 
-async def test_a_last_look_before_the_finish_is_written(ground: Ground) -> None:
+async def test_a_last_look_before_the_finish_is_written(harness: Harness) -> None:
     """P53, P52: it may change the output, the error and how long they are kept, of the last attempt alone."""
     seen: list[tuple[str, int, int, bool]] = []
 
@@ -181,16 +184,16 @@ async def test_a_last_look_before_the_finish_is_written(ground: Ground) -> None:
         return attempt.input
 
     retry = RetryPolicy(max_attempts=2, initial_delay=0, jitter=0)
-    ground.handles(number, handler, after_attempt=look, retry=retry)
-    async with ground.worker():
-        assert await ground.client.start_and_wait(number, 5, id="good") == 10
+    harness.handles(number, handler, after_attempt=look, retry=retry)
+    async with harness.worker():
+        assert await harness.client.start_and_wait(number, 5, id="good") == 10
         with pytest.raises(JobFailedError, match="told otherwise"):
-            await ground.client.start_and_wait(number, -5, id="bad")
+            await harness.client.start_and_wait(number, -5, id="bad")
     assert seen == [("completed", 1, 2, True), ("failed", 2, 2, True)]
-    assert [kept(chain) for chain in await ground.client.get_chains(["good", "bad"])] == [60, 120]
+    assert [kept(chain) for chain in await harness.client.get_chains(["good", "bad"])] == [60, 120]
 
 
-async def test_the_events_of_a_jobs_life(ground: Ground) -> None:
+async def test_the_events_of_a_jobs_life(harness: Harness) -> None:
     """P29, P30: from the start of its worker to its stop, one observer hears of each step once."""
 
     async def handler(attempt: Attempt[int, int]) -> Any:
@@ -198,21 +201,21 @@ async def test_the_events_of_a_jobs_life(ground: Ground) -> None:
             raise ValueError("not yet")
         return attempt.input if attempt.input > 0 else attempt.fail("no good")
 
-    ground.handles(number, handler)
-    client = ground.client
-    async with ground.worker():
+    harness.handles(number, handler)
+    client = harness.client
+    async with harness.worker():
         good = await (await client.start_chain(number, 1, id="good")).wait(WAIT)
         bad = await (await client.start_chain(number, -1, id="bad")).wait(WAIT)
         await client.start_chain(text, "a", id="unwanted")
         await client.cancel_chain("unwanted")
-        await ground.log.wait_for(ChainClosed, chain_id="bad")
+        await harness.log.wait_for(ChainClosed, chain_id="bad")
     kinds = [WorkerStarted, WorkerStopping, WorkerStopped]
-    assert [len(ground.log.of(kind)) for kind in kinds] == [1, 1, 1]
-    assert [event.chain_id for event in ground.log.of(ChainStarted)] == ["good", "bad", "unwanted"]
-    assert [event.job_id for event in ground.log.of(AttemptRetried)] == ["good", "bad"]
-    assert [event.job_id for event in ground.log.of(AttemptCompleted)] == ["good"]
-    assert [event.job_id for event in ground.log.of(AttemptFailed)] == ["bad"]
-    closed = {event.chain_id: event.status for event in ground.log.of(ChainClosed)}
+    assert [len(harness.log.of(kind)) for kind in kinds] == [1, 1, 1]
+    assert [event.chain_id for event in harness.log.of(ChainStarted)] == ["good", "bad", "unwanted"]
+    assert [event.job_id for event in harness.log.of(AttemptRetried)] == ["good", "bad"]
+    assert [event.job_id for event in harness.log.of(AttemptCompleted)] == ["good"]
+    assert [event.job_id for event in harness.log.of(AttemptFailed)] == ["bad"]
+    closed = {event.chain_id: event.status for event in harness.log.of(ChainClosed)}
     assert closed == {"good": good.status, "bad": bad.status, "unwanted": "cancelled"}
 
 
@@ -251,7 +254,7 @@ def measured() -> Iterator[Measured]:
     measured.close()
 
 
-async def test_a_worker_is_measured(ground: Ground, measured: Measured) -> None:
+async def test_a_worker_is_measured(harness: Harness, measured: Measured) -> None:
     """From its start to its stop, with the adapter for OpenTelemetry as the only observer of all but the test."""
 
     async def handler(attempt: Attempt[int, int]) -> Any:
@@ -259,9 +262,9 @@ async def test_a_worker_is_measured(ground: Ground, measured: Measured) -> None:
             raise ValueError("not yet")
         return attempt.input if attempt.input > 0 else attempt.fail("no good")
 
-    ground.handles(number, handler)
-    client = ground.new_client(observability=measured.adapter)
-    async with ground.worker(client=client):
+    harness.handles(number, handler)
+    client = harness.new_client(observability=measured.adapter)
+    async with harness.worker(client=client):
         chains = await client.start_chains([NewChain(number, value) for value in (1, 2, -1)])
         await client.wait(chains, timeout=WAIT)
     # The worker has stopped: all has been told.
@@ -287,25 +290,25 @@ async def test_a_worker_is_measured(ground: Ground, measured: Measured) -> None:
     assert {name: counts.get(name) for name in expected} == expected
 
 
-async def test_errors_do_not_end_the_worker(ground: Ground) -> None:
+async def test_errors_do_not_end_the_worker(harness: Harness) -> None:
     """P56: whatever handlers raise, the next job is run."""
 
     async def handler(attempt: Attempt[int, int]) -> int:
         raise (ValueError, SystemExit, KeyboardInterrupt, RecursionError)[attempt.input]("on purpose")
 
-    ground.handles(number, handler, retry=RetryPolicy(max_attempts=1))
-    ground.handles(text, echo)
-    async with ground.worker():
-        chains = await ground.client.start_chains([NewChain(number, value) for value in range(4)])
-        closed = await ground.client.wait(chains, timeout=WAIT)
+    harness.handles(number, handler, retry=RetryPolicy(max_attempts=1))
+    harness.handles(text, echo)
+    async with harness.worker():
+        chains = await harness.client.start_chains([NewChain(number, value) for value in range(4)])
+        closed = await harness.client.wait(chains, timeout=WAIT)
         assert {chain.status for chain in closed} == {"failed"}
-        assert await ground.client.start_and_wait(text, "still here") == "still here"
+        assert await harness.client.start_and_wait(text, "still here") == "still here"
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stop_waits_for_what_runs(ground: Ground) -> None:
+async def test_a_stop_waits_for_what_runs(harness: Harness) -> None:
     """P54, G03: nothing new is begun, what runs ends well."""
     gate = Gate()
 
@@ -313,22 +316,22 @@ async def test_a_stop_waits_for_what_runs(ground: Ground) -> None:
         await gate.pass_through(attempt)
         return attempt.input
 
-    ground.handles(number, handler)
-    first, second = [await ground.client.start_chain(number, value) for value in (1, 2)]
-    worker = ground.worker()
+    harness.handles(number, handler)
+    first, second = [await harness.client.start_chain(number, value) for value in (1, 2)]
+    worker = harness.worker()
     await worker.start()
     attempt = await gate.next()
     stopping = asyncio.create_task(worker.stop(shutdown_timeout=WAIT))
-    await ground.log.wait_for(WorkerStopping)
+    await harness.log.wait_for(WorkerStopping)
     assert attempt.worker_stopping
     gate.open()
     await in_time(stopping)
     assert await first.result(WAIT) == 1
-    assert (await ground.client.get_job(second.id)).status is JobStatus.READY
+    assert (await harness.client.get_job(second.id)).status is JobStatus.READY
     await worker.stop()
 
 
-async def test_what_does_not_end_in_time_is_given_back_at_once(ground: Ground) -> None:
+async def test_what_does_not_end_in_time_is_given_back_at_once(harness: Harness) -> None:
     """P44, P54, P82, D07: its handler is told; another worker runs it without waiting for the lease; nothing counts."""
     reasons: list[AbortReason | None] = []
 
@@ -340,66 +343,66 @@ async def test_what_does_not_end_in_time_is_given_back_at_once(ground: Ground) -
         return 0
 
     lease = LeasePolicy(seconds=86_400)
-    stuck_group, good_group = ground.group(), ground.group()
+    stuck_group, good_group = harness.new_processors(), harness.new_processors()
     stuck_group.handles(number, lease=lease)(stuck)
     good_group.handles(number, lease=lease)(echo)
-    chains = await ground.client.start_chains([NewChain(number, value) for value in range(3)])
-    worker = ground.worker(stuck_group, concurrency=2)
+    chains = await harness.client.start_chains([NewChain(number, value) for value in range(3)])
+    worker = harness.worker(stuck_group, concurrency=2)
     await worker.start()
-    await ground.log.wait_for(AttemptStarted, times=2)
+    await harness.log.wait_for(AttemptStarted, times=2)
     await worker.stop(shutdown_timeout=0)
     assert reasons == [AbortReason.WORKER_STOPPING] * 2
-    assert len(ground.log.of(AttemptReleased)) == 2
-    async with ground.worker(good_group):
+    assert len(harness.log.of(AttemptReleased)) == 2
+    async with harness.worker(good_group):
         assert [await chain.result(WAIT) for chain in chains] == [0, 1, 2]
-    jobs = [await ground.client.get_job(chain.id) for chain in chains]
+    jobs = [await harness.client.get_job(chain.id) for chain in chains]
     assert [(job.attempt, job.uncounted) for job in jobs] == [(2, 1), (2, 1), (1, 0)]
 
 
-async def test_stopped_twice_and_started_once(ground: Ground) -> None:
+async def test_stopped_twice_and_started_once(harness: Harness) -> None:
     """P55, P66: a stop may be repeated; a worker is started once, and another one of its name goes on."""
-    ground.handles(number, echo)
-    worker = ground.worker()
+    harness.handles(number, echo)
+    worker = harness.worker()
     await worker.start()
     await worker.stop()
     await worker.stop()
     with pytest.raises(ClosedError):
         await worker.start()
-    chain = await ground.client.start_chain(number, 5)
-    async with ground.worker():
+    chain = await harness.client.start_chain(number, 5)
+    async with harness.worker():
         assert await chain.result(WAIT) == 5
 
 
-async def test_handlers_are_registered_before_the_worker_is_made(ground: Ground) -> None:
+async def test_handlers_are_registered_before_the_worker_is_made(harness: Harness) -> None:
     """P58: in any order before its start; a client that is used before or after makes no difference."""
-    chain = await ground.client.start_chain(text, "a")
-    processors = ground.group()
+    chain = await harness.client.start_chain(text, "a")
+    processors = harness.new_processors()
     processors.handles(text)(echo)
-    worker = ground.worker(processors)
+    worker = harness.worker(processors)
     processors.handles(number)(echo)
     async with worker:
         assert await chain.result(WAIT) == "a"
-    assert ground.log.of(WorkerStarted)[0].types == ("text",)
+    assert harness.log.of(WorkerStarted)[0].types == ("text",)
 
 
 # --- workers that can be seen -----------------------------------------------------------------------------------------
 
 
-async def test_workers_are_listed_while_they_live(ground: Ground) -> None:
+async def test_workers_are_listed_while_they_live(harness: Harness) -> None:
     """P36, P45, G30: by name, with what they run, from before the first claim until they have stopped."""
     gate = Gate()
-    ground.handles(number, gate.pass_through)
-    worker = ground.worker(name="mine", concurrency=4)
-    assert await ground.client.list_workers() == []
+    harness.handles(number, gate.pass_through)
+    worker = harness.worker(name="mine", concurrency=4)
+    assert await harness.client.list_workers() == []
     async with worker:
-        await ground.client.start_chain(number, 1)
+        await harness.client.start_chain(number, 1)
         attempt = await gate.next()
-        [listed] = await ground.client.list_workers()
+        [listed] = await harness.client.list_workers()
         assert (listed.name, listed.id, listed.job_types, listed.concurrency) == ("mine", worker.name, ("number",), 4)
         assert attempt.worker == listed.id
         assert listed.id.startswith("mine")
         await worker.stop(shutdown_timeout=0)
-    assert await ground.client.list_workers() == []
+    assert await harness.client.list_workers() == []
 
 
 Handle = Callable[[Attempt[Any, Any]], Any]
@@ -418,19 +421,19 @@ def plain(attempt: Attempt[Any, Any]) -> Any:
 
 
 @pytest.mark.parametrize("handler", [echo, plain, Called()], ids=["coroutine", "function", "object"])
-async def test_forms_of_handlers(ground: Ground, handler: Handle) -> None:
+async def test_forms_of_handlers(harness: Harness, handler: Handle) -> None:
     """P42: coroutines, plain functions, and objects that can be called; none takes a callback."""
-    ground.handles(anything, handler)
-    async with ground.worker():
-        assert await ground.client.start_and_wait(anything, [1, None]) == [1, None]
+    harness.handles(anything, handler)
+    async with harness.worker():
+        assert await harness.client.start_and_wait(anything, [1, None]) == [1, None]
 
 
-async def test_one_client_serves_a_worker_and_its_producers(ground: Ground) -> None:
+async def test_one_client_serves_a_worker_and_its_producers(harness: Harness) -> None:
     """B01, B07, G01, G02: one of each a process, opened and closed together, in the order in which they nest."""
-    processors = ground.group()
+    processors = harness.new_processors()
     processors.handles(number)(echo)
     async with (
-        AsyncClient(ground.state, JOB_TYPES, observability=ground.log) as client,
+        AsyncClient(harness.state, JOB_TYPES, observability=harness.log) as client,
         InProcessWorker(client, processors, concurrency=3),
     ):
         assert await client.start_and_wait(number, 1) == 1

@@ -1,5 +1,5 @@
--- A job as a small hash, and the clock. Every script begins with these files, in the order of their numbers.
--- KEYS[1] is the namespace's prefix, with its hash tag: all keys are made of it, so all lie in one slot of a cluster.
+-- A job is a small hash; and the clock. Every script begins with these files, in the order of their numbers. KEYS[1] is
+-- the prefix of the namespace with its hash tag: all keys begin with it, so all are in one slot of a cluster.
 
 local P = KEYS[1]
 local call = redis.call
@@ -17,17 +17,17 @@ local function text(number)
     return string.format('%.0f', number)
 end
 
--- An argument that is a list or an object of JSON.
-local function given(position)
+-- Decodes an argument that is a list or an object in JSON.
+local function decoded(position)
     return cjson.decode(ARGV[position])
 end
 
--- A long answer as one text of JSON: the driver reads it at once, and not piece by piece.
+-- Encodes a long answer as one JSON text, which redis-py reads faster than many parts.
 local function packed(answer)
     return cjson.encode(answer)
 end
 
--- What a script answers instead of a result: nothing was written.
+-- The answer of a script that refused the operation and wrote nothing.
 local function refusal(code, ...)
     return {'refused', code, ...}
 end
@@ -38,7 +38,8 @@ local NUMBERS = {
     expires = true,
 }
 
--- The hash of a job as a table, nil if there is none. What is zero or the same as elsewhere is not stored.
+-- Reads the hash of a job as a table; nil if there is none. Fields that are zero, or equal to another field, are not
+-- stored.
 local function load(id)
     local flat = call('HGETALL', P .. 'j:' .. id)
     if #flat == 0 then return nil end
@@ -52,7 +53,7 @@ local function load(id)
     return job
 end
 
--- Change fields of a job; false takes one away.
+-- Changes fields of a job; false removes a field.
 local function put(job, changes)
     local set, gone = {}, {}
     for name, value in pairs(changes) do
@@ -69,17 +70,17 @@ local function put(job, changes)
     if #gone > 0 then call('HDEL', P .. 'j:' .. job.id, unpack(gone)) end
 end
 
--- Less is better: each attempt that failed by the job's own doing makes it give way by one.
+-- Lower is better: each attempt that failed by the job's own doing raises it by one.
 local function rank_of(job)
     return job.attempt - job.uncounted - job.expired - job.priority
 end
 
--- Two texts as one that no other two make.
+-- Joins two texts so that no other two give the same result.
 local function pair(first, second)
     return #first .. ':' .. first .. ':' .. second
 end
 
--- Whether a chain's end has come: it is gone then, whether its hash is there or not.
+-- Whether a chain has expired: it then counts as deleted, whether its hash still exists or not.
 local function has_expired(first)
     return first.expires ~= nil and first.expires <= NOW
 end

@@ -10,7 +10,9 @@ import pytest
 from queuert import Attempt, Limits, NewChain, RetryPolicy
 from queuert.state.types import NewJob
 from queuert.worker.claimer import ROUND, ClaimOrder
-from tests.acceptance.support import WAIT, Ground, number, text
+from tests.support.harness import Harness
+from tests.support.job_types import number, text
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -32,7 +34,7 @@ ODD = -1
     ids=["failed", "failed, with a pause", "failed within limits", "of low priority"],
 )
 async def test_a_job_runs_though_there_are_always_better_ones(
-    ground: Ground, settings: dict[str, Any], odd: dict[str, Any]
+    harness: Harness, settings: dict[str, Any], odd: dict[str, Any]
 ) -> None:
     """Also one that has failed: G16, it makes way for those that have not, but not for ever."""
     ran, done, failures = 0, asyncio.Event(), 0 if odd else 1
@@ -45,7 +47,7 @@ async def test_a_job_runs_though_there_are_always_better_ones(
                 done.set()
             elif not done.is_set():
                 # For each that goes there comes another.
-                await ground.client.start_chain(number, attempt.input)
+                await harness.client.start_chain(number, attempt.input)
             return attempt.input
         if failures:
             failures -= 1
@@ -53,16 +55,16 @@ async def test_a_job_runs_though_there_are_always_better_ones(
         done.set()
         return attempt.input
 
-    ground.handles(number, handler, **settings)
-    await ground.client.start_chain(number, ODD, **odd)
-    await ground.client.start_chains([NewChain(number, 1) for _ in range(BACKLOG)])
-    async with ground.worker(concurrency=1) as worker:
+    harness.handles(number, handler, **settings)
+    await harness.client.start_chain(number, ODD, **odd)
+    await harness.client.start_chains([NewChain(number, 1) for _ in range(BACKLOG)])
+    async with harness.worker(concurrency=1) as worker:
         await done.wait()
         await worker.stop(shutdown_timeout=WAIT)
     assert ran < PLENTY
 
 
-async def test_types_of_one_worker_share_it(ground: Ground) -> None:
+async def test_types_of_one_worker_share_it(harness: Harness) -> None:
     """However many jobs of another type were there before."""
     ran, done = 0, asyncio.Event()
 
@@ -75,11 +77,11 @@ async def test_types_of_one_worker_share_it(ground: Ground) -> None:
         done.set()
         return attempt.input
 
-    ground.handles(number, busy)
-    ground.handles(text, late)
-    await ground.client.start_chains([NewChain(number, 1) for _ in range(5_000)])
-    await ground.client.start_chain(text, "late")
-    async with ground.worker(concurrency=1) as worker:
+    harness.handles(number, busy)
+    harness.handles(text, late)
+    await harness.client.start_chains([NewChain(number, 1) for _ in range(5_000)])
+    await harness.client.start_chain(text, "late")
+    async with harness.worker(concurrency=1) as worker:
         await done.wait()
         await worker.stop(shutdown_timeout=WAIT)
     # What is claimed ahead runs in the order of its age: 2,000 at most.
@@ -88,9 +90,9 @@ async def test_types_of_one_worker_share_it(ground: Ground) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("limits", [{}, {"a": Limits(per_key=5)}], ids=["unlimited", "one is limited"])
-async def test_few_claims_come_to_each_type_and_rank(ground: Ground, limit: int, limits: dict[str, Limits]) -> None:
+async def test_few_claims_come_to_each_type_and_rank(harness: Harness, limit: int, limits: dict[str, Limits]) -> None:
     """Counted: a type waits for as many claims as there are others, a worse rank for a round for each of its like."""
-    store = ground.state.async_store(max_connections=1)
+    store = harness.state.async_store(max_connections=1)
     await store.open()
     try:
         order = ClaimOrder({"a": 60.0, "b": 60.0, "c": 60.0}, limits, holder="me")

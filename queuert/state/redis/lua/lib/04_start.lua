@@ -1,4 +1,4 @@
--- Writing jobs. `new` is a job as the caller gave it: decoded JSON, its input among the arguments.
+-- Writes jobs. `new` is a job as the caller passed it: decoded JSON, with its input among the arguments.
 
 local function due_of(new, now)
     if new.moment then return math.max(now, tonumber(new.moment)) end
@@ -6,15 +6,16 @@ local function due_of(new, now)
     return now
 end
 
--- The first chain that a new job would wait for and that does not exist.
+-- Returns the first blocker of a new job that does not exist.
 local function missing_blocker(new)
     for _, chain in ipairs(new.blockers or {}) do
-        if stands_open(chain) == nil then return chain end
+        if is_open(chain) == nil then return chain end
     end
     return nil
 end
 
--- Write a job: the first of a chain, or the one after `before`. Its id is known to be free, its blockers to exist.
+-- Writes a job: the first of a chain, or the one after `before`. The caller has checked that its id is free and its
+-- blockers exist.
 local function write_job(new, now, before)
     local due = due_of(new, now)
     local job = {
@@ -56,12 +57,12 @@ local function write_job(new, now, before)
     return job
 end
 
--- What the caller is told of a job: id, type, status, created, whether it was there, and how its chain stands.
-local function reported(job, existing)
+-- Returns what the caller gets for a job: id, type, status, creation, whether it existed, and the status of its chain.
+local function job_answer(job, existing)
     return {job.id, job.type, job.status, text(job.created), existing and 1 or 0, job.chain_status or 'open'}
 end
 
--- The newest chain of the key that is a duplicate of a new one.
+-- Returns the newest chain of which a new one is a duplicate by its key.
 local function duplicate_of(new, now)
     local params = new.deduplication
     local excluded = {}

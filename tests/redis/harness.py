@@ -1,25 +1,27 @@
-"""The ground on which the Redis store is attacked: a server, records of what ran, workers, and a scan at the end."""
+"""The harness of the attacks on the Redis store: workers, records of what ran, and a scan at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 import redis
 
-from queuert import AsyncClient, InProcessWorker, Job, JobStatus, LeasePolicy
+from queuert import AsyncClient, InProcessWorker, JobStatus, LeasePolicy, Processors
 from queuert.ids import new_id
 from queuert.notify import NotifyAdapter
 from queuert.observability.events import AttemptCompleted
+from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
-from queuert.testing.events import EventLog
 from queuert.testing.redis_scan import scan
-from tests.faults.ground import START, WorkerProcess, until
 from tests.redis.application import JOB_TYPES, LASTING, LEASE, processors_for
+from tests.support.harness import Harness
+from tests.support.waiting import START, until
+from tests.support.worker_process import WorkerProcess
 
 
 def needs_waitaof(url: str) -> None:
@@ -31,24 +33,21 @@ def needs_waitaof(url: str) -> None:
             pytest.skip("this server knows no WAITAOF")
 
 
-class Ground:
-    """A namespace on a server, a client, and workers: as processes, and in this one."""
+class RedisHarness(Harness):
+    """A client on a namespace of a Redis, workers in this process and in others, and what their handlers record."""
 
     def __init__(self, url: str, *, namespace: str | None = None, records: str | None = None) -> None:
         self.url = url
         self.namespace = namespace or new_id()
         self.records = records or url
-        self.log = EventLog()
         self.redis = redis.Redis.from_url(url, decode_responses=True)
         self.notes = redis.Redis.from_url(self.records, decode_responses=True)
-        self.client = AsyncClient(self.state(), JOB_TYPES, observability=self.log)
         self.keeps_all = True
         """Whether the server keeps what it acknowledged; otherwise what it forgot may be done again."""
         self._processes: list[WorkerProcess] = []
-        self._workers: list[InProcessWorker] = []
-        self._clients: list[AsyncClient] = [self.client]
+        super().__init__(self.state_at(), job_types=JOB_TYPES)
 
-    def state(self, url: str | None = None, *, wait_for_flush: bool = False) -> RedisState:
+    def state_at(self, url: str | None = None, *, wait_for_flush: bool = False) -> RedisState:
         """The state of this namespace, by another way if one is named."""
         return RedisState(url or self.url, namespace=self.namespace, answer_timeout=10.0, wait_for_flush=wait_for_flush)
 
@@ -68,22 +67,19 @@ class Ground:
 
     def worker(
         self,
+        processors: Processors | Sequence[Processors] | None = None,
         *,
-        name: str = "worker",
+        client: AsyncClient | None = None,
+        state: StateAdapter | None = None,
         url: str | None = None,
         notify: NotifyAdapter | None = None,
         lease: LeasePolicy = LASTING,
-        shutdown_timeout: float = 2.0,
         **settings: Any,
     ) -> InProcessWorker:
-        """A worker in this process, not started; the ground stops it at the end."""
-        client = AsyncClient(self.state(url), JOB_TYPES, notify=notify, observability=self.log)
-        worker = InProcessWorker(
-            client, processors_for(self.records, lease=lease), name=name, shutdown_timeout=shutdown_timeout, **settings
-        )
-        self._clients.append(client)
-        self._workers.append(worker)
-        return worker
+        """A worker in this process with a client of its own, not started; the harness stops it at the end."""
+        client = client or self.new_client(state or self.state_at(url), notify=notify)
+        processors = processors or processors_for(self.records, lease=lease)
+        return super().worker(processors, client=client, **{"shutdown_timeout": 2.0, **settings})
 
     # --- what was noted -----------------------------------------------------------------------------------------------
 
@@ -109,10 +105,6 @@ class Ground:
         return {(id, int(number)): times for (id, number), times in split.items()}
 
     # --- the store ----------------------------------------------------------------------------------------------------
-
-    async def job(self, job_id: str) -> Job:
-        """A job, read anew."""
-        return await self.client.get_job(job_id)
 
     def count_jobs(self) -> Counter[str]:
         """How many jobs of all types have each status, by the store's own numbers, all of one moment.
@@ -178,16 +170,13 @@ class Ground:
         assert len(completed) == len(set(completed))
 
     async def stop(self) -> None:
-        """End all workers."""
+        """End all processes and workers, and close all clients."""
         for process in self._processes:
             await asyncio.to_thread(process.close)
-        for worker in self._workers:
-            await worker.stop(shutdown_timeout=0)
+        await super().stop()
 
     async def close(self) -> None:
-        """Let go of everything."""
-        await self.stop()
-        for client in self._clients:
-            await client.aclose()
+        """Stop, and disconnect."""
+        await super().close()
         self.redis.close()
         self.notes.close()

@@ -1,4 +1,4 @@
--- Leases: who may end an attempt, and why not.
+-- Leases: whether a token may finish an attempt, and why not.
 
 local ENDED = {complete = 'completed', continue = 'continued', fail = 'failed', cancel = 'cancelled'}
 local RESTING = {ready = true, scheduled = true, blocked = true}
@@ -7,7 +7,7 @@ local function holds(job, token)
     return job ~= nil and job.status == 'running' and job.token == token
 end
 
--- Why a lease does not hold its job; '' where it does and, asked for a finish of a kind, where the lease wrote it.
+-- Returns why a lease does not hold its job; '' if it does, or if it has already written a finish of this kind.
 local function lost_reason(job, token, kind)
     if not job then return 'not_found' end
     local ours = job.token == token
@@ -21,7 +21,7 @@ local function lost_reason(job, token, kind)
     return FINAL[job.status] and 'already_completed' or 'taken_by_another_worker'
 end
 
--- Give a claimed job back, as if it had not been claimed.
-local function give_back(job)
+-- Releases a claimed job, as if it had not been claimed.
+local function release_job(job)
     move(job, 'ready', {attempt = job.attempt - 1, token = false}, true)
 end

@@ -1,4 +1,4 @@
-"""What tests of the event log share: a store, and the log as rows."""
+"""The harness of tests below the client: a Postgres store, and a connection that reads and changes its rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SELECT job_id, kind, status, attempt, worker FROM queuert.event WHERE seq > %s O
 
 
 @dataclass
-class Scene:
-    """A store, and a connection that sees everything."""
+class StoreHarness:
+    """An open store, and a connection to its database."""
 
     dsn: str
     store: Store

@@ -18,7 +18,9 @@ from queuert.ids import new_id
 from queuert.observability.events import AttemptContinued, AttemptRetried, AttemptStarted, AttemptWaiting
 from queuert.state.types import NewJob
 from queuert.worker import CallNext
-from tests.acceptance.support import WAIT, Gate, Ground, in_time
+from tests.behaviours.conftest import NewHarness
+from tests.support.harness import Harness
+from tests.support.waiting import WAIT, Gate, in_time
 
 
 class Order(BaseModel):
@@ -43,10 +45,9 @@ FLOWS = JobTypes(child, other_child, finish, audit, join, leave, parent)
 
 
 @pytest.fixture
-def flows(ground: Ground) -> Ground:
-    """The ground, which knows the types of the flows."""
-    ground.knows(FLOWS)
-    return ground
+def flows(new_harness: NewHarness) -> Harness:
+    """The harness of each store, with the job types of the flows."""
+    return new_harness(FLOWS)
 
 
 async def _part(attempt: Attempt[Part, str]) -> str:
@@ -60,7 +61,7 @@ async def _ends(attempt: Attempt[Order, list[str]]) -> list[str]:
 # --- queues in an order -----------------------------------------------------------------------------------------------
 
 
-async def test_a_flow_goes_from_queue_to_queue(flows: Ground) -> None:
+async def test_a_flow_goes_from_queue_to_queue(flows: Harness) -> None:
     """G10, G11, G21: in the order that its types declare; what each step has made is kept with it."""
 
     async def goes_on(attempt: Attempt[Order, list[str]]) -> Any:
@@ -81,7 +82,7 @@ async def test_a_flow_goes_from_queue_to_queue(flows: Ground) -> None:
     ]  # fmt: skip
 
 
-async def test_the_handler_chooses_the_next_queue(flows: Ground) -> None:
+async def test_the_handler_chooses_the_next_queue(flows: Harness) -> None:
     """G10, G22: a queue that two flows share goes on as the flow demands, in a priority of its own."""
     seen: dict[str, int] = {}
 
@@ -111,7 +112,7 @@ async def test_the_handler_chooses_the_next_queue(flows: Ground) -> None:
     assert types == [["join", "finish"], ["join", "audit", "finish"], ["leave", "finish"], ["leave", "audit", "finish"]]
 
 
-async def test_each_handler_sees_what_its_queue_declares(flows: Ground) -> None:
+async def test_each_handler_sees_what_its_queue_declares(flows: Harness) -> None:
     """G09: its own input, checked, and nothing of the steps before."""
     seen: list[Any] = []
 
@@ -127,7 +128,7 @@ async def test_each_handler_sees_what_its_queue_declares(flows: Ground) -> None:
     assert seen == [Order(user=7, correlation="c"), Order(user=8)]
 
 
-async def test_a_step_that_fails_ends_the_flow(flows: Ground) -> None:
+async def test_a_step_that_fails_ends_the_flow(flows: Harness) -> None:
     """G15, G16: after the retries of its own queue; the chain says which step it was, and why."""
     attempts: list[int] = []
 
@@ -152,7 +153,7 @@ async def test_a_step_that_fails_ends_the_flow(flows: Ground) -> None:
     assert failed.last_error.message == "not allowed"
 
 
-async def test_a_handler_puts_itself_off(flows: Ground) -> None:
+async def test_a_handler_puts_itself_off(flows: Harness) -> None:
     """G34: by an exception, with the time and the reason; it is shown meanwhile, and may be triggered before."""
 
     async def handler(attempt: Attempt[Part, str]) -> Any:
@@ -193,7 +194,7 @@ async def _count(attempt: Attempt[Part, int]) -> int:
     return len(attempt.input.name)
 
 
-async def test_children_run_side_by_side_and_join(flows: Ground) -> None:
+async def test_children_run_side_by_side_and_join(flows: Harness) -> None:
     """G23: in queues of their own; the parent goes on when the last of them is done, with their outputs in order."""
     gate = Gate()
 
@@ -213,7 +214,7 @@ async def test_children_run_side_by_side_and_join(flows: Ground) -> None:
         assert await chain.result(WAIT) == ["a of 7", "b of 7", "c of 7", 5]
 
 
-async def test_who_waits_for_children_takes_no_place(flows: Ground) -> None:
+async def test_who_waits_for_children_takes_no_place(flows: Harness) -> None:
     """G25, G38: one slot is enough for parents and children; a wait is no attempt that counts."""
     flows.handles(parent, _fans_out(["a", "b"]), retry=RetryPolicy(max_attempts=1))
     flows.handles(child, _part)
@@ -227,7 +228,7 @@ async def test_who_waits_for_children_takes_no_place(flows: Ground) -> None:
     assert len(flows.log.of(AttemptWaiting)) == 3
 
 
-async def test_children_are_started_once(flows: Ground) -> None:
+async def test_children_are_started_once(flows: Harness) -> None:
     """G24: with the commit that begins the wait: an attempt that fails before it has started none."""
     fans_out = _fans_out(["a", "b"])
 
@@ -247,7 +248,7 @@ async def test_children_are_started_once(flows: Ground) -> None:
     assert started == {"parent": 4, "join/part": 2, "join/other": 1}
 
 
-async def test_a_child_that_fails_fails_its_parent(flows: Ground) -> None:
+async def test_a_child_that_fails_fails_its_parent(flows: Harness) -> None:
     """G23: or is looked at by it, where it says so."""
 
     async def fails(attempt: Attempt[Part, str]) -> Any:
@@ -258,7 +259,7 @@ async def test_a_child_that_fails_fails_its_parent(flows: Ground) -> None:
             return attempt.wait_for(NewChain(child, Part(user=1, name="a")))
         return [blocker.status for blocker in attempt.failed_blockers]
 
-    strict, lenient = flows.group(), flows.group()
+    strict, lenient = flows.new_processors(), flows.new_processors()
     for group in (strict, lenient):
         group.handles(child)(fails)
         group.handles(other_child)(_count)
@@ -274,7 +275,7 @@ async def test_a_child_that_fails_fails_its_parent(flows: Ground) -> None:
 # --- finding flows, and their ends ------------------------------------------------------------------------------------
 
 
-async def test_flows_are_found_by_their_attributes(flows: Ground) -> None:
+async def test_flows_are_found_by_their_attributes(flows: Harness) -> None:
     """G27, G28: by each element of a list, by numbers as by their text; with their jobs and children on request."""
     flows.handles(parent, _fans_out(["a"]))
     flows.handles(child, _part)
@@ -296,7 +297,7 @@ async def test_flows_are_found_by_their_attributes(flows: Ground) -> None:
     assert [(one.type, one.output) for one in children] == [("join/part", "a of 7"), ("join/other", 5)]
 
 
-async def test_a_flow_is_deleted_with_its_children(flows: Ground) -> None:
+async def test_a_flow_is_deleted_with_its_children(flows: Harness) -> None:
     """G29, G06: and is not found by its attributes any more."""
     flows.handles(parent, _fans_out(["a", "b"]))
     flows.handles(child, _part)
@@ -309,7 +310,7 @@ async def test_a_flow_is_deleted_with_its_children(flows: Ground) -> None:
     assert len(await client.list_chains(attributes={"user": 7})) == len(await client.list_chains()) == 0
 
 
-async def test_a_correlation_id_follows_into_children(flows: Ground) -> None:
+async def test_a_correlation_id_follows_into_children(flows: Harness) -> None:
     """G26, G37: a middleware gives it to what is started, another binds it around each handler, which hands it on."""
     bound: list[str] = []
 
@@ -328,7 +329,7 @@ async def test_a_correlation_id_follows_into_children(flows: Ground) -> None:
         part = Part(user=7, name="a", correlation=attempt.input.correlation)
         return attempt.wait_for(NewChain(child, part, priority=of_parent))
 
-    group = flows.group(middlewares=[binds])
+    group = flows.new_processors(middlewares=[binds])
     group.handles(parent)(handler)
     group.handles(child)(_part)
     client = flows.new_client(middlewares=[given])
@@ -343,7 +344,7 @@ async def test_a_correlation_id_follows_into_children(flows: Ground) -> None:
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-async def test_a_trace_context_follows_through_a_flow(flows: Ground) -> None:
+async def test_a_trace_context_follows_through_a_flow(flows: Harness) -> None:
     """What a job was started with, its continuation and its children have too, whoever runs them."""
 
     async def goes_on(attempt: Attempt[Order, list[str]]) -> Any:
@@ -366,12 +367,12 @@ async def test_a_trace_context_follows_through_a_flow(flows: Ground) -> None:
     async with flows.worker():
         await flows.log.wait_for(AttemptContinued, times=2)
         await flows.log.wait_for(AttemptWaiting)
-    of_child, *of_audits = [await flows.claimed_by_the_dead(one, seconds=60.0) for one in (child, audit, audit)]
+    of_child, *of_audits = [await flows.claim_and_die(one, seconds=60.0) for one in (child, audit, audit)]
     assert of_child.trace_context == TRACE
     assert {one.trace_context for one in of_audits} == {TRACE, None}
 
 
-async def test_many_flows_at_once(flows: Ground) -> None:
+async def test_many_flows_at_once(flows: Harness) -> None:
     """G12, G13: each child is run once, each parent joins its own, over several workers."""
     flows.handles(parent, _fans_out(["a", "b", "c"]))
     flows.handles(child, _part)
@@ -387,15 +388,15 @@ async def test_many_flows_at_once(flows: Ground) -> None:
 # --- the flow of the example ------------------------------------------------------------------------------------------
 
 
-async def test_the_access_flow(ground: Ground) -> None:
+async def test_the_access_flow(new_harness: NewHarness) -> None:
     """G01, G02, G21, G23, G33, G37: requirements, roles and rewards of many members, over two workers."""
-    ground.knows(guild.job_types)
-    async with ground.worker(guild.processors, concurrency=4), ground.worker(guild.processors, concurrency=4):
+    harness = new_harness(guild.job_types)
+    async with harness.worker(guild.processors, concurrency=4), harness.worker(guild.processors, concurrency=4):
 
         async def one(user: int) -> guild.Access | str:
             guild.correlation.set(f"request {user}")
             try:
-                return await guild.join(ground.client, user, guild.ROLES, priority=user)
+                return await guild.join(harness.client, user, guild.ROLES, priority=user)
             except JobFailedError as error:
                 return error.reason
 
@@ -406,16 +407,16 @@ async def test_the_access_flow(ground: Ground) -> None:
     assert isinstance(member, guild.Access)
     assert (fan.roles, member.roles) == (["fan", "member"], ["member"])
     assert sorted(member.rewards) == ["discord member (request 8)", "telegram member (request 8)"]
-    [chain] = await ground.client.list_chains(attributes={"user": 8})
-    await _follows_through(ground, chain)
+    [chain] = await harness.client.list_chains(attributes={"user": 8})
+    await _follows_through(harness, chain)
 
 
-async def _follows_through(ground: Ground, chain: AsyncChain[Any]) -> None:
+async def _follows_through(harness: Harness, chain: AsyncChain[Any]) -> None:
     """Every job of the flow and of its children has the correlation id and the priority of the request."""
     assert chain.status is ChainStatus.COMPLETED
-    jobs = list(await ground.client.list_chain_jobs(chain))
+    jobs = list(await harness.client.list_chain_jobs(chain))
     for job in tuple(jobs):
-        for one in await ground.client.get_blockers(job.id):
-            jobs += await ground.client.list_chain_jobs(one.chain_id)
+        for one in await harness.client.get_blockers(job.id):
+            jobs += await harness.client.list_chain_jobs(one.chain_id)
     assert len(jobs) == 8
     assert {(job.input["correlation"], job.priority) for job in jobs} == {("request 8", 8)}

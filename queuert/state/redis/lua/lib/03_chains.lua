@@ -17,14 +17,15 @@ local function dedup_key(job, kind)
     return P .. kind .. ':' .. pair(job.type, job.dedup)
 end
 
--- Whether a chain is open; nil where there is none.
-local function stands_open(chain)
+-- Whether a chain is open; nil if it does not exist.
+local function is_open(chain)
     local found = call('HMGET', P .. 'j:' .. chain, 'chain_status')
     if not found[1] then return nil end
     return found[1] == 'open'
 end
 
--- Let a job wait for chains, from a position on; how many were new, and how many of these are open.
+-- Adds chains to the blockers of a job, from a position on. Returns how many were added, and how many of these are
+-- open.
 local function add_blockers(job, position, chains)
     local added, open = 0, 0
     for _, chain in ipairs(chains) do
@@ -33,12 +34,12 @@ local function add_blockers(job, position, chains)
             call('ZADD', P .. 'bb:' .. chain, 0, job.id)
             call('HSET', P .. 'j:' .. chain, 'dependents', 1)
         end
-        if stands_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
+        if is_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
     end
     return added, open
 end
 
--- Set of types, as a list.
+-- Converts a set of types to a list.
 local function listed(types)
     local list = {}
     for type in pairs(types) do list[#list + 1] = type end
@@ -46,7 +47,7 @@ local function listed(types)
     return list
 end
 
--- A chain that this job waited for has closed.
+-- Records that a blocker of a job has closed.
 local function unblock(job, chain, due_types)
     if call('SREM', P .. 'bo:' .. job.id, chain) == 0 then return end
     local open = job.open - 1
@@ -59,14 +60,14 @@ local function unblock(job, chain, due_types)
     due_types[job.type] = true
 end
 
--- What changes in the hash of a chain's first job when the chain closes. It is kept for `ttl` microseconds, or for those
--- that its start said.
+-- Returns the fields of a chain's first job that change when the chain closes. It is kept for `ttl` microseconds, or
+-- for the time given at its start.
 local function closing(first, status, ttl)
     local now, kept = now_us(), ttl or first.ttl
     return {chain_status = status, closed = now, expires = kept and now + kept or nil}
 end
 
--- Release the jobs that waited for a chain that has closed; `due_types` gets the types of those that became due.
+-- Releases the dependents of a chain that has closed; adds the types of jobs that became due to `due_types`.
 local function release_waiting(first, status, due_types)
     call('ZADD', P .. 'closed:' .. pair(first.type, status), first.created, first.id)
     if first.expires then call('ZADD', P .. 'expires', first.expires, first.id) end
@@ -89,7 +90,7 @@ local function close_chain(first, status, due_types)
     release_waiting(first, status, due_types)
 end
 
--- Attributes of chains: a:{chain} is their text, at:{name,value} ZSET the chains that have one, by their start.
+-- Attributes of chains. a:{chain} is their text, at:{name,value} a ZSET of the chains that have one, by their start.
 
 local function each_attribute(attributes, action)
     for name, value in pairs(cjson.decode(attributes)) do

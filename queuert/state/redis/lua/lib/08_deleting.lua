@@ -34,7 +34,7 @@ local function delete_job(job)
     for _, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'bl:', 'bo:', 'bb:', 'c:'}) do call('DEL', P .. kind .. job.id) end
 end
 
--- Delete a chain with all its jobs; those that were running, by id, are added to a list.
+-- Deletes a chain with all its jobs; adds the ids of those that were running to a list.
 local function delete_chain(chain, running)
     local jobs = {}
     for _, id in ipairs(jobs_of(chain)) do jobs[#jobs + 1] = load(id) end
@@ -44,8 +44,8 @@ local function delete_chain(chain, running)
     end
 end
 
--- Whether a job of another chain that has not ended waits, or waited, for a chain.
-local function still_needed(chain)
+-- Whether an unfinished job of another chain has the chain as a blocker.
+local function is_needed(chain)
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
         local job = load(id)
         if job and job.chain ~= chain and not FINAL[job.status] then return true end
@@ -53,8 +53,8 @@ local function still_needed(chain)
     return false
 end
 
--- Delete a chain that nobody needs, and what ended jobs knew of it.
-local function retire_chain(chain)
+-- Deletes a chain that is not needed, and its entries as a blocker of finished jobs.
+local function prune_chain(chain)
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
         call('ZREM', P .. 'bl:' .. id, chain)
         call('SREM', P .. 'bo:' .. id, chain)

@@ -1,0 +1,64 @@
+"""Job types, policies and handlers that tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, RetryPolicy
+
+T = TypeVar("T")
+
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
+"""Failed attempts are tried again without a pause."""
+
+LATER = RetryPolicy(initial_delay=3600.0, max_delay=3600.0, jitter=0.0)
+"""A failed attempt is not tried again while a test lasts, unless it is triggered."""
+
+BRIEF = LeasePolicy(seconds=0.5, renew_every=0.1)
+"""For a reaper that looks often. No running job may have it: a machine that stands still for a moment loses it."""
+
+SHORT = LeasePolicy(seconds=1.0, renew_every=0.3)
+"""For leases that are to run out: a machine that stands still for a second is enough."""
+
+WATCHED = LeasePolicy(seconds=60.0, renew_every=0.1)
+"""For leases that are to be found lost soon, and that run out for nothing else, however slow the machine is."""
+
+
+class Order(BaseModel):
+    """A model with a bit of everything."""
+
+    name: str
+    lines: list[int] = []
+
+
+number = JobType("number", input=int, output=int)
+text = JobType("text", input=str, output=str)
+order = JobType("order", input=Order, output=Order)
+anything = JobType("anything", input=Any, output=Any)
+loop = JobType("loop", input=int, output=int, continues_with="loop")
+relay = JobType("relay", input=int, continues_with=number)
+last = JobType("last", input=int, output=str)
+middle: JobType[int, int | str] = JobType("middle", input=int, output=int, continues_with=last)
+first: JobType[int, int | str] = JobType("first", input=int, continues_with=(middle, last))
+total = JobType("total", input=str, output=int, blockers=(number, ...))
+pair = JobType("pair", input=None, output=str, blockers=(number, text))
+JOB_TYPES = JobTypes(number, text, order, anything, loop, relay, last, middle, first, total, pair)
+
+
+async def echo(attempt: Attempt[T, T]) -> Outcome[T]:
+    """A handler that returns its input."""
+    return attempt.input
+
+
+def failing_once(then: Callable[[Attempt[Any, Any]], Any]) -> Callable[[Attempt[Any, Any]], Awaitable[Any]]:
+    """A handler whose first attempt of each job raises."""
+
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        if attempt.number == 1:
+            raise RuntimeError("the first attempt goes wrong")
+        return then(attempt)
+
+    return handler
