@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -106,7 +106,13 @@ class HasTypeNames(Protocol):
     def __contains__(self, item: object, /) -> bool: ...
 
 
-def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[NewJob]:
+TraceContext: TypeAlias = Callable[[str, str], str | None]
+"""The trace context of a new job, by its job type and id."""
+
+
+def new_jobs(
+    job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
+) -> list[NewJob]:
     """Return the first jobs of these chains, checked and encoded.
 
     Raises the errors of :func:`new_job`.
@@ -117,7 +123,7 @@ def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[N
     jobs: list[NewJob] = []
     chosen: set[str] = set()
     for start, id in zip(starts, new_ids(len(starts)), strict=True):
-        job = new_job(job_types, start, id)
+        job = new_job(job_types, start, id, trace)
         if job.id_chosen:
             if job.id in chosen:
                 raise InvalidIdentifierError(f"ids must be unique within one start_chains, got {job.id!r} twice")
@@ -143,7 +149,9 @@ def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
     )
 
 
-def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> Iterable[list[NewJob]]:
+def pipeline_batches(
+    job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
+) -> Iterable[list[NewJob]]:
     """Return the first jobs of these chains in parts; all but the first part are encoded while the iterator runs.
 
     The caller iterates within an open transaction. So if the first part takes long, because the models are slow, all
@@ -155,7 +163,7 @@ def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -
 
     def part(begin: int, end: int) -> list[NewJob]:
         given = zip(starts[begin:end], ids[begin:end], strict=True)
-        return [new_job(job_types, start, id) for start, id in given]
+        return [new_job(job_types, start, id, trace) for start, id in given]
 
     began = time.monotonic()
     first = part(0, FIRST_PART)
@@ -164,7 +172,9 @@ def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -
     return itertools.chain([first], (part(at, at + PART) for at in range(FIRST_PART, len(starts), PART)))
 
 
-def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None) -> NewJob:
+def new_job(
+    job_types: HasTypeNames, start: NewChain[Any], id: str | None = None, trace: TraceContext | None = None
+) -> NewJob:
     """Return the first job of a chain, checked and encoded; ``id`` is used if the caller chose none.
 
     Raises:
@@ -185,14 +195,16 @@ def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
     declared = start.job_type.blockers is not None
     blockers = resolve_blockers(start.job_type, start.blockers) if start.blockers or declared else ()
+    chosen = id or new_id() if start.id is None else check_text(start.id, what="id")
     return NewJob(
-        id=id or new_id() if start.id is None else check_text(start.id, what="id"),
+        id=chosen,
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
         run_at=start.run_at,
         blockers=blockers,
         id_chosen=start.id is not None,
+        trace_context=None if trace is None else trace(start.job_type.name, chosen),
         deduplication=start.deduplication,
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),

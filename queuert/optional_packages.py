@@ -11,8 +11,10 @@ EXTRAS = {
     "pyarrow": "spark",
     "uvloop": "uvloop",
     "prometheus_client": "prometheus",
-    "opentelemetry.exporter": "prometheus",
-    "opentelemetry.sdk": "prometheus",
+    "opentelemetry.exporter.prometheus": "prometheus",
+    "opentelemetry": "otel",
+    "sentry_sdk": "sentry",
+    "structlog": "structlog",
 }
 """The optional packages, each with the extra that installs it."""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants import ours_filled
@@ -26,6 +29,7 @@ from queuert import (
     migrations,
 )
 from queuert.jobs import JobStatus
+from queuert.observability.otel_tracing import OTelMiddleware
 from queuert.state.adapter import StateAdapter
 from queuert.worker.run import tuned_gc
 
@@ -53,6 +57,25 @@ def state(server: str) -> StateAdapter:
 
         return RedisState(server)
     return PostgresState(server)
+
+
+def _middlewares(request: Request) -> list[OTelMiddleware]:
+    """None, or one with a sampler that takes nothing or everything, and a batch exporter that throws it away."""
+    sampling = request.option("sampling")
+    if sampling is None:
+        return []
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(1.0 if sampling == "in" else 0.0)))
+    provider.add_span_processor(BatchSpanProcessor(_Discarding()))
+    return [OTelMiddleware(tracer_provider=provider)]
+
+
+class _Discarding(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+def _client(request: Request) -> Client:
+    return Client(state(request.server), job_types, middlewares=_middlewares(request))
 
 
 # --- starting ---------------------------------------------------------------------------------------------------------
@@ -92,14 +115,14 @@ def load_join(request: Request) -> None:
 
 def start_batches(request: Request) -> dict[str, float]:
     """Many chains a call, their ids back."""
-    with Client(state(request.server), job_types) as client, Meter(request.jobs) as meter:
+    with _client(request) as client, Meter(request.jobs) as meter:
         _batches(client, noop, request.jobs, request.option("batch", 1000))
     return meter.answer()
 
 
 def start_single(request: Request) -> dict[str, float]:
     """One chain a call, one call after the other."""
-    with Client(state(request.server), job_types) as client:
+    with _client(request) as client:
         client.open()
         with Meter(request.jobs) as meter:
             for number in range(request.jobs):
@@ -218,7 +241,8 @@ def drain_join(request: Request) -> dict[str, float]:
 
 async def _drain(request: Request, chains: int) -> dict[str, float]:
     countdown = Countdown(request, chains)
-    async with AsyncClient(state(request.server), job_types) as client, _asking(request, client) as ask:
+    client = AsyncClient(state(request.server), job_types, middlewares=_middlewares(request))
+    async with client, _asking(request, client) as ask:
         worker = InProcessWorker(client, _processors(request, countdown.one), **_worker_options(request))
         # As InProcessWorker.run() does; here the worker shares its event loop with the measuring.
         with tuned_gc(), Meter(request.jobs) as meter:

@@ -9,11 +9,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from queuert.cli import logs
+from queuert.cli import logs, otel
 from queuert.cli.application import load, merged_job_types
 from queuert.cli.exit_codes import MEANINGS, PrerequisiteError, UsageError, exit_code_text
 from queuert.cli.options import (
@@ -55,7 +55,7 @@ _OF_THE_WORKER = {
     "poll_interval": "--poll-interval",
     "claim_bytes": "--claim-bytes",
 }
-_OF_THE_CLIENT = {"url": "--url", "schema": "--schema"}
+_OF_THE_CLIENT = {"url": "--url", "schema": "--schema", "otel": "--otel"}
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -113,9 +113,17 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         help="event loop of the handlers; uvloop needs queuert[uvloop] (default: asyncio)",
     )
     parser.add_argument(
-        "--log-level", choices=logs.LEVELS, default="info", help="lowest level that is logged (default: info)"
+        "--log-level",
+        choices=logs.LEVELS,
+        help="lowest level that is logged (default: info, or what the application configures)",
     )
     parser.add_argument("--log-json", action="store_true", help="log JSON, one object per line")
+    parser.add_argument(
+        "--otel",
+        action="store_true",
+        default=None,
+        help="trace with OpenTelemetry, and export by OTLP as the OTEL_* variables say; needs queuert[otel]",
+    )
     parser.set_defaults(run=run)
 
 
@@ -128,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
         health_file = _checked_health_file(args.health_file)
         loop_factory = _loop_factory(args.event_loop)
         logs.configure(args.log_level, as_json=args.log_json)
-        with _endpoints(worker, args):
+        with otel.exported() if args.otel else nullcontext(), _endpoints(worker, args):
             return run_worker(worker, health_file=health_file, loop_factory=loop_factory)
 
 
@@ -186,7 +194,7 @@ def build(args: argparse.Namespace) -> InProcessWorker:
 
 def _new_worker(groups: list[Processors], args: argparse.Namespace) -> InProcessWorker:
     state = store(args, application_name="queuert worker")
-    client = AsyncClient(state, merged_job_types(groups))
+    client = AsyncClient(state, merged_job_types(groups), middlewares=otel.middlewares(args.otel))
     return InProcessWorker(client, groups, **_given(args, _OF_THE_WORKER))
 
 

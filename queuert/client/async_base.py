@@ -13,6 +13,7 @@ from queuert.errors import ClosedError, ConfigurationError, DefinitionError, Not
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
+from queuert.observability.tracing import TracingMiddleware, tracing_of
 from queuert.state.adapter import StateAdapter, emit_store_warnings
 from queuert.state.async_store import AsyncStore
 
@@ -27,7 +28,7 @@ class AsyncClientBase:
         *,
         notify: NotifyAdapter | None = None,
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
-        middlewares: Iterable[ClientMiddleware] = (),
+        middlewares: Iterable[ClientMiddleware | TracingMiddleware] = (),
         max_connections: int = 4,
     ) -> None:
         if not hasattr(state, "async_store"):
@@ -41,7 +42,9 @@ class AsyncClientBase:
         self.job_types = job_types
         self.notify = state.default_notify() if notify is None else notify
         self.observers = observers(observability)
-        self._middlewares = tuple(middlewares)
+        given = tuple(middlewares)
+        self._middlewares = tuple(one for one in given if not isinstance(one, TracingMiddleware))
+        self.tracing = tracing_of(given)
         self._connections = max_connections
         self._stores: dict[int, AsyncStore] = {}
         """The stores by process id: a forked child must neither use nor close its parent's connections."""
@@ -56,7 +59,7 @@ class AsyncClientBase:
         *,
         notify: NotifyAdapter | None = None,
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
-        middlewares: Iterable[ClientMiddleware] = (),
+        middlewares: Iterable[ClientMiddleware | TracingMiddleware] = (),
         max_connections: int = 4,
     ) -> Self:
         """Return a client of the store at a URL, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists the schemes.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -14,11 +16,12 @@ from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
+from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
-from queuert.state.types import ChainUpdate, WorkerlessCompletion
+from queuert.state.types import ChainUpdate, NewJob, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
 
@@ -145,12 +148,20 @@ class AsyncClientManagement(AsyncClientBase):
             last_type = expected_tail(self.job_types, record, expecting)
             [last] = await store.get_jobs([record.tail_id])
             job = following.after(chain_id, last_type, 0 if last is None else last.priority)
-            completion = WorkerlessCompletion(chain_id, record.tail_id, continuation=job)
-            [result] = await store.complete_chains([completion], connection=connection)
+            with self._continuing(job, connection) as sending:
+                if sending is not None:
+                    job = replace(job, trace_context=sending.context(job.type, job.id))
+                completion = WorkerlessCompletion(chain_id, record.tail_id, continuation=job)
+                [result] = await store.complete_chains([completion], connection=connection)
             if result.written:
                 self._tell_continued(result, job.type, job.id, connection)
                 return job.id
         raise _contention_error(chain_id)
+
+    def _continuing(self, job: NewJob, connection: Any) -> AbstractContextManager[Sending | None]:
+        if self.tracing is None:
+            return NO_SENDING
+        return self.tracing.sending(Send((job.type,), 1, in_callers_transaction=connection is not None))
 
     async def _open_record(self, chain_id: str) -> ChainRecord:
         [record] = await (await self._opened()).get_chains([chain_id])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
@@ -40,6 +40,7 @@ from queuert.new_chain import (
 )
 from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
+from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
 from queuert.state.types import StartedJob
@@ -59,7 +60,8 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         job_types: the job types that it may start.
         notify: how it is woken when chains close; by default the adapter that suits ``state``. Without one, it polls.
         observability: the adapters that receive events, one or several; by default the standard log.
-        middlewares: wrap every start, the first one outermost.
+        middlewares: wrap every start, the first one outermost; a tracing middleware, such as
+            :class:`~queuert.observability.otel_tracing.OTelMiddleware`, traces the attempts of its workers as well.
         max_connections: how many connections it opens at most.
 
     Example::
@@ -151,13 +153,15 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 raise ConfigurationError(
                     f"start_chains takes NewChain(job_type, input) objects, got {type(chain).__name__}"
                 )
-        with wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed) as given:
-            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
+        around = wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed)
+        with around as given, self._sending(given, connection) as sending:
+            trace = None if sending is None else sending.context
+            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given, trace)
             store = self._opened()
             sent_at = time.monotonic()
             try:
                 if jobs is None:
-                    started = store.start_pipelined(pipeline_batches(self.job_types, given))
+                    started = store.start_pipelined(pipeline_batches(self.job_types, given, trace))
                 else:
                     started = store.start_jobs(jobs, connection=connection)
             except BaseException as error:
@@ -169,6 +173,8 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 raise
             if self.observers.want(ChainsWritten):
                 self.observers.emit(ChainsWritten(count=len(started), duration=time.monotonic() - sent_at))
+            if sending is not None:
+                sending.started(started)
             self._tell(started, connection)
         return [Chain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started]
 
@@ -232,6 +238,13 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         finally:
             watch.close()
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
+
+    def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
+        """Trace a start, if the client has a tracing middleware."""
+        if self.tracing is None or not chains:
+            return NO_SENDING
+        types = tuple(dict.fromkeys(chain.job_type.name for chain in chains))
+        return self.tracing.sending(Send(types, len(chains), in_callers_transaction=connection is not None))
 
     def _tell(self, started: Sequence[StartedJob], connection: Any) -> None:
         inside = connection is not None

@@ -11,11 +11,9 @@ With the standard library's ``dictConfig``, put the filter on a *handler*, where
         "root": {"handlers": ["out"], "level": "INFO"},
     })
 
-With structlog, a processor::
+The fields have one set of names, in :func:`current`, on records, in text and in JSON; none is a name of yours.
 
-    structlog.configure(processors=[lambda logger, method, event: {**current(), **event}, ...])
-
-With loguru, a patcher::
+With structlog, :mod:`queuert.integrations.structlog` has a processor. With loguru, a patcher::
 
     loguru.logger.configure(patcher=lambda record: record["extra"].update(current()))
 """
@@ -31,7 +29,7 @@ from typing import Literal, Protocol
 
 from queuert.observability.escaping import escape
 
-FIELDS = ("worker", "job_id", "chain_id", "type", "attempt")
+FIELDS = ("queuert_worker", "queuert_job_id", "queuert_chain_id", "queuert_type", "queuert_attempt")
 """The names of the fields, in the order in which they are written."""
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -59,7 +57,7 @@ def current() -> Mapping[str, object]:
 @contextmanager
 def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> Iterator[None]:
     """Set the fields for the length of a ``with`` block. Enter and leave it in the same task or thread."""
-    values = {"worker": worker, "job_id": job_id, "chain_id": chain_id, "type": type, "attempt": attempt}
+    values = dict(zip(FIELDS, (worker, job_id, chain_id, type, attempt), strict=True))
     token = current_attempt.set(MappingProxyType(values))
     try:
         yield
@@ -72,7 +70,8 @@ class ContextFilter(logging.Filter):
 
     A record gets ``queuert_worker``, ``queuert_job_id``, ``queuert_chain_id``, ``queuert_type`` and
     ``queuert_attempt`` (None outside of an attempt), and ``queuert_context``: all of them as one text with a space
-    before it, or nothing. What a record has already it keeps. Control characters are escaped.
+    before it, or nothing, as for events, whose sentences say what they are about. What a record has already it keeps.
+    Control characters are escaped.
     """
 
     def filter(self, record: logging.LogRecord) -> Literal[True]:
@@ -80,8 +79,9 @@ class ContextFilter(logging.Filter):
         fields = {name: _shown(value) for name, value in current().items()}
         attributes = vars(record)
         for name in FIELDS:
-            attributes.setdefault(f"queuert_{name}", fields.get(name))
-        attributes.setdefault("queuert_context", _as_text(fields))
+            attributes.setdefault(name, fields.get(name))
+        if "queuert_context" not in attributes:
+            attributes["queuert_context"] = "" if "queuert_event" in attributes else _as_text(attributes)
         return True
 
 
@@ -89,5 +89,7 @@ def _shown(value: object) -> object:
     return escape(value) if isinstance(value, str) else value
 
 
-def _as_text(fields: Mapping[str, object]) -> str:
-    return f" [{' '.join(f'{name}={fields[name]}' for name in FIELDS)}]" if fields else ""
+def _as_text(attributes: Mapping[str, object]) -> str:
+    if attributes["queuert_job_id"] is None:
+        return ""
+    return f" [{' '.join(f'{name}={attributes[name]}' for name in FIELDS)}]"

@@ -213,6 +213,31 @@ class LoopFailed(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventLoopBlocked(BaseEvent):
+    """The event loop of a worker has not run for ``seconds``: something in it blocks, and ``stack`` shows what.
+
+    ``job_id`` and ``type`` are those of the handler that runs in the loop; None if it is another task. Leases are
+    renewed by a thread meanwhile. Call blocking code in a plain function, which runs in a thread.
+    """
+
+    level: ClassVar[str] = "error"
+    worker: str
+    seconds: float
+    job_id: str | None
+    type: str | None
+    stack: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLoopUnblocked(BaseEvent):
+    """The event loop runs again, after ``seconds``."""
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopRecovered(BaseEvent):
     """A loop works again."""
 

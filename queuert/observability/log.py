@@ -21,6 +21,9 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.WorkerStopped: "worker %(worker)s stopped; handlers still running: %(abandoned)s",
     events.LoopFailed: "worker %(worker)s: %(loop)s failed (%(failures)s in a row), retrying in %(retry_in)s s: "
     "%(error)s",
+    events.EventLoopBlocked: "worker %(worker)s: the event loop has been blocked for %(seconds)s s by job %(job_id)s "
+    "(%(type)s); nothing else runs in it, and jobs that it holds may be lost",
+    events.EventLoopUnblocked: "worker %(worker)s: the event loop was blocked for %(seconds)s s and runs again",
     events.LoopRecovered: "worker %(worker)s: %(loop)s recovered after %(failures)s failures",
     events.TickIdTaken: "schedule %(schedule)s: a job of another type has the id %(taken_id)s of this tick, "
     "so worker %(worker)s started the chain as %(chain_id)s",
@@ -99,8 +102,9 @@ class LogObservability:
     attributes of the record for formatters and handlers, with a prefix: ``queuert_event`` is the event's name,
     ``queuert_job_id``, ``queuert_type`` and so on are its fields (a field ``event``, which would have the same name, is
     ``queuert_observed_event``). An error is four: ``queuert_error`` (one line),
-    ``queuert_error_kind``, ``queuert_error_type`` and ``queuert_error_traceback``, the only value that may contain
-    line breaks. Everything that is not printable is escaped, so that no id or message can forge an entry.
+    ``queuert_error_kind``, ``queuert_error_type`` and ``queuert_error_traceback``, which with ``queuert_stack`` is the
+    only value that may contain line breaks. Everything that is not printable is escaped, so that no id or message can
+    forge an entry.
 
         >>> LogObservability(logging.getLogger("app.jobs")).__class__.__name__
         'LogObservability'
@@ -128,7 +132,9 @@ class LogObservability:
             attributes: dict[str, object] = {"queuert_event": kind.__name__}
             for name, attribute in names:
                 value = getattr(event, name)
-                if type(value) is str:
+                if name == "stack":
+                    attributes[attribute] = _traceback(value)
+                elif type(value) is str:
                     shown[name] = attributes[attribute] = escape(value)
                 elif type(value) is int:
                     shown[name] = attributes[attribute] = value

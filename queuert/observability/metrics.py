@@ -129,6 +129,8 @@ _WORKERS = (
     _counter("worker.stopping", "worker", "Workers that were told to stop"),
     _counter("worker.stopped", "worker", "Workers that have stopped"),
     _counter("worker.error", "error", "Failures of a worker's loop, which is started again", "queuert.worker.loop"),
+    _counter("worker.event_loop_blocked", "block", "Times that a worker's event loop did not run"),
+    _counter("worker.event_loop_unblocked", "block", "Times that it ran again"),
     _counter("worker.retention_missing", "worker", "Workers with types whose closed chains fill the server's memory"),
     _seconds("claim.duration", "One claim of jobs", buckets=CALL_SECONDS),
     _sizes("claim.size", "Jobs taken by one claim"),

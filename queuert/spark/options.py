@@ -151,8 +151,8 @@ class WriteOptions(ConnectionOptions):
     """``fail``, or a directory or URL (of pyarrow) to which rows that are not valid jobs are written as Parquet."""
     notify: bool = True
     """Whether to wake workers when the rows are written."""
-    trace_context: Annotated[str, Field(pattern=r"^[ -~]{1,4096}$")] | None = None
-    """The trace that the jobs belong to, as a ``traceparent``."""
+    trace_context: Annotated[str, Field(pattern=r"^[ -~]{1,2048}$")] | None = None
+    """The trace context of the jobs: a ``traceparent``, or what ``current_trace_context()`` returns."""
     sink_id: Annotated[str, _identifier("sinkId")] | None = None
     """Streams only: the permanent name of this sink; by default the query's id."""
     staging_ttl: Annotated[float, Field(ge=60, le=MOST_SECONDS)] = 86_400.0

@@ -66,7 +66,7 @@ def chain(row: Sequence[Any]) -> ChainRecord:
 
 def blocker(row: Sequence[Any]) -> BlockerRecord:
     """Return a chain that a job waits for."""
-    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
+    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]), row[6])
 
 
 def schedule(row: Sequence[Any]) -> ScheduleRecord:

@@ -55,6 +55,7 @@ class NewJob:
     id_chosen: bool = False
     """Whether the caller chose the id, so that it may exist already."""
     trace_context: str | None = None
+    """Of what creates it, as :mod:`queuert.trace_context` writes it."""
     deduplication: Deduplicate | None = None
     """For the first job of a chain."""
     attach: bool = False
@@ -145,6 +146,8 @@ class ClaimedJob:
     trace_context: str | None = None
     result_ttl: float | None = None
     """The ``result_ttl`` of the start of its chain."""
+    attempt_trace_context: str | None = field(default=None, hash=False)
+    """The trace context of the newest traced attempt: an earlier one's, until this attempt sets its own."""
     fault: str | None = None
     """Why the job cannot be run: its row has values that cannot be read. The attempt then fails."""
 
@@ -333,6 +336,8 @@ class BlockerRecord:
     tail_type: str
     output: str | None
     error: JobError | None
+    attempt_trace_context: str | None = None
+    """Of the newest traced attempt of the chain's last job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from queuert.new_chain import ChainReference
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import ObservabilityAdapter
 from queuert.observability.log import LogObservability
+from queuert.observability.tracing import TracingMiddleware
 from queuert.run_at import after
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.paging import JobFilter, PageRequest
@@ -44,7 +45,7 @@ class AsyncJobQueue:
     Args:
         state: an empty store, such as the fixture ``queuert_state`` gives.
         job_types: all that the test starts or runs.
-        middlewares: of the client.
+        middlewares: of the client; those that trace trace the attempts as well.
         times: moves the clock; only for stores of which Queuert does not know it.
 
     Attributes:
@@ -66,14 +67,16 @@ class AsyncJobQueue:
         state: StateAdapter,
         job_types: JobTypes,
         *,
-        middlewares: Iterable[ClientMiddleware] = (),
+        middlewares: Iterable[ClientMiddleware | TracingMiddleware] = (),
         times: StoredTimes | None = None,
     ) -> None:
         self._times = times
+        given = tuple(middlewares)
+        self._tracing = tuple(one for one in given if isinstance(one, TracingMiddleware))
         self.state = state
         self.job_types = job_types
         self.client = AsyncClient(
-            state, job_types, notify=InProcessNotify(), observability=LogObservability(), middlewares=middlewares
+            state, job_types, notify=InProcessNotify(), observability=LogObservability(), middlewares=given
         )
         self._store: AsyncStore | None = None
         self._closed = False
@@ -174,7 +177,10 @@ class AsyncJobQueue:
     ) -> AsyncIterator[EventLog]:
         log = EventLog()
         reported: list[ObservabilityAdapter] = [log, LogObservability()]
-        async with AsyncClient(state, self.job_types, notify=self.client.notify, observability=reported) as client:
+        client = AsyncClient(
+            state, self.job_types, notify=self.client.notify, observability=reported, middlewares=self._tracing
+        )
+        async with client:
             worker = InProcessWorker(
                 client, processors, name="test", concurrency=concurrency, shutdown_timeout=0, poll_interval=_LOOK
             )

@@ -16,6 +16,7 @@ from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Job
 from queuert.new_chain import ChainReference
 from queuert.notify.in_process import InProcessNotify
+from queuert.observability.tracing import TracingMiddleware
 from queuert.state import StateAdapter
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.testing.attempts import RanAttempt
@@ -47,12 +48,14 @@ class JobQueue:
         state: StateAdapter,
         job_types: JobTypes,
         *,
-        middlewares: Iterable[ClientMiddleware] = (),
+        middlewares: Iterable[ClientMiddleware | TracingMiddleware] = (),
         times: StoredTimes | None = None,
     ) -> None:
         self.state = state
         self.job_types = job_types
-        self.client = Client(state, job_types, notify=InProcessNotify(), middlewares=middlewares)
+        given = tuple(middlewares)
+        self._tracing = tuple(one for one in given if isinstance(one, TracingMiddleware))
+        self.client = Client(state, job_types, notify=InProcessNotify(), middlewares=given)
         self._times = times
 
     def close(self) -> None:
@@ -126,7 +129,7 @@ class JobQueue:
 
     def _run(self, call: Callable[[AsyncJobQueue], Awaitable[T]]) -> T:
         async def once() -> T:
-            async with AsyncJobQueue(self.state, self.job_types, times=self._times) as queue:
+            async with AsyncJobQueue(self.state, self.job_types, middlewares=self._tracing, times=self._times) as queue:
                 return await call(queue)
 
         with suppress(RuntimeError):

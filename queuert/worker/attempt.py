@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -19,6 +19,7 @@ from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
 from queuert.state.types import ClaimedJob
+from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs as joining
 from queuert.worker.finishes import check_continuation
 from queuert.worker.middleware import Phase, PhaseMiddlewares
@@ -294,6 +295,11 @@ class Attempt(Generic[I, R]):
     def created_at(self) -> datetime:
         """When the job was created, by the store's clock."""
         return self._claimed.created_at
+
+    @property
+    def trace_context(self) -> Mapping[str, str]:
+        """The trace context that the job was created with, as in the headers of a message; empty if there is none."""
+        return decoded_context(self._claimed.trace_context)
 
     @property
     def token(self) -> str:

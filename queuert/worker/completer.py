@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import FinishesWritten, StoreCallFailed
+from queuert.observability.tracing import Tracing
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import Finish, FinishResult, payload_characters
@@ -96,8 +97,10 @@ class Completer:
         types: Sequence[str] = (),
         worker: str,
         observers: Observers,
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
+        self._tracing = tracing
         self._reporter = reporter
         self._slots = slots
         self._types = types
@@ -213,7 +216,7 @@ class Completer:
             part = [left.popleft() for _ in range(min(most, len(left)))]
             sent_at = lease_time()
             try:
-                results = await self._store.finish([one.finish for one in part], wait=False)
+                results = await self._finish(part)
             except StateUnavailableError as error:
                 failures += 1
                 self._report(error)
@@ -239,6 +242,18 @@ class Completer:
                 duration = lease_time() - sent_at
                 self._decide(part, results)
                 self._report_written(len(part), duration)
+
+    async def _finish(self, part: Sequence[_Pending]) -> Sequence[FinishResult]:
+        finishes = [one.finish for one in part]
+        if self._tracing is None:
+            return await self._store.finish(finishes, wait=False)
+        traced = [(trace, one.finish) for one in part if one.runner is not None and (trace := one.runner.trace)]
+        if not traced:
+            return await self._store.finish(finishes, wait=False)
+        with self._tracing.settling([trace for trace, _ in traced], [finish for _, finish in traced]) as settling:
+            results = await self._store.finish(finishes, wait=False)
+            settling.settled(results)
+            return results
 
     async def _breaks(self, one: _Pending, error: StateUnavailableError) -> bool:
         """Whether it is this finish that breaks connections, so that others go before it; in the end it is refused."""

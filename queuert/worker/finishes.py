@@ -78,7 +78,7 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
         run_at=outcome.run_at,
         blockers=outcome.blockers,
         id_chosen=outcome.id is not None,
-        trace_context=job.trace_context,
+        trace_context=job.attempt_trace_context or job.trace_context,
         limit_key=outcome.limit_key,
     )
 
@@ -101,7 +101,7 @@ def _started(job: ClaimedJob, start: _ChainStart) -> NewJob:
         priority=start.priority,
         run_at=start.run_at,
         id_chosen=start.id is not None,
-        trace_context=job.trace_context,
+        trace_context=job.attempt_trace_context or job.trace_context,
         limit_key=start.limit_key,
         result_ttl=start.result_ttl,
     )

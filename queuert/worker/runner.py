@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from functools import partial
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, PayloadDecodeError, StateUnavailableError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker
-from queuert.observability.context import current_attempt
+from queuert.observability.context import FIELDS, current_attempt
 from queuert.observability.events import StoreCallFailed
+from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
@@ -57,11 +58,12 @@ class AttemptState:
         finishing: its finish is known, so there is nothing left to abort.
         finished: what its own ``complete()`` committed.
         indeterminate: what was to be committed when its block, or its child process, was last heard of.
+        trace: its spans; None where nothing traces.
     """
 
     __slots__ = (
         "_closing", "_job", "_processor", "_runner", "_worker", "began", "claimed_at", "finished", "finishing", "held",
-        "indeterminate", "signal",
+        "indeterminate", "signal", "trace",
     )  # fmt: skip
 
     def __init__(self, worker: WorkerRuntime, runner: AttemptRunner, processor: Processor, sent_at: float) -> None:
@@ -72,6 +74,7 @@ class AttemptState:
         self.finishing = False
         self.finished: FinishResult | None = None
         self.indeterminate: tuple[Finish, FinishResult] | None = None
+        self.trace: AttemptTrace | None = None
         self._worker = worker
         self._runner: AttemptRunner | None = runner
         self._processor = processor
@@ -204,8 +207,19 @@ class AttemptState:
         self.indeterminate = None
         self.finished = result
         self.finishing = True
+        if self.trace is not None:
+            self.trace.committed = finish
         self.cleanup()
         self._worker.reporter.finished([FinishReport(finish, result, self.duration, self.claimed_at)])
+
+    def trace_context(self) -> str | None:
+        """The context of this attempt, if it is sampled."""
+        return None if self.trace is None else self.trace.context()
+
+    def settling(self, finish: Finish) -> AbstractContextManager[Any]:
+        """Around the write of a finish in a block."""
+        tracing = self._worker.tracing
+        return nullcontext() if tracing is None or self.trace is None else tracing.settling([self.trace], [finish])
 
     def end_block(self, doubtful: Finish | None) -> None:
         """The transaction is over and the job has no finish, or an indeterminate one: the lease is renewed at once."""
@@ -297,13 +311,13 @@ class AttemptRunner:
     def fields(self) -> dict[str, object]:
         """What log records of its handler say."""
         job = self.job
-        return {
-            "worker": self._worker.name,
-            "job_id": job.id,
-            "chain_id": job.chain_id,
-            "type": job.type,
-            "attempt": job.attempt,
-        }
+        values = (self._worker.name, job.id, job.chain_id, job.type, job.attempt)
+        return dict(zip(FIELDS, values, strict=True))
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task in which its handler runs."""
+        return self._handler
 
     def release(self) -> None:
         """Release the job, since its handler does not begin: no attempt is counted."""
@@ -339,7 +353,10 @@ class AttemptRunner:
         """Abandon an attempt that does not end, when the worker stops; returns the finish to be written instead."""
         self._state.finishing = self._given_up = True
         self.duration = self._state.duration
-        return self._timed_out() if self._signal.reason is AbortReason.TIMEOUT else finishes.interrupted(self.job)
+        timed_out = self._signal.reason is AbortReason.TIMEOUT
+        finish = self._timed_out() if timed_out else finishes.interrupted(self.job)
+        self._end_trace(finish)
+        return finish
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
@@ -361,6 +378,8 @@ class AttemptRunner:
                 finish: Finish | None = finishes.late(self.job)
             else:
                 begun = True
+                if worker.tracing is not None:
+                    state.trace = worker.tracing.begin_attempt(self.job, worker.name)
                 finish = await self._outcome(task)
             ended = lease_time()
             self.duration = ended - state.began
@@ -370,6 +389,8 @@ class AttemptRunner:
             else:
                 state.finishing = True
                 self.held.finish_since = ended
+                if state.trace is not None:
+                    self._end_trace(finish)
                 worker.completer.submit(finish, self)
         except Exception as error:
             # Nothing is lost by it: the job is released, or, once it has begun, its lease expires; it is run again.
@@ -381,6 +402,11 @@ class AttemptRunner:
             raise
         return not self._cancelled
 
+    @property
+    def trace(self) -> AttemptTrace | None:
+        """Its spans; None where nothing traces."""
+        return self._state.trace
+
     def _abandon(self, error: Exception) -> None:
         """Leave the job to the reaper: its finish cannot be written."""
         # First, since the report may fail as well, for want of memory: a lease that is renewed for
@@ -390,8 +416,13 @@ class AttemptRunner:
 
     def cleanup(self) -> None:
         """Let go of everything that the worker keeps for the attempt: nothing is left to be done. Idempotent."""
+        self._end_trace(None)
         self._state.cleanup()
         self._worker.on_attempt_over(self)
+
+    def _end_trace(self, finish: Finish | None) -> None:
+        if (trace := self._state.trace) is not None:
+            trace.end(finish or trace.committed, self._signal.reason)
 
     async def _outcome(self, task: asyncio.Task[None]) -> Finish | None:
         """The finish of the attempt; None where nothing is left to be written."""
@@ -408,6 +439,8 @@ class AttemptRunner:
         try:
             return finishes.finish(self.job, self._processor.job_type, self._processor.retry, outcome)
         except Exception as error:
+            if self._state.trace is not None:
+                self._state.trace.error = error
             return self._failure(error)
 
     async def _run_handler(self, task: asyncio.Task[None]) -> Any:
@@ -456,6 +489,8 @@ class AttemptRunner:
 
     async def _blockers(self) -> Sequence[Blocker]:
         records = await self._worker.store.get_blockers(self.job.id)
+        if self._state.trace is not None:
+            self._state.trace.link(one.attempt_trace_context for one in records)
         blocker_outputs.check_there(records, self.job.blocker_count)
         if not self._processor.runs_on_blocker_failure:
             blocker_outputs.check_completed(records)
@@ -499,6 +534,8 @@ class AttemptRunner:
         return self._failure(RuntimeError("the handler was cancelled from within"))
 
     def _after_error(self, error: BaseException) -> Finish | None:
+        if self._state.trace is not None:
+            self._state.trace.error = error
         if self._state.finished is not None:
             self._worker.reporter.error_after_completion(self.job, error)
             return None
@@ -532,6 +569,7 @@ class AttemptRunner:
         state.finishing = True
         if self._processor.after_attempt is not None:
             finish = await state.apply_after_attempt(finish)
+        self._end_trace(finish)
         if self._given_up:
             self.cleanup()
         else:
@@ -557,7 +595,10 @@ class AttemptRunner:
 
     async def _fail_instead(self, error: Exception) -> None:
         try:
-            self._submit(await self._state.apply_after_attempt(self._failure(error)))
+            finish = await self._state.apply_after_attempt(self._failure(error))
+            if self._state.trace is not None:
+                self._state.trace.rejected(error, finish)
+            self._submit(finish)
         except Exception as unwritable:
             self._abandon(unwritable)
 

@@ -25,6 +25,7 @@ from queuert.worker.health import Health
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
 from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
 from queuert.worker.loop_lag import LoopLag
+from queuert.worker.loop_watch import LoopWatch
 from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.processes.executor import HandlerProcesses
@@ -74,6 +75,7 @@ class WorkerRuntime:
         self.notify = client.notify
         self.observers = client.observers
         self.loop_lag = LoopLag(self.event_loop)
+        self.tracing = client.tracing
         self.stopping = False
         self.abandoned = 0
         """Handlers that had not ended when the worker stopped."""
@@ -114,6 +116,7 @@ class WorkerRuntime:
             types=self.job_types.names,
             worker=self.name,
             observers=self.observers,
+            tracing=self.tracing,
         )
         self.threads = HandlerThreads(f"queuert-{self.name}")
         self.thread_store = ThreadStore(self._client.state, min(self._concurrency, 20))
@@ -126,9 +129,15 @@ class WorkerRuntime:
         self.renewer = self._new_renewer()
         self.reaper = self._new_reaper()
         self.schedule_runner = ScheduleRunner(
-            self.store, self.notify, tuple(self._processors), worker=self.name, observers=self.observers
+            self.store,
+            self.notify,
+            tuple(self._processors),
+            worker=self.name,
+            observers=self.observers,
+            tracing=self.tracing,
         )
         self.maintenance = self._new_maintenance()
+        self.loop_watch = LoopWatch(self._runs_in_loop, worker=self.name, observers=self.observers)
 
     @property
     def _shortest_lease(self) -> float:
@@ -188,6 +197,7 @@ class WorkerRuntime:
         """Start the loops, the claimer last."""
         self._subscription = self.notify.subscribe(Topic.LEASES, self._on_lease_notification)
         self.renewer.start()
+        self.loop_watch.start()
         self.completer.start()
         self.reaper.loop.start()
         self.maintenance.loop.start()
@@ -246,6 +256,10 @@ class WorkerRuntime:
         self._finishing.pop(runner, None)
         if not self.attempts:
             self._idle.set()
+
+    def _runs_in_loop(self, task: asyncio.Task[Any]) -> AttemptRunner | None:
+        """The attempt whose handler runs in this task. From a thread, while the loop does not run."""
+        return next((runner for runner in tuple(self.attempts) if runner.task is task), None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run this beside everything else, until the worker has stopped."""
@@ -346,6 +360,7 @@ class WorkerRuntime:
             if not await run_within(_AFTER_CANCEL, self.processes.close()):
                 self._report_failure("end_processes", TimeoutError())
             self.threads.close()
+            self.loop_watch.stop()
             closing = (self.renewer.stop, self.thread_store.close, self.notify.close)
             if not await called_within(_CLOSING, f"queuert-{self.name}-close", closing):
                 self._report_failure("close_connections", TimeoutError())

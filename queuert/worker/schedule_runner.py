@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainStarted, TickIdTaken
+from queuert.observability.tracing import Send, Tracing
 from queuert.schedules import earlier_tick, notification_key, tick_id, ticks_to_run
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
@@ -33,9 +35,17 @@ class ScheduleRunner:
     """
 
     def __init__(
-        self, store: AsyncStore, notify: NotifyAdapter, types: Collection[str], *, worker: str, observers: Observers
+        self,
+        store: AsyncStore,
+        notify: NotifyAdapter,
+        types: Collection[str],
+        *,
+        worker: str,
+        observers: Observers,
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
+        self._tracing = tracing
         self._notify = notify
         self._types = tuple(types)
         self._keys = frozenset(map(notification_key, types))
@@ -100,13 +110,27 @@ class ScheduleRunner:
             return
         ticks, upcoming = ticks_to_run(schedule.spec, schedule.missed, due, now)
         jobs = [_job(schedule, tick) for tick in ticks]
-        started = await self._store.fire_schedule(schedule.name, due, upcoming, jobs)
+        started = await self._started(schedule, due, upcoming, jobs)
         self._tell([job for job in started or () if not job.existing])
         for job, its in zip(jobs, started or (), strict=False):
             if its.id != job.id:
                 self._observers.emit(
                     TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=its.id)
                 )
+
+    async def _started(
+        self, schedule: ScheduleRecord, due: datetime, upcoming: datetime | None, jobs: list[NewJob]
+    ) -> Sequence[StartedJob] | None:
+        if self._tracing is None or not jobs:
+            return await self._store.fire_schedule(schedule.name, due, upcoming, jobs)
+        with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule)) as sending:
+            traced = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
+            started = await self._store.fire_schedule(schedule.name, due, upcoming, traced)
+            if started is None:
+                sending.counted(0)  # Another worker has started them.
+            else:
+                sending.started(started)
+            return started
 
     async def _bring_back(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:
         """Let schedules go on that ticked by a clock which was ahead: they would be silent until it is that late."""

@@ -77,6 +77,10 @@ class BlockHost(Protocol):
         """The finish stands."""
         ...
 
+    def settling(self, finish: Finish) -> AbstractContextManager[Any]:
+        """Around the write of the finish, and its commit."""
+        ...
+
     def end_block(self, doubtful: Finish | None) -> None:
         """The transaction is over and the job has no finish: the lease counts again.
 
@@ -287,7 +291,8 @@ class GuardedBlock(Generic[T]):
             try:
                 if finish is not None:
                     finish = await self._host.apply_after_attempt(finish)
-                    result = await self._held.finish(finish, last=True)
+                    with self._host.settling(finish):
+                        result = await self._held.finish(finish, last=True)
             except BaseException as failure:
                 await self._async.__aexit__(*_info(failure))
                 raise
@@ -340,7 +345,8 @@ class GuardedBlock(Generic[T]):
             try:
                 if finish is not None:
                     finish = self._host.apply_after_attempt_in_thread(finish)
-                    result = self._held.finish(finish, last=True)
+                    with self._host.settling(finish):
+                        result = self._held.finish(finish, last=True)
             except BaseException as failure:
                 self._sync.__exit__(*_info(failure))
                 raise

@@ -75,9 +75,9 @@ def test_it_runs_jobs_keeps_its_health_file_and_stops_when_requested(
         assert process.returncode == 0
     assert not health.exists()
     entries = [json.loads(line) for line in log.splitlines()]
-    completed = [entry for entry in entries if entry.get("event") == "AttemptCompleted"]
-    assert {entry["type"] for entry in completed} == {"shout", "probe"}
-    assert all(entry["worker"].startswith("worker-1-") for entry in completed)
+    completed = [entry for entry in entries if entry.get("queuert_event") == "AttemptCompleted"]
+    assert {entry["queuert_type"] for entry in completed} == {"shout", "probe"}
+    assert all(entry["queuert_worker"].startswith("worker-1-") for entry in completed)
 
 
 @pytest.mark.timeout(240)
@@ -201,6 +201,13 @@ def test_a_health_file_that_cannot_be_written(application: str, capsys: pytest.C
     assert "no directory" in capsys.readouterr().err
 
 
+def test_a_worker_with_a_client_of_its_own_has_its_own_tracing(
+    application: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["worker", f"{application}:ready", "--otel"]) == 2
+    assert "remove --otel" in capsys.readouterr().err
+
+
 def test_a_record_as_json_is_one_line_with_the_events_fields() -> None:
     try:
         raise ValueError("two\nlines")
@@ -211,7 +218,7 @@ def test_a_record_as_json_is_one_line_with_the_events_fields() -> None:
     line = JsonFormatter().format(record)
     assert "\n" not in line
     entry = json.loads(line)
-    assert (entry["level"], entry["message"], entry["job_id"]) == ("warning", "3 jobs", "a\nb")
+    assert (entry["level"], entry["message"], entry["queuert_job_id"]) == ("warning", "3 jobs", "a\nb")
     assert "ValueError" in entry["exception"]
 
 

@@ -33,6 +33,8 @@ from queuert.cli import build_parser
 from queuert.client import async_waiting
 from queuert.codecs import PayloadFormat, ZlibCodec
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis
+from queuert.integrations.sentry import SentryMiddleware
+from queuert.integrations.structlog import StructlogObservability
 from queuert.limits import Rate
 from queuert.notify.postgres import ListenerTimeouts, PostgresNotify
 from queuert.notify.redis import RedisNotify
@@ -40,6 +42,7 @@ from queuert.notify.sqlite import SQLiteNotify
 from queuert.observability import LogObservability
 from queuert.observability.gauges import StoreGauges
 from queuert.observability.otel import OTelObservability
+from queuert.observability.otel_tracing import OTelMiddleware
 from queuert.observability.prometheus import PrometheusMetrics
 from queuert.payloads import PayloadLimits
 from queuert.policies import Backoff, Keep, Retention
@@ -86,6 +89,9 @@ TABLES: dict[str, Callable[..., Any]] = {
     "PrometheusMetrics": PrometheusMetrics,
     "StoreGauges": StoreGauges,
     "worker_endpoints": worker_endpoints,
+    "OTelMiddleware": OTelMiddleware,
+    "SentryMiddleware": SentryMiddleware,
+    "StructlogObservability": StructlogObservability,
     "EmbeddedPostgres": EmbeddedPostgres,
     "EmbeddedRedis": EmbeddedRedis,
 }

@@ -50,7 +50,7 @@ def test_fields_are_on_records_inside_and_not_outside(output: io.StringIO) -> No
     logger.info("after")
     assert output.getvalue().splitlines() == [
         "before|None|None|",
-        "inside|j|2| [worker=w job_id=j chain_id=c type=t attempt=2]",
+        "inside|j|2| [queuert_worker=w queuert_job_id=j queuert_chain_id=c queuert_type=t queuert_attempt=2]",
         "after|None|None|",
     ]
 
@@ -59,7 +59,8 @@ def test_fields_cannot_forge_a_line(output: io.StringIO) -> None:
     with bind(worker="w", job_id="j\nforged", chain_id="\x1b[0m", type="t", attempt=2):
         logging.getLogger("tests.user").info("inside")
     assert output.getvalue() == (
-        "inside|j\\nforged|2| [worker=w job_id=j\\nforged chain_id=\\x1b[0m type=t attempt=2]\n"
+        "inside|j\\nforged|2| [queuert_worker=w queuert_job_id=j\\nforged queuert_chain_id=\\x1b[0m queuert_type=t"
+        " queuert_attempt=2]\n"
     )
 
 
@@ -75,10 +76,10 @@ def test_current_is_what_is_bound() -> None:
     assert current() == {}
     with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
         assert tuple(current()) == FIELDS
-        assert dict(current()) == {"worker": "w", "job_id": "j", "chain_id": "c", "type": "t", "attempt": 2}
+        assert dict(current()) == dict(zip(FIELDS, ("w", "j", "c", "t", 2), strict=True))
         with bind(worker="w", job_id="other", chain_id="c", type="t", attempt=1):
-            assert current()["job_id"] == "other"
-        assert current()["job_id"] == "j"
+            assert current()["queuert_job_id"] == "other"
+        assert current()["queuert_job_id"] == "j"
     assert current() == {}
 
 
@@ -94,9 +95,9 @@ async def test_tasks_side_by_side_have_their_own() -> None:
     async def attempt(number: int) -> object:
         with bind(worker="w", job_id=f"j{number}", chain_id="c", type="t", attempt=number):
             await together.wait()
-            inner = await asyncio.to_thread(lambda: current()["job_id"])
+            inner = await asyncio.to_thread(lambda: current()["queuert_job_id"])
             await together.wait()
-            return inner, current()["job_id"]
+            return inner, current()["queuert_job_id"]
 
     assert await asyncio.gather(*map(attempt, range(3))) == [(f"j{number}", f"j{number}") for number in range(3)]
 
@@ -106,8 +107,8 @@ def test_threads_have_them_with_a_copied_context() -> None:
     with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
         context = contextvars.copy_context()
     threads = [
-        threading.Thread(target=context.run, args=[lambda: seen.append(current().get("job_id"))]),
-        threading.Thread(target=contextvars.Context().run, args=[lambda: seen.append(current().get("job_id"))]),
+        threading.Thread(target=context.run, args=[lambda: seen.append(current().get("queuert_job_id"))]),
+        threading.Thread(target=contextvars.Context().run, args=[lambda: seen.append(current().get("queuert_job_id"))]),
     ]
     for thread in threads:
         thread.start()

@@ -35,6 +35,8 @@ def example(kind: type[events.Event], text: str = "") -> events.Event:
     for field in fields(kind):
         if field.name == "error" and "JobError" in str(field.type):
             values[field.name] = JobError("handler", text or "the error", text or "app.Broken", f"line 1\n{text}")
+        elif field.name == "stack":
+            values[field.name] = f"line 1\n{text}"
         elif field.name in VALUES:
             values[field.name] = VALUES[field.name]
         else:
@@ -76,7 +78,9 @@ def test_a_record_says_all(kind: type[events.Event], logger: logging.Logger, cap
     for field in fields(kind):
         attribute = "queuert_observed_event" if field.name == "event" else f"queuert_{field.name}"
         assert attribute in vars(record)
-        if str(field.type) == "str":
+        if field.name == "stack":
+            assert vars(record)[attribute] == "line 1\n"
+        elif str(field.type) == "str":
             assert f"the {field.name}" in record.getMessage()
             assert vars(record)[attribute] == f"the {field.name}"
         elif "int" in str(field.type):

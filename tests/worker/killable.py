@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from opentelemetry import propagate
+
 from queuert import Attempt, Outcome
 from queuert.errors import LeaseLostError
 from tests.support.job_types import number
@@ -203,3 +205,10 @@ def counts(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """Tell of progress, and stay until the test lets us go."""
     attempt.record_progress(3, 4, message="from a process")
     return wait_for_leave(attempt)
+
+
+def current_trace(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """The trace that is the current one of OpenTelemetry."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier["traceparent"]

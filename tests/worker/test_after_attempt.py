@@ -153,7 +153,7 @@ async def test_all_that_it_sees(harness: PostgresHarness) -> None:
     assert (ended.created_at, ended.started_at) == (job.created_at, job.started_at)
     assert (ended.finished_at.utcoffset(), ended.duration >= 0) == (job.created_at.utcoffset(), True)
     assert (ended.output, ended.result_ttl) == (7, 60.0)
-    assert fields[0]["job_id"] == job.id
+    assert fields[0]["queuert_job_id"] == job.id
 
 
 async def test_the_output_is_the_model(harness: PostgresHarness) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from queuert import Attempt, InProcessWorker, JobStatus, JobType, JobTypes, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
-from queuert.observability.context import ContextFilter, current
+from queuert.observability.context import FIELDS, ContextFilter, current
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptContinued,
@@ -181,7 +181,7 @@ async def test_handlers_of_both_modes_see_and_log_their_attempt(
         await (await harness.client.start_chain(number, 1, id="n")).result(WAIT)
         await (await harness.client.start_chain(text, "", id="t")).result(WAIT)
     for one, type in (("n", "number"), ("t", "text")):
-        assert seen[one] == {"worker": worker.name, "job_id": one, "chain_id": one, "type": type, "attempt": 1}
+        assert seen[one] == dict(zip(FIELDS, (worker.name, one, one, type, 1), strict=True))
     logged = {record.message: record.__dict__ for record in caplog.records if record.name == "tests.handlers"}
     assert logged["in a thread"]["queuert_job_id"] == "n"
     assert logged["in the loop"]["queuert_job_id"] == "t"

@@ -70,12 +70,12 @@ async def test_context_variables_and_the_attempts_fields_are_seen_inside(harness
     seen: list[Any] = []
 
     async def middleware(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
-        assert current()["job_id"] == attempt.job_id
+        assert current()["queuert_job_id"] == attempt.job_id
         tenant.set("acme")
         return await call_next()
 
     def body(attempt: Attempt[Any, Any]) -> Any:
-        seen.append((tenant.get(), current()["job_id"]))
+        seen.append((tenant.get(), current()["queuert_job_id"]))
         return 5
 
     processors = Processors(JOB_TYPES, middlewares=[middleware])

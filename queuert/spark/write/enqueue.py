@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 
 from queuert.job_types import JobType
+from queuert.observability.tracing import NO_SENDING, Send, Sending, Tracing, TracingMiddleware
 from queuert.spark.datasource import QueuertDataSource, declaring, register
 from queuert.spark.errors import SparkOptionError, found_in
 from queuert.spark.options import ConnectionOptions, WriteOptions, option_texts, parse_options
@@ -44,6 +46,7 @@ def enqueue(
     *,
     write_id: str | None = None,
     partitions: int | None = None,
+    tracing: TracingMiddleware | None = None,
     **options: Any,
 ) -> WriteResult:
     """Start a chain for each row of a DataFrame: all of them, or none.
@@ -56,6 +59,7 @@ def enqueue(
         job_type: the name of the job type; or the job type itself, whose model then checks each row.
         write_id: the idempotency key; a new UUID by default.
         partitions: the largest number of tasks that load at once. Twice the cores of the database are enough.
+        tracing: traces the write: all its jobs link to one span, a child of the current one.
         options: options of the data source, in Python's spelling: ``url=...``, ``on_conflict="nothing"``.
 
     Raises:
@@ -85,7 +89,24 @@ def enqueue(
     register(session)
     if declared is not None:
         session.dataSource.register(source)
-    writer = (df if partitions is None else df.coalesce(partitions)).write.format(source.name()).options(**given)
+    rows = df if partitions is None else df.coalesce(partitions)
+    with _sending(tracing, checked) as sending:
+        if sending is not None and (context := sending.context(checked.job_type, "")) is not None:
+            given["traceContext"] = context
+        _save(rows.write.format(source.name()).options(**given))
+        result = _result(checked)
+        if sending is not None:
+            sending.counted(result.started)
+    return result
+
+
+def _sending(tracing: TracingMiddleware | None, options: WriteOptions) -> AbstractContextManager[Sending | None]:
+    if tracing is None or options.trace_context is not None:
+        return NO_SENDING
+    return Tracing([tracing]).sending(Send((options.job_type,), None))
+
+
+def _save(writer: DataFrameWriter) -> None:
     try:
         writer.mode("append").save()
     except Exception as error:
@@ -93,7 +114,6 @@ def enqueue(
         if found is None:
             raise
         raise found from error
-    return _result(checked)
 
 
 def _result(options: WriteOptions) -> WriteResult:

@@ -165,7 +165,8 @@ def _finish_row(finish: Finish) -> str:
     row = (
         f'{{"id":{quoted(job.id)},"token":"{job.token}","kind":"{finish.kind.value}","delay":{finish.delay!r},'
         f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))},'
-        f'"crashed":{"true" if finish.crashed else "false"},"ttl":{number(finish.result_ttl)}'
+        f'"crashed":{"true" if finish.crashed else "false"},"ttl":{number(finish.result_ttl)},'
+        f'"trace":{quoted(job.attempt_trace_context)}'
     )
     following = finish.continuation
     if following is None:
@@ -217,7 +218,8 @@ def _completed(finishes: Iterable[Finish]) -> str:
     entries = []
     for finish in finishes:
         job = finish.job
-        entries.append(f'{encode_basestring_ascii(job.id)}:["{job.token}",{finish.output or "null"}]')
+        trace = "" if job.attempt_trace_context is None else f",{quoted(job.attempt_trace_context)}"
+        entries.append(f'{encode_basestring_ascii(job.id)}:["{job.token}",{finish.output or "null"}{trace}]')
     return f"{{{','.join(entries)}}}"
 
 
@@ -225,7 +227,8 @@ def _failed_entry(finish: Finish) -> str:
     job = finish.job
     delay = repr(finish.delay) if finish.kind is FinishKind.RETRY else "null"
     error = "" if finish.error is None else f",{error_json(finish.error)}"
-    return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d}{error}]'
+    trace = quoted(job.attempt_trace_context)
+    return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d},{trace}{error}]'
 
 
 def leases(held: Sequence[Lease]) -> Parameters:

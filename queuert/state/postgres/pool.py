@@ -421,13 +421,13 @@ class PoolWait:
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
         self._failures = refusals
-        self._failures_before, _ = refusals.snapshot
+        self._failures_before, _ = refusals.reported
         self._failures_at_dead_connection: int | None = None
 
     def saw_dead_connection(self) -> None:
         """Record that the pool returned a connection that the server had closed."""
         if self._failures_at_dead_connection is None:
-            self._failures_at_dead_connection, _ = self._failures.snapshot
+            self._failures_at_dead_connection, _ = self._failures.reported
 
     def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
         """Raise if the whole wait has ended; ``in_use`` is the number of connections in use.
@@ -435,7 +435,7 @@ class PoolWait:
         If the server has closed a connection and refuses new ones, and no connection is in use that may become free,
         this raises at once: callers learn of an outage when it begins.
         """
-        failures, last = self._failures.snapshot
+        failures, last = self._failures.reported
         at_dead_connection = self._failures_at_dead_connection
         if at_dead_connection is not None and failures > at_dead_connection and not in_use:
             raise PoolTimeout(f"the server closed its connections and refuses new ones: {last}") from timeout

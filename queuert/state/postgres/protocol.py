@@ -125,17 +125,17 @@ class ConnectFailures:
     """The tries to connect of one pool that have failed. Added to from any thread.
 
     Attributes:
-        snapshot: how many they were, and what the last one's error said.
+        reported: how many they were, and what the last one's error said.
     """
 
     def __init__(self) -> None:
-        self.snapshot: tuple[int, str] = 0, ""
+        self.reported: tuple[int, str] = 0, ""
         self._lock = threading.Lock()
 
     def add(self, error: Error) -> None:
         """One more try has failed. The error itself is not kept: its frames hold the pool."""
         with self._lock:
-            self.snapshot = self.reported[0] + 1, str(error)
+            self.reported = self.snapshot[0] + 1, str(error)
 
 
 class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):

@@ -93,7 +93,8 @@ GRANT UPDATE (level, keep_days) ON {schema}.event_log TO {operator};
 GRANT SELECT
     (id, type, chain_id, chain_type, chain_index, chain_status, status, priority, attempt, uncounted, lease_expirations,
      open_blockers, blocker_count, has_dependents, created_at, scheduled_at, started_at, finished_at, chain_closed_at,
-     expires_at, result_ttl, lease_expires_at, holder, continued_by, completed_tx, write_id, trace_context)
+     expires_at, result_ttl, lease_expires_at, holder, continued_by, completed_tx, write_id, trace_context,
+     attempt_trace_context)
     ON {schema}.job TO {observer};
 GRANT SELECT (id, type, status, tail_type, tail_id, length, created_at, closed_at, expires_at) ON {schema}.chain TO {observer};
 GRANT SELECT ON {schema}.job_blocker TO {observer};

@@ -112,7 +112,7 @@ class PostgresTransaction:
 
     def _complete_and_commit(self, finish: Finish) -> FinishResult:
         job = finish.job
-        params = {"id": job.id, "token": job.token, "output": finish.output}
+        params = {"id": job.id, "token": job.token, "output": finish.output, "trace": job.attempt_trace_context}
         try:
             with self._connections.watched(self.connection):
                 self._exchange(Step(self._sql.prepared["complete_and_commit"], params), Step(COMMIT, {}))

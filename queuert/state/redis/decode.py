@@ -115,6 +115,7 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
         token=request.token,
         trace_context=one[15] or None,
         result_ttl=int(one[16]) / 1_000_000 if one[16] else None,
+        attempt_trace_context=one[17] or None,
     )
 
 
@@ -218,6 +219,7 @@ def blocker(one: Answer) -> BlockerRecord:
         text(one[3]),
         maybe_text(one[4]),
         job_error(maybe_text(one[5])),
+        maybe_text(one[6]),
     )
 
 

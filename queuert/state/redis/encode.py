@@ -182,6 +182,7 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
         delay=pause(finish.delay) or None,
         crashed=finish.crashed or None,
         ttl=None if finish.result_ttl is None else pause(finish.result_ttl),
+        trace=finish.job.attempt_trace_context,
         continuation=None if following is None else _new_job(following, payloads),
         starts=[_new_job(job, payloads) for job in finish.starts],
         blockers=finish.blockers,

@@ -67,6 +67,7 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
         crashed=int(finish.crashed),
         output=output,
         error=rows.error_json(finish.error),
+        trace=finish.job.attempt_trace_context,
         continued_by=None if finish.continuation is None else finish.continuation.id,
         **values,
     )

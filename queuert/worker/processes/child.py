@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import logging.handlers
@@ -11,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from inspect import isawaitable, iscoroutine
 from queue import SimpleQueue
 from typing import Any
@@ -120,7 +121,8 @@ class _Child:
             worker=self._setup.worker, job_id=job.id, chain_id=job.chain_id, type=job.type, attempt=job.attempt
         ):
             self._connection.send(messages.Began())
-            outcome = handler(attempt)
+            with _traced(attempt_state.run.trace_context):
+                outcome = handler(attempt)
         if isawaitable(outcome):
             if iscoroutine(outcome):
                 outcome.close()
@@ -144,6 +146,14 @@ class _Child:
                 multiprocessing.spawn.prepare(dict(self._setup.main))
             finally:
                 executors.importing_main(False)
+
+
+def _traced(trace_context: str | None) -> AbstractContextManager[None]:
+    if trace_context is None:
+        return nullcontext()
+    from queuert.observability.otel_tracing import attached  # It takes its time, and most attempts need none.
+
+    return attached(trace_context)
 
 
 def _sent_back(outcome: Any) -> bytes:
@@ -185,9 +195,30 @@ class _ToTheWorker(logging.handlers.QueueHandler):
         self._connection = connection
         self.addFilter(context.ContextFilter())
 
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """The record as it is sent: formatted, unless structlog's formatter is to take its message apart."""
+        if not isinstance(record.msg, dict):
+            prepared: logging.LogRecord = super().prepare(record)
+            return prepared
+        copied = copy.copy(record)
+        copied.exc_info = None
+        return copied
+
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Send one record."""
-        self._connection.send(messages.Logged(pickle.dumps(record)))
+        """Send one record; what of its extras cannot be pickled is sent as its ``repr``."""
+        try:
+            data = pickle.dumps(record)
+        except Exception:
+            for name, value in vars(record).items():
+                vars(record)[name] = _plain(value)
+            data = pickle.dumps(record)
+        self._connection.send(messages.Logged(data))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _send_logs(connection: Connection, levels: dict[str, int]) -> None:

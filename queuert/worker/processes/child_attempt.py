@@ -7,7 +7,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -169,6 +169,10 @@ class ChildAttempt:
 
     def closing(self, task: asyncio.Task[None]) -> None:
         """Not here: ``check_event_loop`` goes first."""
+
+    def settling(self, finish: Finish) -> AbstractContextManager[Any]:
+        """Nothing: the worker traces."""
+        return nullcontext()
 
     def end_block(self, doubtful: Finish | None) -> None:
         """The transaction is over, and the job has no finish, or one in doubt."""

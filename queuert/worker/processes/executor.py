@@ -53,6 +53,10 @@ class Host(Protocol):
         """This is how far the attempt is."""
         ...
 
+    def trace_context(self) -> str | None:
+        """The context of this attempt, if it is traced."""
+        ...
+
     def hold(self, cut: Any) -> None:
         """A transaction holds the job."""
         ...
@@ -102,6 +106,7 @@ class HandlerProcesses:
             pickle.dumps(tuple(attempt.blockers)),
             stopping=False,
             amends=processor.after_attempt is not None,
+            trace_context=host.trace_context(),
         )
         while True:
             child = self._idle.pop() if self._idle else await self._start()

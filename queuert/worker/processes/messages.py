@@ -53,6 +53,8 @@ class Run:
     stopping: bool
     amends: bool = False
     """Finishes are shown to the worker before they are written."""
+    trace_context: str | None = None
+    """Of this attempt, if it is traced."""
 
 
 @dataclass(frozen=True, slots=True)

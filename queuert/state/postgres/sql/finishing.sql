@@ -15,6 +15,7 @@ WITH finished AS (
         chain_closed_at = clock_timestamp(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second',
         output = %(params)s::jsonb -> id -> 1,
+        attempt_trace_context = %(params)s::jsonb -> id ->> 2,
         error = NULL
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
@@ -49,6 +50,7 @@ WITH finished AS (
         chain_closed_at = clock_timestamp(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second',
         output = %(output)s::jsonb,
+        attempt_trace_context = %(trace)s::text,
         error = NULL
     WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
         AND chain_index = 0 AND NOT has_dependents
@@ -76,6 +78,7 @@ WITH completed AS (
         chain_closed_at = clock_timestamp(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second',
         output = %(completed)s::jsonb -> id -> 1,
+        attempt_trace_context = %(completed)s::jsonb -> id ->> 2,
         error = NULL
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
@@ -86,8 +89,8 @@ WITH completed AS (
     RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
         error
 ),
--- For each failed attempt: the token, the seconds to the next attempt (null for none), whether its process died, and
--- the error if there is one.
+-- For each failed attempt: the token, the seconds to the next attempt (null for none), whether its process died, the
+-- trace context of the attempt, and the error if there is one.
 failed AS (
     UPDATE {schema}.job
     SET status = CASE WHEN (%(failed)s::jsonb -> id ->> 1)::float8 > 0 THEN 'scheduled'
@@ -103,7 +106,8 @@ failed AS (
         scheduled_at = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL THEN scheduled_at
             ELSE clock_timestamp() + (%(failed)s::jsonb -> id ->> 1)::float8 * interval '1 second' END,
         lease_expirations = lease_expirations + (%(failed)s::jsonb -> id ->> 2)::int,
-        error = %(failed)s::jsonb -> id -> 3
+        attempt_trace_context = %(failed)s::jsonb -> id ->> 3,
+        error = %(failed)s::jsonb -> id -> 4
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
         WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(failed)s::jsonb)))
@@ -140,7 +144,7 @@ WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
         next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
-        next_trace text, next_limit text, crashed bool, ttl float8)
+        next_trace text, next_limit text, crashed bool, ttl float8, trace text)
 ),
 locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
@@ -174,6 +178,7 @@ finished AS (
         lease_expirations = lease_expirations + params.crashed::int,
         output = CASE params.kind WHEN 'complete' THEN coalesce(params.output, 'null') WHEN 'continue' THEN params.output END,
         error = params.error,
+        attempt_trace_context = params.trace,
         continued_by = params.next_id,
         lease_expires_at = NULL
     FROM params

@@ -126,6 +126,7 @@ for at, finish in ipairs(finishes) do
         local due_types = {}
         local changes = {uncounted = job.uncounted + (UNCOUNTED[finish.kind] or 0)}
         if finish.crashed then changes.expired = job.expired + 1 end
+        if finish.trace ~= job.atrace then changes.atrace = finish.trace or false end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
         keep(job, finish)
         local took = WRITE[finish.kind](job, finish, changes, due_types)

@@ -65,6 +65,7 @@ for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. decoded(1)[1], 0, -1)) do
             chain, first.type, first.chain_status, tail.type,
             first.chain_status == 'completed' and call('GET', P .. 'o:' .. tail.id) or false,
             call('GET', P .. 'e:' .. tail.id),
+            tail.atrace or false,
         }
     end
 end

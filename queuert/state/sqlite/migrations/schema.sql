@@ -36,6 +36,7 @@ CREATE TABLE queuert_job (
     output            TEXT,
     error             TEXT,
     progress          TEXT,
+    attempt_trace_context TEXT,
     CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((chain_index = 0) = (id = chain_id)),
     CHECK ((chain_index = 0) = (chain_status IS NOT NULL)),

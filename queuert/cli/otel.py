@@ -1,0 +1,46 @@
+"""``queuert worker --otel``: OpenTelemetry's SDK for a worker process, by the standard environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry import trace
+
+from queuert.cli.exit_codes import PrerequisiteError
+from queuert.observability.otel_tracing import OTelMiddleware
+from queuert.optional_packages import needing_extras
+
+
+@contextmanager
+def exported() -> Iterator[None]:
+    """Export spans by OTLP over HTTP, unless the application has set a provider; flush them at the end.
+
+    Raises:
+        PrerequisiteError: ``queuert[otel]`` is not installed.
+    """
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        yield
+        return
+    try:
+        with needing_extras():
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        raise PrerequisiteError(f"--otel: {error}") from error
+    os.environ.setdefault("OTEL_SERVICE_NAME", "queuert-worker")
+    provider = TracerProvider(resource=Resource.create())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()
+
+
+def middlewares(wanted: bool | None) -> list[OTelMiddleware]:
+    """Those of the worker's client."""
+    return [OTelMiddleware()] if wanted else []

@@ -1,0 +1,297 @@
+"""Traces of starts and attempts with OpenTelemetry, by its messaging conventions.
+
+One line switches them on, for a client and for its workers::
+
+    client = AsyncClient(state, job_types, middlewares=[OTelMiddleware()])
+
+``queuert worker --otel`` does it for a worker process. It needs the API of OpenTelemetry only; without an SDK nothing
+is recorded and nothing stored. ``docs/design/tracing.md`` lists the spans, their links and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+from opentelemetry import baggage, propagate, trace
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, TracerProvider
+
+from queuert.errors import ConfigurationError
+from queuert.observability.tracing import AttemptEnd, AttemptSpan, Send, SendSpan, SettleSpan, TracingMiddleware
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, StartedJob
+from queuert.trace_context import decoded_context, encoded_context
+
+# Of the messaging conventions, which are in development: a test compares them with the package that has them all.
+SYSTEM: Final = "messaging.system"
+OPERATION_NAME: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+DESTINATION_NAME: Final = "messaging.destination.name"
+MESSAGE_ID: Final = "messaging.message.id"
+CONVERSATION_ID: Final = "messaging.message.conversation_id"
+MESSAGE_COUNT: Final = "messaging.batch.message_count"
+ERROR_TYPE: Final = "error.type"
+
+OUTCOMES: Final[Mapping[FinishKind, str]] = {
+    FinishKind.COMPLETE: "completed",
+    FinishKind.CONTINUE: "continued",
+    FinishKind.RETRY: "retried",
+    FinishKind.FAIL: "failed",
+    FinishKind.CANCEL: "cancelled",
+    FinishKind.INTERRUPT: "interrupted",
+    FinishKind.WAIT: "waiting",
+}
+"""The values of ``queuert.outcome``, besides ``aborted``."""
+
+_FAILURES = (FinishKind.RETRY, FinishKind.FAIL)
+_MOST_LINKS = 128
+_MOST_BLOCKERS = 32
+_ROOT = Context()
+
+
+class OTelMiddleware(TracingMiddleware):
+    """Traces starts and attempts with OpenTelemetry.
+
+    Args:
+        parent: ``link`` makes each attempt a trace of its own, linked to what created the job, so that workers decide
+            themselves what they sample; ``creator`` makes the first attempt a child of it.
+        create_spans: whether each chain of a batch gets a span of its own, besides the one for the batch.
+        tracer_provider: where the tracer is made; by default the global provider, so that it may be set later.
+
+    Raises:
+        ConfigurationError: ``parent`` is neither.
+    """
+
+    def __init__(
+        self,
+        *,
+        parent: Literal["link", "creator"] = "link",
+        create_spans: bool = True,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        if parent not in ("link", "creator"):
+            raise ConfigurationError(f"parent must be 'link' or 'creator', got {parent!r}")
+        self._tracer = trace.get_tracer("queuert", tracer_provider=tracer_provider)
+        self._is_child = parent == "creator"
+        self._create_spans = create_spans
+        self._process: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def begin_send(self, send: Send) -> SendSpan:
+        """One span for the start, and one for each chain of a batch."""
+        creates = self._create_spans and (send.count or 0) > 1
+        return _Sent(self._tracer, send, creates=creates, keeps_unsampled=self._is_child)
+
+    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan | None:
+        """A span from now until the finish of the attempt is known.
+
+        One that is not sampled is the current one all the same, so that spans of the handler are not sampled either.
+        """
+        known = self._process.get(job.type)
+        if known is None:
+            known = self._process[job.type] = f"process {job.type}", _attributes("process", job.type)
+        context, stored = _ROOT, job.trace_context
+        if stored is not None and (self._is_child or "baggage" in stored):
+            context = propagate.extract(decoded_context(stored), _ROOT)
+            if not self._is_child or job.attempt > 1:
+                context = trace.set_span_in_context(INVALID_SPAN, context)
+        span = self._tracer.start_span(known[0], context, SpanKind.CONSUMER, known[1])
+        context = trace.set_span_in_context(span, context)
+        otel_context.attach(context)
+        return _Attempt(context, span, job, worker) if span.is_recording() else None
+
+    def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan:
+        """A span around the write, a child of the attempt's if it is one attempt."""
+        return _Settled(self._tracer, [span for span in spans if isinstance(span, _Attempt)], finishes)
+
+
+@contextmanager
+def attached(text: str | None) -> Iterator[None]:
+    """Make a stored trace context the current one of OpenTelemetry for the length of a ``with`` block."""
+    token = otel_context.attach(propagate.extract(decoded_context(text), _ROOT))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+def current_trace_context() -> str | None:
+    """The current context of OpenTelemetry as it is stored; None if there is none.
+
+    For what no middleware sees, such as a DataFrame that is written: ``.option("traceContext", ...)``.
+    """
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return encoded_context(carrier)
+
+
+# --- starts -----------------------------------------------------------------------------------------------------------
+
+
+class _Sent(SendSpan):
+    def __init__(self, tracer: trace.Tracer, send: Send, *, creates: bool, keeps_unsampled: bool) -> None:
+        self._tracer = tracer
+        self._send = send
+        self._parent = otel_context.get_current()
+        self._created: list[Span] = []
+        self._is_single = send.count == 1
+        attributes = _attributes("send", send.types[0] if len(send.types) == 1 else None)
+        if not self._is_single and send.count is not None:
+            attributes[MESSAGE_COUNT] = send.count
+        if send.in_callers_transaction:
+            attributes["queuert.in_callers_transaction"] = True
+        if send.schedule is not None:
+            attributes["queuert.schedule"] = send.schedule.name
+        kind = SpanKind.CLIENT if creates else SpanKind.PRODUCER
+        self._span = tracer.start_span(_name("send", send.types), self._parent, kind, attributes)
+        self._context = trace.set_span_in_context(self._span, self._parent)
+        is_recording = self._span.is_recording()
+        self.shared = not (creates and is_recording)
+        # Nobody links to what is not sampled. But a child takes the decision over, and baggage is for handlers.
+        self._is_stored = is_recording or keeps_unsampled or bool(baggage.get_all(self._parent))
+        self._token: Any = None
+
+    def enter(self) -> None:
+        self._token = otel_context.attach(self._context)
+
+    def inject(self, job_type: str, job_id: str, carrier: MutableMapping[str, str]) -> None:
+        if self.shared:
+            if self._is_single and self._span.is_recording():
+                self._span.set_attributes({MESSAGE_ID: job_id, CONVERSATION_ID: job_id})
+            if self._is_stored:
+                propagate.inject(carrier, self._context)
+            return
+        attributes = _attributes("create", job_type) | {MESSAGE_ID: job_id, CONVERSATION_ID: job_id}
+        created = self._tracer.start_span(f"create {job_type}", self._parent, SpanKind.PRODUCER, attributes)
+        if len(self._created) < _MOST_LINKS:
+            self._created.append(created)
+        propagate.inject(carrier, trace.set_span_in_context(created, self._parent))
+        created.end()
+
+    def started(self, jobs: Sequence[StartedJob]) -> None:
+        if not self._span.is_recording():
+            return
+        existing = [job for job in jobs if job.existing]
+        if existing:
+            self._span.set_attribute("queuert.deduplicated", True if self._is_single else len(existing))
+            if self._is_single:
+                self._span.set_attributes({MESSAGE_ID: existing[0].id, CONVERSATION_ID: existing[0].id})
+
+    def counted(self, count: int) -> None:
+        self._span.set_attribute(MESSAGE_COUNT, count)
+
+    def exit(self, error: BaseException | None) -> None:
+        if self._token is not None:
+            otel_context.detach(self._token)
+        for created in self._created:
+            self._span.add_link(created.get_span_context())
+        if error is not None:
+            _set_error(self._span, _class_name(error), str(error), error)
+        self._span.end()
+
+
+# --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+class _Attempt(AttemptSpan):
+    recorded = True
+
+    def __init__(self, context: Context, span: Span, job: ClaimedJob, worker: str) -> None:
+        self.context = context
+        self.span = span
+        self.job = job
+        span.set_attributes({
+            MESSAGE_ID: job.id, CONVERSATION_ID: job.chain_id, "queuert.chain.type": job.chain_type,
+            "queuert.attempt": job.attempt, "queuert.worker": worker,
+        })  # fmt: skip
+        _link(span, decoded_context(job.trace_context), "creator")
+        _link(span, decoded_context(job.attempt_trace_context), "attempt")
+
+    def inject(self, carrier: MutableMapping[str, str]) -> None:
+        propagate.inject(carrier, self.context)
+
+    def link(self, contexts: Sequence[Mapping[str, str]]) -> None:
+        for carrier in contexts[:_MOST_BLOCKERS]:
+            _link(self.span, carrier, "blocker")
+
+    def end(self, end: AttemptEnd) -> None:
+        span, finish = self.span, end.finish
+        if finish is None:
+            span.set_attribute("queuert.outcome", "aborted")
+            if end.reason is not None:
+                span.set_attribute(ERROR_TYPE, end.reason.value)
+        else:
+            span.set_attribute("queuert.outcome", OUTCOMES[finish.kind])
+            if finish.kind in _FAILURES and finish.error is not None:
+                _set_error(span, finish.error.type or finish.error.kind, finish.error.message, end.error)
+        span.end()
+
+
+# --- finishes ---------------------------------------------------------------------------------------------------------
+
+
+class _Settled(SettleSpan):
+    def __init__(self, tracer: trace.Tracer, attempts: Sequence[_Attempt], finishes: Sequence[Finish]) -> None:
+        types = tuple(dict.fromkeys(one.job.type for one in attempts))
+        attributes = _attributes("settle", types[0] if len(types) == 1 else None)
+        self._is_single = len(attempts) == 1
+        links: list[Link] = []
+        if self._is_single:
+            self._context, job = attempts[0].context, attempts[0].job
+            attributes |= {MESSAGE_ID: job.id, CONVERSATION_ID: job.chain_id}
+            attributes["queuert.outcome"] = OUTCOMES[finishes[0].kind]
+        else:
+            self._context = _ROOT
+            attributes[MESSAGE_COUNT] = len(attempts)
+            links = [Link(one.span.get_span_context()) for one in attempts[:_MOST_LINKS]]
+        name = _name("settle", types)
+        self._span = tracer.start_span(name, self._context, SpanKind.CLIENT, attributes, links)
+        self._token: Any = None
+
+    def enter(self) -> None:
+        self._token = otel_context.attach(trace.set_span_in_context(self._span, self._context))
+
+    def settled(self, results: Sequence[FinishResult]) -> None:
+        lost = [result.lost for result in results if result.lost is not None]
+        if self._is_single and len(results) == 1 and lost:
+            self._span.set_attribute(ERROR_TYPE, lost[0].value)
+
+    def exit(self, error: BaseException | None) -> None:
+        if self._token is not None:
+            otel_context.detach(self._token)
+        if error is not None:
+            _set_error(self._span, _class_name(error), str(error), error)
+        self._span.end()
+
+
+# --- attributes -------------------------------------------------------------------------------------------------------
+
+
+def _name(operation: str, types: tuple[str, ...]) -> str:
+    return f"{operation} {types[0]}" if len(types) == 1 else operation
+
+
+def _attributes(operation: str, job_type: str | None) -> dict[str, Any]:
+    attributes = {SYSTEM: "queuert", OPERATION_NAME: operation, OPERATION_TYPE: operation}
+    if job_type is not None:
+        attributes[DESTINATION_NAME] = job_type
+    return attributes
+
+
+def _link(span: Span, carrier: Mapping[str, str], of: str) -> None:
+    if carrier:
+        found = trace.get_current_span(propagate.extract(carrier, _ROOT)).get_span_context()
+        if found.is_valid:
+            span.add_link(found, {"queuert.link": of})
+
+
+def _class_name(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+
+
+def _set_error(span: Span, kind: str, message: str, error: BaseException | None) -> None:
+    span.set_attribute(ERROR_TYPE, kind)
+    span.set_status(Status(StatusCode.ERROR, message))
+    if error is not None:
+        span.record_exception(error)

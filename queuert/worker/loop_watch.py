@@ -1,0 +1,96 @@
+"""Notices that the event loop of a worker does not run, and says what blocks it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from queuert.observability.adapter import Observers
+from queuert.observability.events import EventLoopBlocked, EventLoopUnblocked
+
+BLOCKED_AFTER = 5.0
+"""Seconds that the event loop may stand still before that is an event."""
+
+_TICK = 1.0
+_FRAMES = 30
+
+
+class RunningAttempt(Protocol):
+    """An attempt whose handler runs in the event loop."""
+
+    @property
+    def job(self) -> Any:
+        """Its job."""
+        ...
+
+
+class LoopWatch:
+    """A thread that asks the event loop for a sign of life each second, and looks at its stack when none comes."""
+
+    def __init__(
+        self,
+        find: Callable[[asyncio.Task[Any]], RunningAttempt | None],
+        *,
+        worker: str,
+        observers: Observers,
+        blocked_after: float = BLOCKED_AFTER,
+    ) -> None:
+        self._find = find
+        self._worker = worker
+        self._observers = observers
+        self._blocked_after = blocked_after
+        self._event_loop = asyncio.get_running_loop()
+        self._thread_of_loop = threading.get_ident()
+        self._answered = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to watch the running event loop."""
+        self._thread = threading.Thread(target=self._watch, name="queuert-loop-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching. Idempotent."""
+        self._stopped.set()
+        self._answered.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(min(_TICK, self._blocked_after)):
+            self._answered.clear()
+            sent_at = time.monotonic()
+            with suppress(RuntimeError):  # The loop is closed: the worker has stopped.
+                self._event_loop.call_soon_threadsafe(self._answered.set)
+                if not self._answered.wait(self._blocked_after) and not self._stopped.is_set():
+                    self._report(sent_at)
+
+    def _report(self, sent_at: float) -> None:
+        frame = sys._current_frames().get(self._thread_of_loop)
+        stack = "".join(traceback.format_stack(frame, _FRAMES)) if frame is not None else ""
+        job = self._blocking_job()
+        self._observers.emit(
+            EventLoopBlocked(
+                worker=self._worker,
+                seconds=time.monotonic() - sent_at,
+                job_id=None if job is None else job.id,
+                type=None if job is None else job.type,
+                stack=stack,
+            )
+        )
+        self._answered.wait()
+        if not self._stopped.is_set():
+            self._observers.emit(EventLoopUnblocked(worker=self._worker, seconds=time.monotonic() - sent_at))
+
+    def _blocking_job(self) -> Any:
+        task = asyncio.current_task(self._event_loop)
+        found = None if task is None else self._find(task)
+        return None if found is None else found.job

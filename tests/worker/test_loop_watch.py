@@ -1,0 +1,74 @@
+"""A handler that blocks the event loop: told while it does, with the stack of what blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from queuert import Attempt, Outcome
+from queuert.observability import events
+from queuert.observability.adapter import Observers
+from queuert.worker import loop_watch
+from tests.worker.support import WAIT, Stage, number
+
+
+class Heard:
+    """Sets an event when it hears of one of these classes."""
+
+    def __init__(self, *kinds: type[events.Event]) -> None:
+        self.events: list[Any] = []
+        self.heard = {kind: threading.Event() for kind in kinds}
+
+    def emit(self, event: events.Event) -> None:
+        if type(event) in self.heard:
+            self.events.append(event)
+            self.heard[type(event)].set()
+
+
+def watch(heard: Heard, find: Callable[[asyncio.Task[Any]], Any] = lambda task: None) -> loop_watch.LoopWatch:
+    return loop_watch.LoopWatch(find, worker="w", observers=Observers([heard]), blocked_after=0.01)
+
+
+async def test_what_blocks_the_loop_is_reported_with_its_stack() -> None:
+    heard = Heard(events.EventLoopBlocked, events.EventLoopUnblocked)
+    watching = watch(heard)
+    watching.start()
+    try:
+        assert heard.heard[events.EventLoopBlocked].wait(WAIT)
+        await asyncio.to_thread(heard.heard[events.EventLoopUnblocked].wait, WAIT)
+    finally:
+        watching.stop()
+    blocked, unblocked = heard.events[:2]
+    assert "test_what_blocks_the_loop_is_reported_with_its_stack" in blocked.stack
+    assert (blocked.worker, blocked.job_id, type(unblocked)) == ("w", None, events.EventLoopUnblocked)
+
+
+async def test_a_loop_that_runs_is_not_reported() -> None:
+    heard = Heard(events.EventLoopBlocked)
+    watching = loop_watch.LoopWatch(lambda task: None, worker="w", observers=Observers([heard]), blocked_after=WAIT)
+    watching.start()
+    watching.stop()
+    assert heard.events == []
+
+
+async def test_it_names_the_job_that_blocks(stage: Stage) -> None:
+    heard = Heard(events.EventLoopBlocked)
+
+    @stage.processors.handles(number)
+    async def block(attempt: Attempt[int, int]) -> Outcome[int]:
+        runtime = worker._runtime
+        assert runtime is not None
+        watching = watch(heard, runtime._runs_in_loop)
+        watching.start()
+        assert heard.heard[events.EventLoopBlocked].wait(WAIT)
+        watching.stop()
+        return 1
+
+    async with stage.worker() as worker:
+        chain = await stage.client.start_chain(number, 1)
+        await chain.result(WAIT)
+    blocked = heard.events[0]
+    assert (blocked.job_id, blocked.type) == (chain.id, "number")
+    assert "in block" in blocked.stack
