@@ -57,7 +57,7 @@ def current() -> Mapping[str, object]:
 @contextmanager
 def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> Iterator[None]:
     """Set the fields for the length of a ``with`` block. Enter and leave it in the same task or thread."""
-    values = dict(zip(FIELDS, (worker, job_id, chain_id, type, attempt), strict=True))
+    values: dict[str, object] = dict(zip(FIELDS, (worker, job_id, chain_id, type, attempt), strict=True))
     token = current_attempt.set(MappingProxyType(values))
     try:
         yield

@@ -74,7 +74,7 @@ _TOO_SOON = "reaper without a look at the end"
 _UNCOUNTED = "attempts counted at the end"
 
 _REAP_REDIS = _script("reap", r"text\(NOW\), 'LIMIT'", "'+inf', 'LIMIT'")
-_REAP_SQLITE = _statement("expired", r"AND lease_expires_at <= :now", "")
+_REAP_SQLITE = _statement("expired_leases", r"AND lease_expires_at <= :now", "")
 _CLAIM_REDIS = _script("claim", r"attempt = job\.attempt \+ 1,", "")
 _CLAIM_SQLITE = _statement("claim", r"attempt = attempt \+ 1,", "")
 

@@ -11,7 +11,9 @@ from queuert import Attempt, Outcome
 from queuert.observability import events
 from queuert.observability.adapter import Observers
 from queuert.worker import loop_watch
-from tests.worker.support import WAIT, Stage, number
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
+from tests.support.waiting import WAIT
 
 
 class Heard:
@@ -53,10 +55,10 @@ async def test_a_loop_that_runs_is_not_reported() -> None:
     assert heard.events == []
 
 
-async def test_it_names_the_job_that_blocks(stage: Stage) -> None:
+async def test_it_names_the_job_that_blocks(harness: PostgresHarness) -> None:
     heard = Heard(events.EventLoopBlocked)
 
-    @stage.processors.handles(number)
+    @harness.processors.handles(number)
     async def block(attempt: Attempt[int, int]) -> Outcome[int]:
         runtime = worker._runtime
         assert runtime is not None
@@ -66,8 +68,8 @@ async def test_it_names_the_job_that_blocks(stage: Stage) -> None:
         watching.stop()
         return 1
 
-    async with stage.worker() as worker:
-        chain = await stage.client.start_chain(number, 1)
+    async with harness.worker() as worker:
+        chain = await harness.client.start_chain(number, 1)
         await chain.result(WAIT)
     blocked = heard.events[0]
     assert (blocked.job_id, blocked.type) == (chain.id, "number")

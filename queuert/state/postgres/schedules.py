@@ -54,7 +54,7 @@ def ticks(jobs: Sequence[NewJob]) -> Parameters:
     """Return the parameters of ``start_scheduled``."""
     rows = (
         f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"input":{job.input},'
-        f'"limit_key":{quoted(job.limit_key)}}}'
+        f'"trace_context":{quoted(job.trace_context)},"limit_key":{quoted(job.limit_key)}}}'
         for job in jobs
     )
     return {"jobs": array(rows)}

@@ -84,11 +84,12 @@ RETURNING name
 -- Starts the chains of ticks that do not exist; returns all of them, and which existed.
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(jobs)s::json)
-        AS new (id text, type text, priority int, input jsonb, limit_key text)
+        AS new (id text, type text, priority int, input jsonb, trace_context text, limit_key text)
 ),
 written AS (
-    INSERT INTO {schema}.job (id, type, chain_id, chain_type, chain_status, status, priority, input, limit_key)
-    SELECT id, type, id, type, 'open', 'ready', priority, coalesce(input, 'null'), limit_key
+    INSERT INTO {schema}.job
+        (id, type, chain_id, chain_type, chain_status, status, priority, input, trace_context, limit_key)
+    SELECT id, type, id, type, 'open', 'ready', priority, coalesce(input, 'null'), trace_context, limit_key
     FROM params
     ORDER BY id COLLATE "C"
     ON CONFLICT (id) DO NOTHING

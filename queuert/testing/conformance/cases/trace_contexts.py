@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from queuert.schedules import MissedRuns
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import ClaimedJob, Finish
+from queuert.state.types import ClaimedJob, Finish, ScheduleRecord
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
@@ -124,3 +125,14 @@ async def written_in_a_transaction(stores: Stores) -> None:
     async with store.transaction(claimed) as transaction:
         await transaction.finish(complete(_traced(claimed)), last=True)
     assert await _of_blocker(store, claimed.id) == [_FIRST]
+
+
+@case()
+async def of_the_chain_of_a_tick(stores: Stores) -> None:
+    """The chain of a schedule keeps the trace context with which it was started."""
+    store = await stores.open()
+    await store.put_schedules([ScheduleRecord("s", "work", "1", None, 3600.0, "UTC", MissedRuns.ONCE)])
+    [schedule] = await store.list_schedules()
+    assert schedule.next_at is not None
+    await store.fire_schedule("s", schedule.next_at, None, [job(id="s@2030-01-31T03:00:00Z", trace_context=_FIRST)])
+    assert (await claim_one(store)).trace_context == _FIRST
