@@ -135,7 +135,7 @@ class ConnectFailures:
     def add(self, error: Error) -> None:
         """One more try has failed. The error itself is not kept: its frames hold the pool."""
         with self._lock:
-            self.reported = self.snapshot[0] + 1, str(error)
+            self.reported = self.reported[0] + 1, str(error)
 
 
 class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
