@@ -93,6 +93,7 @@ format: .venv/.installed ## Format the code, and write the generated modules ane
 	@$(DEV) -m ruff check --quiet --fix-only $(SOURCES)
 	@$(DEV) -m ruff format $(SOURCES)
 	@$(DEV) scripts/unasync.py
+	@$(DEV) -m scripts.metrics_page
 
 environment: .venv/.installed ## Create or refresh .venv, and nothing more
 	@echo "ready: .venv/bin/python"

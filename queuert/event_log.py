@@ -136,6 +136,8 @@ class EventLog:
     """Days that events are kept."""
     partitions: tuple[EventPartition, ...]
     """The partitions, the oldest day first, the default partition last."""
+    lag: float
+    """Seconds since the oldest event that readers are not shown yet, as an older transaction is open; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

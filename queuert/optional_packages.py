@@ -6,16 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {
-    "redis": "redis", "pyspark": "spark", "pyarrow": "spark", "uvloop": "uvloop", "opentelemetry": "otel",
-    "sentry_sdk": "sentry", "structlog": "structlog",
-}  # fmt: skip
+    "redis": "redis",
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "uvloop": "uvloop",
+    "prometheus_client": "prometheus",
+    "opentelemetry.exporter.prometheus": "prometheus",
+    "opentelemetry": "otel",
+    "sentry_sdk": "sentry",
+    "structlog": "structlog",
+}
 """The optional packages, each with the extra that installs it."""
 
 
 def how_to_install(error: ModuleNotFoundError) -> str | None:
     """Return the message for an import that failed; None if no extra installs the package."""
-    package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
+    missing = f"{error.name}."
+    package = next((package for package in EXTRAS if missing.startswith(f"{package}.")), None)
+    if package is None:
         return None
     return f"the package {package!r} is not installed: pip install 'queuert[{EXTRAS[package]}]'"
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from queuert.cli import (
+    boards,
     chains,
     dev,
     events,
@@ -18,6 +19,7 @@ from queuert.cli import (
     history,
     job_types,
     jobs,
+    metrics,
     migrate,
     schedules,
     stats,
@@ -69,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    operating = (migrate, worker, workers, health, chains, jobs, stats, events, job_types, schedules)
+    operating = (migrate, worker, workers, health, chains, jobs, stats, metrics, boards, events, job_types, schedules)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)
     return parser

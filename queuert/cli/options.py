@@ -179,6 +179,19 @@ def seconds(text: str) -> float:
     return value
 
 
+def positive_seconds(text: str) -> float:
+    """A finite number of seconds above 0."""
+    value = seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text}")
+    return value
+
+
+def port(text: str) -> int:
+    """A port of TCP; 0 lets the system choose one."""
+    return integer(text, minimum=0, maximum=65_535)
+
+
 def current_directory_is_importable() -> None:
     """Make modules in the current directory importable, as ``python -m`` does."""
     here = os.getcwd()  # noqa: PTH109  (sys.path holds strings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -19,7 +20,9 @@ from queuert.cli.options import (
     Commands,
     current_directory_is_importable,
     database_options,
+    port,
     positive_int,
+    positive_seconds,
     seconds,
     store,
 )
@@ -27,6 +30,8 @@ from queuert.client import AsyncClient
 from queuert.optional_packages import needing_extras
 from queuert.worker import InProcessWorker, Processors
 from queuert.worker.run import ExitCode
+
+_log = logging.getLogger("queuert.worker")
 
 _DESCRIPTION = """Run a worker until SIGTERM or Ctrl-C. Running jobs then have --shutdown-timeout
 seconds to finish.
@@ -89,6 +94,19 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--health-file", type=Path, metavar="PATH", help="write a health file for queuert health")
     parser.add_argument(
+        "--metrics-port",
+        type=port,
+        metavar="PORT",
+        help="serve /metrics, /live and /ready on this port; needs queuert[prometheus]",
+    )
+    parser.add_argument("--metrics-host", metavar="HOST", help="address of that port (default: 0.0.0.0)")
+    parser.add_argument(
+        "--stale-after",
+        type=positive_seconds,
+        metavar="SECONDS",
+        help="time without progress after which /live fails (default: 30)",
+    )
+    parser.add_argument(
         "--event-loop",
         choices=("asyncio", "uvloop"),
         default="asyncio",
@@ -118,8 +136,27 @@ def run(args: argparse.Namespace) -> int:
         health_file = _checked_health_file(args.health_file)
         loop_factory = _loop_factory(args.event_loop)
         logs.configure(args.log_level, as_json=args.log_json)
-        with otel.exported() if args.otel else nullcontext():
+        with otel.exported() if args.otel else nullcontext(), _endpoints(worker, args):
             return run_worker(worker, health_file=health_file, loop_factory=loop_factory)
+
+
+@contextmanager
+def _endpoints(worker: InProcessWorker, args: argparse.Namespace) -> Iterator[None]:
+    """Serve health and metrics over HTTP, if a port was given."""
+    settings = {"host": args.metrics_host, "stale_after": args.stale_after}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if args.metrics_port is None:
+        if given:
+            raise UsageError("--metrics-host and --stale-after need --metrics-port: add it")
+        yield
+        return
+    try:
+        from queuert.worker.endpoints import worker_endpoints
+    except ModuleNotFoundError as error:
+        raise PrerequisiteError(f"--metrics-port: {error}") from error
+    with worker_endpoints(worker, port=args.metrics_port, **given) as bound:
+        _log.info("serving /metrics, /live and /ready on port %d", bound)
+        yield
 
 
 @contextmanager

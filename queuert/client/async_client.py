@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -37,7 +38,7 @@ from queuert.new_chain import (
     pipeline_batches,
 )
 from queuert.notify.adapter import Topic
-from queuert.observability.events import ChainStarted
+from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
@@ -158,6 +159,7 @@ class AsyncClient(
             trace = None if sending is None else sending.context
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given, trace)
             store = await self._opened()
+            sent_at = time.monotonic()
             try:
                 if jobs is None:
                     started = await store.start_pipelined(pipeline_batches(self.job_types, given, trace))
@@ -170,6 +172,8 @@ class AsyncClient(
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
+            if self.observers.want(ChainsWritten):
+                self.observers.emit(ChainsWritten(count=len(started), duration=time.monotonic() - sent_at))
             if sending is not None:
                 sending.started(started)
             self._tell(started, connection)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -38,7 +39,7 @@ from queuert.new_chain import (
     pipeline_batches,
 )
 from queuert.notify.adapter import Topic
-from queuert.observability.events import ChainStarted
+from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
@@ -157,6 +158,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             trace = None if sending is None else sending.context
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given, trace)
             store = self._opened()
+            sent_at = time.monotonic()
             try:
                 if jobs is None:
                     started = store.start_pipelined(pipeline_batches(self.job_types, given, trace))
@@ -169,6 +171,8 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
+            if self.observers.want(ChainsWritten):
+                self.observers.emit(ChainsWritten(count=len(started), duration=time.monotonic() - sent_at))
             if sending is not None:
                 sending.started(started)
             self._tell(started, connection)

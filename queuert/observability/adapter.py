@@ -43,6 +43,11 @@ class Observers:
                 return True
         return False
 
+    def add(self, adapter: ObservabilityAdapter) -> None:
+        """Tell one more adapter from now on."""
+        self._wants = (*self._wants, getattr(adapter, "wants", None) or _everything)
+        self._adapters = (*self._adapters, adapter)
+
     def emit(self, event: Event) -> None:
         """Tell every adapter."""
         for adapter in self._adapters:

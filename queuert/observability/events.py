@@ -266,6 +266,15 @@ class ChainStarted(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChainsWritten(BaseEvent):
+    """One call of a client wrote ``count`` chains, duplicates included, in ``duration`` seconds."""
+
+    level: ClassVar[str] = "debug"
+    count: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TickIdTaken(BaseEvent):
     """A job of another type had the id of a tick's chain: the tick was not lost, its chain has a new id.
 
@@ -437,12 +446,37 @@ class EventLogMaintenanceFailed(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasesRenewed(BaseEvent):
-    """One statement extended ``count`` leases; ``lost`` more could not be."""
+    """One statement extended ``count`` leases; ``lost`` more could not be.
+
+    The one that was nearest to its end had ``slack`` seconds left when the store had answered; None if the store was
+    not asked. Little slack means that a short outage of the database will cost leases.
+    """
 
     level: ClassVar[str] = "debug"
     worker: str
     count: int
     lost: int
+    slack: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsClaimed(BaseEvent):
+    """One claim took ``count`` jobs, or none, in ``duration`` seconds."""
+
+    level: ClassVar[str] = "debug"
+    worker: str
+    count: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishesWritten(BaseEvent):
+    """The store decided about ``count`` finishes, sent together, in ``duration`` seconds."""
+
+    level: ClassVar[str] = "debug"
+    worker: str
+    count: int
+    duration: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.TickIdTaken: "schedule %(schedule)s: a job of another type has the id %(taken_id)s of this tick, "
     "so worker %(worker)s started the chain as %(chain_id)s",
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started" + _CALLERS + ", committed: %(committed)s",
+    events.ChainsWritten: "%(count)s chains were written in %(duration)s s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
     events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued by a client with job %(next_job_id)s "
     "(%(next_type)s)" + _CALLERS,
@@ -63,7 +64,9 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.FinishFailed: _ATTEMPT + "could not store its finish; the job runs again when its lease expires: %(error)s",
     events.SparkProgressed: _ATTEMPT + "has %(done)s of %(known)s Spark tasks done, %(active)s are running",
     events.SparkUnreachable: "Spark did not answer %(operation)s of " + _ATTEMPT + "(retrying): %(error)s",
-    events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
+    events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s; least time left: %(slack)s s",
+    events.JobsClaimed: "worker %(worker)s claimed %(count)s jobs in %(duration)s s",
+    events.FinishesWritten: "worker %(worker)s wrote %(count)s finishes in %(duration)s s",
     events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store, retrying: %(error)s",
     events.RetentionMissing: "worker %(worker)s has no retention for %(types)s: closed chains of these types fill the "
     "server's memory, which rejects all writes once it is full. Set retention=, or result_ttl= of each start",

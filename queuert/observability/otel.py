@@ -1,134 +1,142 @@
 """Events as OpenTelemetry metrics. Needs the API only; without an SDK nothing is recorded.
 
-Counters (the attributes in brackets). What clients write in transactions of callers is counted when it is known to be
-committed, and where nobody says so only as ``start_pending``:
-
-- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``,
-  ``.event_loop_blocked``, ``.event_loop_unblocked``; ``queuert.worker.error`` (``queuert.worker.loop``)
-- ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
-- ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
-  says the end of
-- ``queuert.schedule.id_taken``: chains of schedules that were started under another id than their ticks'
-- ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
-- from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
-  ``queuert.job.triggered``
-- what workers tidy away: ``queuert.chain.pruned``; ``queuert.bulk_write.staging_dropped``, ``.not_tended``;
-  ``queuert.event_log.tended``, ``.postponed``, ``.not_tended``
-- ``queuert.job.reaped`` (``queuert.job.type``, ``queuert.job.failed``), ``queuert.job.released``,
-  ``queuert.job.swept``
-- ``queuert.job.attempt.started`` (``queuert.job.type``)
-- ``queuert.job.attempt.ended`` (``queuert.job.type``, ``queuert.attempt.outcome``, and ``error.type`` if there is one)
-- ``queuert.job.attempt.aborted``, ``.killed``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
-- ``queuert.job.attempt.broken``, ``.error_after_completion``, ``.hook_error`` (``queuert.job.type``, ``error.type``)
-- ``queuert.lease.renewed``, ``.lost``
-- ``queuert.state_adapter.error`` and ``queuert.spark.error`` (``queuert.adapter.operation``)
-- ``queuert.state_adapter.at_risk``, ``queuert.notify_adapter.lost``, ``.restored``, ``.dropped`` and
-  ``queuert.observability_adapter.error`` (``queuert.adapter.name``)
-
-Histograms, in seconds:
-
-- ``queuert.job.wait.duration`` (``queuert.job.type``): from due to started, what a queue's users feel
-- ``queuert.job.attempt.duration`` (``queuert.job.type``, ``queuert.attempt.outcome``)
-- ``queuert.chain.duration`` (``queuert.chain.type``, ``queuert.chain.status``)
-
-No attribute names a job, a chain or a worker: with one worker a container their number would grow without end.
+:mod:`queuert.observability.metrics` has the table of all metrics, which ``docs/metrics.md`` shows. What clients write
+in transactions of callers is counted when it is known to be committed; where nobody reports the commit, a start is
+counted as ``queuert.chain.start_pending`` only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, get_meter_provider
 
-from queuert.jobs import AbortReason, JobError
+from queuert.jobs import JobError
 from queuert.observability import events
-
-SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
-"""The advised bounds of the histograms' buckets: jobs take milliseconds or hours."""
+from queuert.observability.metrics import BY_NAME
 
 _Handler: TypeAlias = Callable[[Any], None]
+_Handlers: TypeAlias = Mapping[type[events.Event], _Handler]
 
 
 class OTelObservability:
-    """Counts and measures events with OpenTelemetry instruments; the module's table lists them.
+    """Counts and measures events with OpenTelemetry instruments; ``docs/metrics.md`` lists them.
 
     Args:
         meter_provider: where the instruments are made; by default the global provider, so that it may be set later.
+        messaging_metrics: also record the four metrics of OpenTelemetry's messaging conventions
+            (``messaging.client.sent.messages`` and so on), which some backends have dashboards for. They count the same
+            events a second time, so they are off by default.
     """
 
-    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+    def __init__(self, meter_provider: MeterProvider | None = None, *, messaging_metrics: bool = False) -> None:
         meter = (meter_provider or get_meter_provider()).get_meter("queuert")
-        self._handlers: dict[type[events.Event], _Handler] = {
-            **_of_workers(meter),
-            **_of_chains(meter),
-            **_of_updates(meter),
-            **_of_jobs(meter),
-            **_of_event_log(meter),
-            **_of_attempts(meter),
-            **_of_lost_leases(meter),
-            **_of_odd_finishes(meter),
-            **_of_adapters(meter),
-        }
+        groups = [
+            _of_workers(meter),
+            _of_calls(meter),
+            _of_chains(meter),
+            _of_management(meter),
+            _of_maintenance(meter),
+            _of_jobs(meter),
+            _of_attempts(meter),
+            _of_lost_leases(meter),
+            _of_failed_finishes(meter),
+            _of_adapters(meter),
+        ]
+        if messaging_metrics:
+            groups.append(_of_messaging(meter))
+        self._handlers: dict[type[events.Event], tuple[_Handler, ...]] = {}
+        for group in groups:
+            for kind, handler in group.items():
+                self._handlers[kind] = (*self._handlers.get(kind, ()), handler)
+
+    def wants(self, kind: type[events.Event]) -> bool:
+        """Whether there is an instrument for events of this class."""
+        return kind in self._handlers
 
     def emit(self, event: events.Event) -> None:
         """Record one event; those without an instrument are ignored."""
-        handler = self._handlers.get(type(event))
-        if handler is not None:
+        for handler in self._handlers.get(type(event), ()):
             handler(event)
 
 
-def _counter(meter: Meter, name: str, unit: str, description: str) -> Counter:
-    return meter.create_counter(f"queuert.{name}", unit=f"{{{unit}}}", description=description)
+def _counter(meter: Meter, name: str) -> Counter:
+    metric = BY_NAME[name]
+    return meter.create_counter(metric.name, unit=metric.unit, description=metric.description)
 
 
-def _histogram(meter: Meter, name: str, description: str) -> Histogram:
+def _histogram(meter: Meter, name: str) -> Histogram:
+    metric = BY_NAME[name]
     # Without advice the SDK's buckets suit milliseconds, and nearly all durations fall into the first.
     return meter.create_histogram(
-        f"queuert.{name}", unit="s", description=description, explicit_bucket_boundaries_advisory=SECONDS
+        metric.name,
+        unit=metric.unit,
+        description=metric.description,
+        explicit_bucket_boundaries_advisory=metric.buckets,
     )
 
 
-def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
-    started = _counter(meter, "worker.started", "worker", "Workers that began to claim")
-    stopping = _counter(meter, "worker.stopping", "worker", "Workers that were told to stop")
-    stopped = _counter(meter, "worker.stopped", "worker", "Workers that have stopped")
-    errors = _counter(meter, "worker.error", "error", "Failures of the workers' loops, which are started again")
-    blocked = _counter(meter, "worker.event_loop_blocked", "block", "Times that a worker's event loop did not run")
-    unblocked = _counter(meter, "worker.event_loop_unblocked", "block", "Times that it ran again")
-    beyond_retention = _counter(
-        meter, "worker.retention_missing", "worker", "Workers with types whose chains fill the memory"
-    )
-    renewed = _counter(meter, "lease.renewed", "lease", "Leases extended")
-    lost = _counter(meter, "lease.lost", "lease", "Leases that could not be extended, since somebody took them away")
+def _of_workers(meter: Meter) -> _Handlers:
+    started = _counter(meter, "queuert.worker.started")
+    stopping = _counter(meter, "queuert.worker.stopping")
+    stopped = _counter(meter, "queuert.worker.stopped")
+    errors = _counter(meter, "queuert.worker.error")
+    blocked = _counter(meter, "queuert.worker.event_loop_blocked")
+    unblocked = _counter(meter, "queuert.worker.event_loop_unblocked")
+    without_retention = _counter(meter, "queuert.worker.retention_missing")
+    renewed = _counter(meter, "queuert.lease.renewed")
+    lost = _counter(meter, "queuert.lease.lost")
+    slack = _histogram(meter, "queuert.lease.slack")
 
     def leases(event: events.LeasesRenewed) -> None:
         renewed.add(event.count)
         lost.add(event.lost)
+        if event.slack is not None:
+            slack.record(event.slack)
 
     return {
         events.WorkerStarted: lambda event: started.add(1),
         events.WorkerStopping: lambda event: stopping.add(1),
         events.WorkerStopped: lambda event: stopped.add(1),
         events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
-        events.RetentionMissing: lambda event: beyond_retention.add(1),
+        events.RetentionMissing: lambda event: without_retention.add(1),
         events.EventLoopBlocked: lambda event: blocked.add(1),
         events.EventLoopUnblocked: lambda event: unblocked.add(1),
         events.LeasesRenewed: leases,
     }
 
 
-def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
-    started = _counter(meter, "chain.started", "chain", "Chains written")
-    pending = _counter(meter, "chain.start_pending", "chain", "Chains written in transactions of callers, end unknown")
-    closed = _counter(meter, "chain.closed", "chain", "Chains closed, by an attempt or from outside")
-    duration = _histogram(meter, "chain.duration", "From a chain's start to its end")
-    taken = _counter(meter, "schedule.id_taken", "chain", "Chains of schedules whose ids jobs of other types had")
+def _of_calls(meter: Meter) -> _Handlers:
+    """The calls of the store that a job's way consists of."""
+
+    def measured(name: str) -> _Handler:
+        duration, size = _histogram(meter, f"queuert.{name}.duration"), _histogram(meter, f"queuert.{name}.size")
+
+        def record(event: events.ChainsWritten | events.JobsClaimed | events.FinishesWritten) -> None:
+            duration.record(event.duration)
+            size.record(event.count)
+
+        return record
+
+    return {
+        events.ChainsWritten: measured("start"),
+        events.JobsClaimed: measured("claim"),
+        events.FinishesWritten: measured("finish"),
+    }
+
+
+def _of_chains(meter: Meter) -> _Handlers:
+    started = _counter(meter, "queuert.chain.started")
+    pending = _counter(meter, "queuert.chain.start_pending")
+    closed = _counter(meter, "queuert.chain.closed")
+    duration = _histogram(meter, "queuert.chain.duration")
+    taken = _counter(meter, "queuert.schedule.id_taken")
 
     def close(event: events.ChainClosed) -> None:
-        attributes = {"queuert.chain.type": event.type, "queuert.chain.status": event.status.value}
         if not event.committed:
             return
+        attributes = {"queuert.chain.type": event.type, "queuert.chain.status": event.status.value}
         closed.add(1, attributes)
         if event.duration is not None:
             duration.record(event.duration, attributes)
@@ -142,44 +150,43 @@ def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     }
 
 
-def _of_updates(meter: Meter) -> dict[type[events.Event], _Handler]:
-    continued = _counter(meter, "chain.continued", "chain", "Chains that a client led to their next job")
-    retried = _counter(meter, "chain.retried", "chain", "Closed chains that a client opened again")
-    deleted = _counter(meter, "chain.deleted", "chain", "Chains that a client deleted")
-    pruned = _counter(meter, "chain.pruned", "chain", "Closed chains that a worker deleted: they need not be kept")
-    staging = _counter(meter, "bulk_write.staging_dropped", "table", "Staging tables of dead drivers that were dropped")
-    untended = _counter(
-        meter, "bulk_write.not_tended", "look", "Looks after staging that the worker's role has no right to"
-    )
-    triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
+def _of_management(meter: Meter) -> _Handlers:
+    continued = _counter(meter, "queuert.chain.continued")
+    retried = _counter(meter, "queuert.chain.retried")
+    deleted = _counter(meter, "queuert.chain.deleted")
+    triggered = _counter(meter, "queuert.job.triggered")
     return {
         events.ChainContinued: lambda event: continued.add(int(event.committed), {"queuert.chain.type": event.type}),
         events.ChainRetried: lambda event: retried.add(int(event.committed), {"queuert.chain.type": event.type}),
         events.ChainsDeleted: lambda event: deleted.add(event.count * event.committed),
-        events.ChainsPruned: lambda event: pruned.add(event.count),
-        events.StagingCleaned: lambda event: staging.add(len(event.dropped)),
-        events.StagingCleanupFailed: lambda event: untended.add(1),
         events.JobsTriggered: lambda event: triggered.add(event.count * event.committed),
     }
 
 
-def _of_event_log(meter: Meter) -> dict[type[events.Event], _Handler]:
-    maintained = _counter(meter, "event_log.tended", "look", "Looks that made or dropped days of the event log")
-    postponed = _counter(meter, "event_log.postponed", "look", "Looks that a transaction was in the way of")
-    failed = _counter(meter, "event_log.not_tended", "look", "Looks that the worker's role has no right to")
+def _of_maintenance(meter: Meter) -> _Handlers:
+    pruned = _counter(meter, "queuert.chain.pruned")
+    stranded = _counter(meter, "queuert.job.stranded_released")
+    staging = _counter(meter, "queuert.bulk_write.staging_dropped")
+    no_cleanup = _counter(meter, "queuert.bulk_write.cleanup_failed")
+    maintained = _counter(meter, "queuert.event_log.maintained")
+    postponed = _counter(meter, "queuert.event_log.postponed")
+    failed = _counter(meter, "queuert.event_log.maintenance_failed")
     return {
+        events.ChainsPruned: lambda event: pruned.add(event.count),
+        events.StrandedJobsReleased: lambda event: stranded.add(event.count),
+        events.StagingCleaned: lambda event: staging.add(len(event.dropped)),
+        events.StagingCleanupFailed: lambda event: no_cleanup.add(1),
         events.EventLogMaintained: lambda event: maintained.add(1),
         events.EventLogMaintenancePostponed: lambda event: postponed.add(1),
         events.EventLogMaintenanceFailed: lambda event: failed.add(1),
     }
 
 
-def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
-    reaped = _counter(meter, "job.reaped", "job", "Jobs taken back because their lease had expired")
-    released = _counter(meter, "job.released", "job", "Jobs claimed and released unstarted")
-    swept = _counter(meter, "job.swept", "job", "Blocked jobs that waited for nothing any more, and were released")
-    waited = _histogram(meter, "job.wait.duration", "From the moment a job is due to the start of its handler")
-    started = _counter(meter, "job.attempt.started", "attempt", "Attempts whose handler began")
+def _of_jobs(meter: Meter) -> _Handlers:
+    reaped = _counter(meter, "queuert.job.reaped")
+    released = _counter(meter, "queuert.job.released")
+    waited = _histogram(meter, "queuert.job.wait.duration")
+    started = _counter(meter, "queuert.job.attempt.started")
 
     def reap(event: events.JobReaped) -> None:
         reaped.add(1, {"queuert.job.type": event.type, "queuert.job.failed": event.failed})
@@ -192,7 +199,6 @@ def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
     return {
         events.JobReaped: reap,
         events.JobsReleased: lambda event: released.add(event.count),
-        events.StrandedJobsReleased: lambda event: swept.add(event.count),
         events.AttemptStarted: start,
     }
 
@@ -203,14 +209,14 @@ _OUTCOMES: Final[dict[type[events.Event], str]] = {
     events.AttemptRetried: "retried",
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
-    events.AttemptReleased: "interrupted",
+    events.AttemptReleased: "released",
     events.AttemptWaiting: "waiting",
 }
 
 
-def _of_attempts(meter: Meter) -> dict[type[events.Event], _Handler]:
-    ended = _counter(meter, "job.attempt.ended", "attempt", "Attempts whose finish was stored")
-    duration = _histogram(meter, "job.attempt.duration", "From the start of a handler to its stored finish")
+def _of_attempts(meter: Meter) -> _Handlers:
+    ended = _counter(meter, "queuert.job.attempt.ended")
+    duration = _histogram(meter, "queuert.job.attempt.duration")
 
     def end(event: Any) -> None:
         attributes: dict[str, str] = {
@@ -227,54 +233,87 @@ def _error_type(error: JobError | None) -> dict[str, str]:
     return {} if error is None else {"error.type": error.type or error.kind}
 
 
-def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
-    aborted = _counter(meter, "job.attempt.aborted", "attempt", "Attempts told to stop: lease lost, or out of time")
-    killed = _counter(meter, "job.attempt.killed", "attempt", "Attempts whose process was killed")
-    refused = _counter(meter, "job.attempt.refused", "attempt", "Finishes not stored because the lease was lost")
-
-    def attributes(job_type: str, reason: AbortReason) -> dict[str, str]:
-        return {"queuert.job.type": job_type, "queuert.abort.reason": reason.value}
+def _of_lost_leases(meter: Meter) -> _Handlers:
+    def counted(name: str) -> _Handler:
+        counter = _counter(meter, name)
+        return lambda event: counter.add(
+            1, {"queuert.job.type": event.type, "queuert.abort.reason": event.reason.value}
+        )
 
     return {
-        events.AttemptAborted: lambda event: aborted.add(1, attributes(event.type, event.reason)),
-        events.HandlerKilled: lambda event: killed.add(1, attributes(event.type, event.reason)),
-        events.FinishRejected: lambda event: refused.add(1, attributes(event.type, event.reason)),
+        events.AttemptAborted: counted("queuert.job.attempt.aborted"),
+        events.HandlerKilled: counted("queuert.job.attempt.killed"),
+        events.FinishRejected: counted("queuert.job.attempt.finish_rejected"),
     }
 
 
-def _of_odd_finishes(meter: Meter) -> dict[type[events.Event], _Handler]:
-    broken = _counter(meter, "job.attempt.broken", "attempt", "Attempts whose finish could not be stored")
-    late = _counter(meter, "job.attempt.error_after_completion", "attempt", "Handlers that raised after completing")
-    unheeded = _counter(meter, "job.attempt.hook_error", "attempt", "Attempts whose after_attempt could not be heeded")
-
-    def count(counter: Counter) -> _Handler:
+def _of_failed_finishes(meter: Meter) -> _Handlers:
+    def counted(name: str) -> _Handler:
+        counter = _counter(meter, name)
         return lambda event: counter.add(1, {"queuert.job.type": event.type, **_error_type(event.error)})
 
     return {
-        events.FinishFailed: count(broken),
-        events.ErrorAfterCompletion: count(late),
-        events.AfterAttemptFailed: count(unheeded),
+        events.FinishFailed: counted("queuert.job.attempt.finish_failed"),
+        events.ErrorAfterCompletion: counted("queuert.job.attempt.error_after_completion"),
+        events.AfterAttemptFailed: counted("queuert.job.attempt.after_attempt_error"),
     }
 
 
-def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
-    failed = _counter(meter, "state_adapter.error", "error", "Operations that the store did not do")
-    at_risk = _counter(meter, "state_adapter.at_risk", "risk", "Settings of a server with which jobs may get lost")
-    lost = _counter(meter, "notify_adapter.lost", "connection", "Losses of the connection for notifications")
-    restored = _counter(meter, "notify_adapter.restored", "connection", "Recoveries of that connection")
-    dropped = _counter(meter, "notify_adapter.dropped", "notification", "Notifications that could not be sent")
-    broken = _counter(meter, "observability_adapter.error", "error", "Exceptions of observability adapters")
-    unreached = _counter(meter, "spark.error", "error", "Times that Spark could not be asked or told for an attempt")
+def _of_adapters(meter: Meter) -> _Handlers:
+    def by_operation(name: str) -> _Handler:
+        counter = _counter(meter, name)
+        return lambda event: counter.add(1, {"queuert.adapter.operation": event.operation})
 
-    def count(counter: Counter) -> _Handler:
+    def by_adapter(name: str) -> _Handler:
+        counter = _counter(meter, name)
         return lambda event: counter.add(1, {"queuert.adapter.name": event.adapter})
 
     return {
-        events.StoreCallFailed: lambda event: failed.add(1, {"queuert.adapter.operation": event.operation}),
-        events.StoreWarningRaised: count(at_risk),
-        events.ListenerLost: count(lost),
-        events.ListenerRestored: count(restored),
-        events.NotificationDropped: count(dropped),
-        events.ObserverFailed: count(broken),
-        events.SparkUnreachable: lambda event: unreached.add(1, {"queuert.adapter.operation": event.operation}),
+        events.StoreCallFailed: by_operation("queuert.state_adapter.error"),
+        events.StoreWarningRaised: by_adapter("queuert.state_adapter.warning"),
+        events.ListenerLost: by_adapter("queuert.notify_adapter.lost"),
+        events.ListenerRestored: by_adapter("queuert.notify_adapter.restored"),
+        events.NotificationDropped: by_adapter("queuert.notify_adapter.dropped"),
+        events.ObserverFailed: by_adapter("queuert.observability_adapter.error"),
+        events.SparkUnreachable: by_operation("queuert.spark.error"),
+    }
+
+
+# --- the messaging conventions ---------------------------------------------------------------------------------------
+
+
+def _of_messaging(meter: Meter) -> _Handlers:
+    """The four metrics of the messaging conventions; a job counts as a message, its type as the destination."""
+    sent = _counter(meter, "messaging.client.sent.messages")
+    consumed = _counter(meter, "messaging.client.consumed.messages")
+    operation = _histogram(meter, "messaging.client.operation.duration")
+    process = _histogram(meter, "messaging.process.duration")
+
+    def of_job(name: str, destination: str) -> dict[str, str]:
+        return {
+            "messaging.system": "queuert",
+            "messaging.operation.name": name,
+            "messaging.destination.name": destination,
+        }
+
+    def called(name: str) -> _Handler:
+        types = {"messaging.operation.type": name, "messaging.operation.name": name, "messaging.system": "queuert"}
+        return lambda event: operation.record(event.duration, types)
+
+    def processed(event: Any) -> None:
+        error = _error_type(getattr(event, "error", None))
+        process.record(event.duration, of_job("process", event.type) | error)
+
+    def continued(event: events.AttemptContinued) -> None:
+        sent.add(1, of_job("send", event.next_type))
+        processed(event)
+
+    return {
+        events.ChainStarted: lambda event: sent.add(int(event.committed), of_job("send", event.type)),
+        events.AttemptStarted: lambda event: consumed.add(1, of_job("receive", event.type)),
+        events.ChainsWritten: called("send"),
+        events.JobsClaimed: called("receive"),
+        events.FinishesWritten: called("settle"),
+        **dict.fromkeys(_OUTCOMES, processed),
+        events.AttemptContinued: continued,
     }

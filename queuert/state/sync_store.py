@@ -27,12 +27,14 @@ from queuert.state.types import (
     Lease,
     NewJob,
     PausedType,
+    PoolUse,
     PruneRequest,
     PruneResult,
     ReapRequest,
     ReapResult,
     ReleasedClaim,
     Renewal,
+    ScheduleDelay,
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
@@ -168,6 +170,14 @@ class ScheduleStore(Protocol):
 
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """Return the schedules of these job types that are due and not paused, the longest due first."""
+        ...
+
+    def schedule_delays(self) -> list[ScheduleDelay]:
+        """Return the schedules of all job types that are due and not paused, the longest due first.
+
+        A schedule stays due for as long as no worker starts the chain of its tick. It reads no inputs, so that whoever
+        only observes may call it.
+        """
         ...
 
     def fire_schedule(
@@ -336,6 +346,14 @@ class Store(
     unknown whether a write took effect; every operation can be repeated) and :class:`~queuert.errors.StateError` (the
     store refused it).
     """
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """What the pool of connections is doing now, read without I/O, from any thread.
+
+        None if the store is not open, has no pool (SQLite), or its driver does not say (Redis).
+        """
+        ...
 
     @property
     def risks(self) -> Sequence[StoreWarning]:

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 from queuert.state._asyncio import finish_despite_cancel
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
-from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreWarning
+from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, PoolUse, StartedJob, StoreWarning
 
 _T = TypeVar("_T")
 
@@ -58,6 +58,11 @@ class _ThreadedStore:
     def __init__(self, store: Store, threads: _Threads) -> None:
         self._store = store
         self._threads = threads
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """What the pool of connections is doing."""
+        return self._store.pool_use
 
     @property
     def risks(self) -> Sequence[StoreWarning]:

@@ -19,6 +19,18 @@ from queuert.schedules import MissedRuns, TickSpec
 
 
 @dataclass(frozen=True, slots=True)
+class PoolUse:
+    """What a store's pool of connections is doing."""
+
+    in_use: int
+    """Connections that somebody has."""
+    idle: int
+    """Connections that nobody has."""
+    waiting: int
+    """Calls that wait for a connection."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreWarning:
     """A risk of a store's configuration: it may lose acknowledged jobs, or reveal their payloads."""
 
@@ -250,6 +262,9 @@ class FinishResult:
     """Types of the jobs that became due: a continuation, dependents, or the job itself."""
     locked: bool = False
     """Another transaction has locked its rows, and the caller does not wait for locks: write the finish again."""
+    chain_seconds: float | None = field(default=None, compare=False)
+    """By the store's clock, the seconds from the start of the chain to its end: of a finish that closed a chain, of a
+    job that is not its first. The age of a first job is known from its claim. None if it was written before already."""
 
     @property
     def written(self) -> bool:
@@ -424,6 +439,16 @@ class ScheduleRecord:
     def spec(self) -> TickSpec:
         """The times of its ticks."""
         return TickSpec(cron=self.cron, every=self.every, time_zone=self.time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDelay:
+    """A schedule that is due, not paused, and whose tick has no chain yet."""
+
+    name: str
+    type: str
+    seconds: float
+    """Since its tick, by the store's clock."""
 
 
 @dataclass(frozen=True, slots=True)

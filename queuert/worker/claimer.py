@@ -12,6 +12,7 @@ from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import Limits
 from queuert.notify.adapter import Notification, Subscription, Topic
+from queuert.observability.events import JobsClaimed
 from queuert.policies import Backoff
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.worker.leases import lease_time
@@ -103,6 +104,7 @@ class Claimer:
     ) -> None:
         self._worker = worker
         self._store = worker.store
+        self._observers = worker.observers
         self._prefetch = worker.prefetch
         self._releases = worker.releases
         self._leases = dict(leases)
@@ -115,6 +117,8 @@ class Claimer:
         """How many one claim asks for, after one that raised."""
         self._empty_claims = 0
         self._empty_claim_backoff = Backoff(initial_delay=0.01, max_delay=_longest_contention((limits or {}).values()))
+        self.working_since: float | None = None
+        """When the claim under way was sent (by the lease clock); None while there is nothing to claim, or no slot."""
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=worker.name, observers=worker.observers)
 
@@ -168,6 +172,7 @@ class Claimer:
             await self._releases.aclose()
 
     async def _step(self) -> None:
+        self.working_since = None
         demand = await self._prefetch.wait_for_demand()
         if self.loop.stopping:
             return
@@ -190,7 +195,7 @@ class Claimer:
         max_bytes = self._prefetch.claimable_bytes
         request = self._order.request(limit, max_bytes)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
-        sent_at = lease_time()
+        sent_at = self.working_since = lease_time()
         try:
             jobs = await self._store.claim(request)
         except BaseException as error:
@@ -199,11 +204,14 @@ class Claimer:
             if not isinstance(error, StateUnavailableError | asyncio.CancelledError):
                 self._most = max(1, limit // 2)
             raise
+        duration = lease_time() - sent_at
         self._order.note(request, jobs)
         if self.loop.stopping:
             self._releases.put_claim(request, answered=True)
             return len(jobs), False
         taken = self._begin(jobs, request, sent_at) if jobs else 0
+        if self._observers.want(JobsClaimed):
+            self._observers.emit(JobsClaimed(worker=self._worker.name, count=len(jobs), duration=duration))
         if self._most is not None:
             self._most = None if self._most >= demand else 2 * self._most
         # One that the bytes have cut is followed by another, as is one that asked for fewer than there is room for.
@@ -249,6 +257,7 @@ class Claimer:
             # by limits: a notification tells when an attempt has ended, but none when the window of a rate moves on.
             self._empty_claims = 0 if claimed or next_due > 0 else self._empty_claims + 1
             pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
+        self.working_since = None
         try:
             async with asyncio.timeout(pause):
                 await self._woken.wait()

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import FinishesWritten, StoreCallFailed
 from queuert.observability.tracing import Tracing
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import Finish, FinishResult, payload_characters
 from queuert.worker.finishes import presumed
+from queuert.worker.leases import lease_time
 from queuert.worker.prefetch import Slots
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.telemetry import AttemptReporter, FinishReport
@@ -213,6 +214,7 @@ class Completer:
         left, most, failures = deque(batch), len(batch), 0
         while left:
             part = [left.popleft() for _ in range(min(most, len(left)))]
+            sent_at = lease_time()
             try:
                 results = await self._finish(part)
             except StateUnavailableError as error:
@@ -237,7 +239,9 @@ class Completer:
                 most = 1
             else:
                 failures, most = 0, 2 * most
+                duration = lease_time() - sent_at
                 self._decide(part, results)
+                self._report_written(len(part), duration)
 
     async def _finish(self, part: Sequence[_Pending]) -> Sequence[FinishResult]:
         finishes = [one.finish for one in part]
@@ -284,7 +288,7 @@ class Completer:
             if one.is_wanted:
                 one.decided = True
                 if one.runner is not None:
-                    reports.append(FinishReport(one.finish, result, one.runner.duration))
+                    reports.append(FinishReport(one.finish, result, one.runner.duration, one.runner.claimed_at))
                     runners.append(one.runner)
                 elif one.future is not None:
                     one.future.set_result(result)
@@ -314,6 +318,10 @@ class Completer:
         if one in self._resting:
             self._resting.discard(one)
             self._add(one)
+
+    def _report_written(self, count: int, duration: float) -> None:
+        if self._observers.want(FinishesWritten):
+            self._observers.emit(FinishesWritten(worker=self._worker, count=count, duration=duration))
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=str(error)))

@@ -11,9 +11,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from queuert.errors import ConfigurationError, QueuertError
+from queuert.errors import ConfigurationError, QueuertError, SchemaMissingError, StateUnavailableError
+from queuert.observability.escaping import escape
+from queuert.worker.leases import lease_time
+
+if TYPE_CHECKING:
+    from queuert.worker.runtime import WorkerRuntime
 
 WRITTEN_EVERY = 5.0
 STALE_AFTER = 30.0
@@ -45,6 +50,19 @@ class Health:
         return not self.failing
 
 
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """Why a worker is not live, or not ready: sentences, none where it is.
+
+    A worker that is not live makes no progress, and a restart is likely to help. One that is not ready cannot take jobs
+    now: it starts, it stops, or the store is out of reach or has a schema that is too old; a restart does not help.
+    """
+
+    not_live: tuple[str, ...]
+    not_ready: tuple[str, ...]
+    """What is not live is not ready either: these include the former."""
+
+
 class UnhealthyError(QueuertError):
     """The worker that writes a health file is dead, stuck, or fails; the message says which. Restart it."""
 
@@ -69,6 +87,37 @@ async def keep_health_file(path: Path, health: Callable[[], Health], pause: Call
         file.write(json.dumps({**asdict(health()), **stamp}))
     beside.replace(path)
     await pause(WRITTEN_EVERY)
+
+
+def report_health(worker: WorkerRuntime, stale_after: float) -> HealthReport:
+    """Why a started worker is not live, or not ready. From any thread."""
+    not_live: list[str] = []
+    unavailable = {_unavailable(worker.heartbeat.error)}
+    overdue = worker.loop_lag.overdue()
+    if overdue > stale_after:
+        not_live.append(f"the event loop has been blocked for {overdue:.0f} seconds: a handler does not await")
+    since = worker.claimer.working_since
+    # The store may take half of that time for an answer, or for saying that there is none.
+    if since is not None and (waited := lease_time() - since) > 2 * stale_after:
+        not_live.append(f"the claimer makes no progress: it sent a claim {waited:.0f} seconds ago")
+    for name, part in worker.supervised.items():
+        reason = _unavailable(part.error)
+        unavailable.add(reason)
+        if reason is None and part.failing_seconds > stale_after:
+            error = escape(f"{type(part.error).__name__}: {part.error}")
+            not_live.append(f"{name} has failed for {part.failing_seconds:.0f} seconds: {error}")
+    stopping = ["the worker is stopping"] if worker.stopping else []
+    reasons = sorted(reason for reason in unavailable if reason is not None)
+    return HealthReport(tuple(not_live), (*not_live, *stopping, *reasons))
+
+
+def _unavailable(error: Exception | None) -> str | None:
+    """The reason that an error of the store's is for being not ready; None if a restart might help against it."""
+    if isinstance(error, SchemaMissingError):
+        return f"the schema is missing or too old: {escape(str(error))}"
+    if isinstance(error, StateUnavailableError):
+        return f"the store cannot be reached: {escape(str(error))}"
+    return None
 
 
 def remove_health_file(path: Path) -> None:

@@ -75,6 +75,8 @@ class Heartbeat:
         self._observers = observers
         self._next = 0.0
         self._begun = False
+        self.error: Exception | None = None
+        """Why the last heartbeat failed; None if it was recorded."""
         self._lock = threading.Lock()
 
     async def begin(self, store: AsyncStore) -> None:
@@ -85,6 +87,7 @@ class Heartbeat:
         except Exception as error:
             self._failed(error)
         else:
+            self.error = None
             self._next = time.monotonic() + EVERY
 
     async def call_off(self, store: AsyncStore) -> None:
@@ -114,6 +117,8 @@ class Heartbeat:
             with self._lock:
                 self._next = min(self._next, now + AGAIN)
             self._failed(error)
+        else:
+            self.error = None
         return max(0.0, self._next - time.monotonic())
 
     def forget(self, store: Callable[[], Store]) -> None:
@@ -126,5 +131,6 @@ class Heartbeat:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
+        self.error = error
         what = f"{type(error).__name__}: {error}"
         self._observers.emit(StoreCallFailed(worker=self._subject.holder, operation="record_heartbeat", error=what))

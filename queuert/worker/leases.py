@@ -219,12 +219,20 @@ class LeaseRenewer:
         self._backoff = Backoff(initial_delay=0.05, max_delay=max(0.05, min(1.0, self._tick)))
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
+        self.error: Exception | None = None
+        """Why the last renewal failed; None if it went well."""
         self._progress_at = lease_time()
 
     @property
     def failing(self) -> bool:
         """Whether no renewal has gone well for longer than an outage should last."""
         return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
+
+    @property
+    def failing_seconds(self) -> float:
+        """For how long no renewal has gone well, in seconds; 0 if the last one did."""
+        since = self._failing_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def start(self) -> None:
         """Begin to renew and to watch."""
@@ -271,7 +279,7 @@ class LeaseRenewer:
                 pause = self._failed(error)
             else:
                 self._failures = 0
-                self._failing_since = None
+                self._failing_since = self.error = None
                 pause = min(pause, self._heartbeat.beat_if_due(self._opened_store))
                 if self._leases.has_progress():
                     pause = min(pause, max(0.0, self._progress_at - lease_time()))
@@ -292,10 +300,13 @@ class LeaseRenewer:
             return
         free = [held for held in due if held.cut is None]
         sent_at = lease_time()
+        deadline = min((held.deadline for held in free), default=None)
         refused = self._renew(store, free, sent_at) if free else []
+        slack = None if deadline is None else deadline - lease_time()
         lost = self._check_locked(store, refused, sent_at)
         lost += self._check_locked(store, [held for held in due if held.cut is not None], lease_time())
-        self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
+        renewed = len(free) - len(refused)
+        self._observers.emit(LeasesRenewed(worker=self._worker, count=renewed, lost=lost, slack=slack))
 
     def _is_stuck(self, held: HeldLease, now: float) -> bool:
         """Whether its finish does not get written: it runs out then, and the other thread gives it up."""
@@ -337,6 +348,7 @@ class LeaseRenewer:
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1
+        self.error = error
         self._failing_since = self._failing_since or time.monotonic()
         self._observers.emit(
             StoreCallFailed(worker=self._worker, operation="renew_leases", error=f"{type(error).__name__}: {error}")

@@ -14,6 +14,7 @@ from queuert.ids import new_id
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Notification, Subscription, Topic
 from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopped, WorkerStopping
+from queuert.observability.snapshots import WorkerSnapshot
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
@@ -23,6 +24,7 @@ from queuert.worker.completer import Completer
 from queuert.worker.health import Health
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
 from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
+from queuert.worker.loop_lag import LoopLag
 from queuert.worker.loop_watch import LoopWatch
 from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import Prefetch
@@ -72,6 +74,7 @@ class WorkerRuntime:
         self.job_types = client.job_types
         self.notify = client.notify
         self.observers = client.observers
+        self.loop_lag = LoopLag(self.event_loop)
         self.tracing = client.tracing
         self.stopping = False
         self.abandoned = 0
@@ -331,7 +334,7 @@ class WorkerRuntime:
             late = StateUnavailableError("the worker stopped before the job could be released")
             self.reporter.finish_failed(runner.job, late)
             raise
-        self.reporter.finished([FinishReport(finish, result, runner.duration)])
+        self.reporter.finished([FinishReport(finish, result, runner.duration, runner.claimed_at)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
         """Wait until no attempt is left, or ``hurry`` is set; whether none is."""
@@ -350,6 +353,7 @@ class WorkerRuntime:
         try:
             await self._stop_loops()
         finally:
+            self.loop_lag.stop()
             self.prefetch.slots.cancel()
             for task in self._tasks:
                 task.cancel()
@@ -385,9 +389,24 @@ class WorkerRuntime:
         """Attempts that run, or whose finish is yet to be written."""
         return len(self.attempts)
 
+    def snapshot(self) -> WorkerSnapshot:
+        """The state of the worker now. From any thread."""
+        slots = self.prefetch.slots
+        return WorkerSnapshot(
+            slots=slots.size,
+            busy=slots.running,
+            prefetched=len(self.prefetch),
+            leases=len(self.leases),
+            event_loop_lag=self.loop_lag.worst(),
+            pool=self.store.pool_use,
+        )
+
     def health(self) -> Health:
         """Whether the loops make progress."""
-        failing = [loop.name for loop in (*self._loops, *self.completer.loops) if loop.failing]
-        if self.renewer.failing:
-            failing.append("leases")
-        return Health(self.name, self.running, self.stopping, tuple(failing))
+        failing = tuple(name for name, part in self.supervised.items() if part.failing)
+        return Health(self.name, self.running, self.stopping, failing)
+
+    @property
+    def supervised(self) -> dict[str, SupervisedLoop | LeaseRenewer]:
+        """The parts whose failures count for its health, by name."""
+        return {**{loop.name: loop for loop in (*self._loops, *self.completer.loops)}, "leases": self.renewer}

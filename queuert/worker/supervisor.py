@@ -43,6 +43,8 @@ class SupervisedLoop:
         """Ends a pause: it was told to stop."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
+        self.error: Exception | None = None
+        """Why the last step failed; None if it went well."""
 
     def start(self) -> None:
         """Begin to run. Call it once, inside the event loop."""
@@ -52,6 +54,12 @@ class SupervisedLoop:
     def failing(self) -> bool:
         """Whether no step has gone well for longer than an outage should last."""
         return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
+
+    @property
+    def failing_seconds(self) -> float:
+        """For how long no step has gone well, in seconds; 0 if the last one did."""
+        since = self._failing_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def tell_to_stop(self) -> None:
         """Begin no other step."""
@@ -86,6 +94,7 @@ class SupervisedLoop:
                 self._failing_since = None
                 if self._failures:
                     failures, self._failures = self._failures, 0
+                    self.error = None
                     self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=failures))
                 if rest is not None:
                     await self.pause(rest)
@@ -112,6 +121,7 @@ class SupervisedLoop:
 
     async def _fail(self, error: Exception) -> None:
         self._failures += 1
+        self.error = error
         self._failing_since = self._failing_since or time.monotonic()
         pause = self._backoff.delay(self._failures)
         self._observers.emit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
@@ -12,6 +11,7 @@ from queuert.observability import events
 from queuert.observability.adapter import Observers
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult
 from queuert.worker.finishes import error_of
+from queuert.worker.leases import lease_time
 
 if TYPE_CHECKING:
     from queuert.worker.claimer import Claimer
@@ -42,6 +42,8 @@ class FinishReport(NamedTuple):
     result: FinishResult
     duration: float
     """Seconds from the beginning of the handler to its end."""
+    claimed_at: float
+    """When the claim was sent, by the lease clock."""
 
 
 class AttemptReporter:
@@ -114,7 +116,8 @@ class AttemptReporter:
         self._publish(reports)
         chains = self._observers.want(events.ChainClosed)
         wanted: dict[FinishKind, bool] = {}
-        for finish, result, duration in reports:
+        for report in reports:
+            finish, result = report.finish, report.result
             kind = finish.kind
             if result.lost is not None:
                 self.finish_rejected(finish.job, result.lost)
@@ -122,15 +125,15 @@ class AttemptReporter:
             if kind not in wanted:
                 wanted[kind] = self._observers.want(_FINISH_EVENTS[kind])
             if wanted[kind]:
-                self._observers.emit(self._finish_event(finish, duration))
+                self._observers.emit(self._finish_event(finish, report.duration))
             if chains and kind in _CHAIN_STATUS:
-                self._observers.emit(self._chain_event(finish))
+                self._observers.emit(_chain_closed(report))
 
     def _publish(self, reports: Sequence[FinishReport]) -> None:
         """Notify of the jobs that became due and the chains that closed by finishes that were written."""
         due_types: set[str] = set()
         closed: list[str] = []
-        for finish, result, _ in reports:
+        for finish, result, _, _ in reports:
             if result.lost is not None:
                 continue
             due_types.update(result.due_types)
@@ -172,10 +175,12 @@ class AttemptReporter:
             case FinishKind.WAIT:
                 return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
 
-    def _chain_event(self, finish: Finish) -> events.Event:
-        job = finish.job
-        # Only of a chain of one job is the beginning known here.
-        lasted = (datetime.now(UTC) - job.created_at).total_seconds() if job.chain_index == 0 else None
-        return events.ChainClosed(
-            chain_id=job.chain_id, type=job.chain_type, status=_CHAIN_STATUS[finish.kind], duration=lasted
-        )
+
+def _chain_closed(report: FinishReport) -> events.Event:
+    job, seconds = report.finish.job, report.result.chain_seconds
+    if job.chain_index == 0:
+        # How old the first job was when it was claimed is known by the clock of the store, and no clock of this
+        # machine is compared with that one.
+        seconds = (job.started_at - job.created_at).total_seconds() + lease_time() - report.claimed_at
+    status = _CHAIN_STATUS[report.finish.kind]
+    return events.ChainClosed(chain_id=job.chain_id, type=job.chain_type, status=status, duration=seconds)

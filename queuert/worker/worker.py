@@ -16,11 +16,12 @@ from queuert.job_types import JobType
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import RetentionMissing
+from queuert.observability.snapshots import WorkerSnapshot
 from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.adapter import emit_store_warnings
 from queuert.state.async_store import AsyncStore
 from queuert.worker.executors import check_not_importing_main
-from queuert.worker.health import Health
+from queuert.worker.health import STALE_AFTER, Health, HealthReport, report_health
 from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processors, merged
@@ -233,6 +234,23 @@ class InProcessWorker:
     def health(self) -> Health:
         """Whether its loops make progress, for a liveness probe."""
         return Health(self._name, 0, self._stop_requested, ()) if self._runtime is None else self._runtime.health()
+
+    def health_report(self, *, stale_after: float = STALE_AFTER) -> HealthReport:
+        """Why it is not live, or not ready, for probes that ask over HTTP. From any thread.
+
+        Args:
+            stale_after: seconds of a blocked event loop, or of a loop that does nothing but fail, after which it is not
+                live.
+        """
+        if self._runtime is None:
+            return HealthReport((), ("the worker has not started yet",))
+        return report_health(self._runtime, stale_after)
+
+    def snapshot(self) -> WorkerSnapshot | None:
+        """Its state now, for gauges; None while it does not run. From any thread."""
+        runtime = self._runtime
+        stopped = self._stopping is not None and self._stopping.done()
+        return None if runtime is None or stopped else runtime.snapshot()
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:

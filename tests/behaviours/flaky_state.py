@@ -14,7 +14,7 @@ from queuert.state import AsyncStore, AsyncStoreTransaction, Store, StoreTransac
 from queuert.state.adapter import Capability, StateAdapter
 from queuert.state.types import ClaimedJob
 
-SPARED = frozenset({"open", "close", "aclose", "risks"})
+SPARED = frozenset({"open", "close", "aclose", "risks", "pool_use"})
 """Without these there is no worker at all."""
 
 Strikes = Callable[[str, str], bool]

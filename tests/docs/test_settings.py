@@ -40,13 +40,16 @@ from queuert.notify.postgres import ListenerTimeouts, PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.notify.sqlite import SQLiteNotify
 from queuert.observability import LogObservability
+from queuert.observability.gauges import StoreGauges
 from queuert.observability.otel import OTelObservability
 from queuert.observability.otel_tracing import OTelMiddleware
+from queuert.observability.prometheus import PrometheusMetrics
 from queuert.payloads import PayloadLimits
 from queuert.policies import Backoff, Keep, Retention
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import claimer, health, heartbeat, maintenance
+from queuert.worker.endpoints import worker_endpoints
 from scripts.check_docs import ROOT
 
 TEXT = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -83,6 +86,9 @@ TABLES: dict[str, Callable[..., Any]] = {
     "Backoff": Backoff,
     "LogObservability": LogObservability,
     "OTelObservability": OTelObservability,
+    "PrometheusMetrics": PrometheusMetrics,
+    "StoreGauges": StoreGauges,
+    "worker_endpoints": worker_endpoints,
     "OTelMiddleware": OTelMiddleware,
     "SentryMiddleware": SentryMiddleware,
     "StructlogObservability": StructlogObservability,

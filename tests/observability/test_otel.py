@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -15,8 +14,9 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
-from queuert.observability import events, otel
-from queuert.observability.otel import SECONDS, OTelObservability
+from queuert.observability import events
+from queuert.observability.metrics import METRICS, SECONDS, Source
+from queuert.observability.otel import OTelObservability
 from tests.observability.test_log import EVENTS, example
 
 ATTEMPT = {"worker": "the worker", "job_id": "the job", "chain_id": "the chain", "type": "resize"}
@@ -28,7 +28,7 @@ class Metrics:
     def __init__(self) -> None:
         self._reader = InMemoryMetricReader()
         self._provider = MeterProvider(metric_readers=[self._reader])
-        self.adapter = OTelObservability(self._provider)
+        self.adapter = OTelObservability(self._provider, messaging_metrics=True)
 
     def read(self) -> dict[str, Metric]:
         """All metrics by name."""
@@ -92,7 +92,7 @@ def test_attempts_are_counted_by_outcome(metrics: Metrics) -> None:
         ("retried", "app.Broken"): 1,
         ("failed", "lease_expired"): 1,
         ("cancelled", "cancel"): 1,
-        ("interrupted", None): 1,
+        ("released", None): 1,
     }
 
 
@@ -126,8 +126,8 @@ def test_a_chain_of_unknown_age_is_counted_and_not_measured(metrics: Metrics) ->
 
 def test_leases_and_jobs_are_counted_by_number(metrics: Metrics) -> None:
     metrics.emit(
-        events.LeasesRenewed(worker="w", count=10, lost=2),
-        events.LeasesRenewed(worker="v", count=5, lost=0),
+        events.LeasesRenewed(worker="w", count=10, lost=2, slack=20.0),
+        events.LeasesRenewed(worker="v", count=5, lost=0, slack=None),
         events.JobsReleased(worker="w", count=4),
         events.JobReaped(**ATTEMPT, attempt=1, holder="x", failed=True),
     )
@@ -145,7 +145,7 @@ def test_lost_leases_say_why(metrics: Metrics) -> None:
     assert metrics.counted("queuert.job.attempt.aborted") == [
         (1, {"queuert.job.type": "resize", "queuert.abort.reason": "cancelled"})
     ]
-    assert metrics.counted("queuert.job.attempt.refused") == [
+    assert metrics.counted("queuert.job.attempt.finish_rejected") == [
         (1, {"queuert.job.type": "resize", "queuert.abort.reason": "taken_by_another_worker"})
     ]
 
@@ -158,7 +158,7 @@ def test_every_event_is_counted_and_no_metric_names_a_job_or_worker(metrics: Met
     metrics.emit(example(kind))
     assert bool(metrics.read()) == (kind not in UNCOUNTED)
     for metric in metrics.read().values():
-        assert metric.name.startswith("queuert.")
+        assert metric.name.startswith(("queuert.", "messaging."))
         assert metric.unit
         assert metric.description
         for point in metric.data.data_points:
@@ -166,19 +166,57 @@ def test_every_event_is_counted_and_no_metric_names_a_job_or_worker(metrics: Met
             assert not values & {"the worker", "the job_id", "the chain_id", "the holder", "the next_job_id"}
 
 
-def test_the_docstring_lists_every_metric_and_attribute(metrics: Metrics) -> None:
+def test_the_table_lists_every_metric_and_attribute(metrics: Metrics) -> None:
     metrics.emit(*map(example, EVENTS))
     metrics.emit(events.ChainClosed(chain_id="c", type="resize", status=ChainStatus.COMPLETED, duration=1.0))
     metrics.emit(events.ChainStarted(chain_id="c", type="resize", in_callers_transaction=True, committed=False))
+    metrics.emit(events.LeasesRenewed(worker="w", count=1, lost=0, slack=12.0))
     found = metrics.read()
-    attributes = {
-        name for metric in found.values() for point in metric.data.data_points for name in point.attributes or {}
+    recorded = {one.name: one for one in METRICS if one.source in (Source.EVENTS, Source.MESSAGING)}
+    assert found.keys() == recorded.keys()
+    for name, metric in found.items():
+        assert (metric.unit, metric.description) == (recorded[name].unit, recorded[name].description)
+        attributes = {attribute for point in metric.data.data_points for attribute in point.attributes or {}}
+        assert attributes <= set(recorded[name].attributes)
+        for point in metric.data.data_points:
+            if isinstance(point, HistogramDataPoint):
+                assert tuple(point.explicit_bounds) == recorded[name].buckets
+
+
+def test_messaging_metrics_count_jobs_as_messages(metrics: Metrics) -> None:
+    metrics.emit(
+        events.ChainStarted(chain_id="c", type="resize", in_callers_transaction=False),
+        events.AttemptStarted(**ATTEMPT, attempt=1, waited=0.3),
+        events.AttemptContinued(**ATTEMPT, attempt=1, duration=2.0, next_type="publish", next_job_id="next"),
+        events.JobsClaimed(worker="w", count=1, duration=0.002),
+        events.FinishesWritten(worker="w", count=1, duration=0.003),
+    )
+    system = {"messaging.system": "queuert"}
+    assert metrics.counted("messaging.client.sent.messages") == [
+        (1, {**system, "messaging.operation.name": "send", "messaging.destination.name": "publish"}),
+        (1, {**system, "messaging.operation.name": "send", "messaging.destination.name": "resize"}),
+    ]
+    assert metrics.counted("messaging.client.consumed.messages") == [
+        (1, {**system, "messaging.operation.name": "receive", "messaging.destination.name": "resize"})
+    ]
+    (processed,) = metrics.measured("messaging.process.duration")
+    assert (processed.count, processed.sum) == (1, 2.0)
+    operations = {
+        (point.attributes or {})["messaging.operation.type"]: point.sum
+        for point in metrics.measured("messaging.client.operation.duration")
     }
-    reported, before = {"error.type"}, ""
-    for name in re.findall(r"``(queuert[a-z_.]+|\.[a-z_]+)``", otel.__doc__ or ""):
-        before = name if name.startswith("queuert") else before.rpartition(".")[0] + name
-        reported.add(before)
-    assert reported == found.keys() | attributes
+    assert operations == {"receive": 0.002, "settle": 0.003}
+
+
+def test_messaging_metrics_are_off_by_default() -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader])
+    OTelObservability(provider).emit(example(events.AttemptStarted))
+    data = reader.get_metrics_data()
+    assert data is not None
+    names = {metric.name for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics}
+    assert not {name for name in names if name.startswith("messaging.")}
+    provider.shutdown()
 
 
 def test_without_an_sdk_nothing_happens() -> None:

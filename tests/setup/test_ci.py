@@ -21,7 +21,7 @@ test:
 """
 
 TOOLS = ("bash", "make", "sh", "dirname", "mktemp", "rm", "tee", "sed", "awk", "sort", "env", "cat", "echo", "printf")
-PROGRAMS = ("pgbouncer", "redis-server", "openssl")
+PROGRAMS = ("pgbouncer", "redis-server", "openssl", "promtool")
 
 
 class Machine:

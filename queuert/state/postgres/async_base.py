@@ -23,7 +23,7 @@ from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import StoreWarning
+from queuert.state.types import PoolUse, StoreWarning
 
 
 class AsyncPostgresBase:
@@ -35,6 +35,11 @@ class AsyncPostgresBase:
         self._connections = AsyncConnections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
         """Of the TLS settings, and of a database that was moved; known once the store is open."""
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """What the pool of connections is doing; None while the store is not open."""
+        return self._connections.use
 
     async def open(self) -> None:
         """Connect and check the schema."""

@@ -38,7 +38,8 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
     async def get_event_log(self) -> EventLog:
         """Return the settings of the log, and its partitions."""
         levels = await self._fetch(self._sql.event_levels)
-        return event_log.log(levels, await self._fetch(self._sql.list_partitions))
+        [(lag,)] = await self._fetch(self._sql.event_lag)
+        return event_log.log(levels, await self._fetch(self._sql.list_partitions), lag)
 
     async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
         """Set the level of these types, or the default; None removes the level of the types."""

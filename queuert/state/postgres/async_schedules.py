@@ -12,7 +12,7 @@ from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 
 class AsyncPostgresSchedules(AsyncPostgresBase):
@@ -43,6 +43,10 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
         """Return the schedules of these job types that are due and not paused, the longest due first."""
         params = {"types": list(types), "limit": limit}
         return schedule_rows.due(await self._fetch(self._sql.due_schedules, params), limit)
+
+    async def schedule_delays(self) -> list[ScheduleDelay]:
+        """The schedules of all types that are due, the longest due first."""
+        return [ScheduleDelay(*row) for row in await self._fetch(self._sql.schedule_delays)]
 
     async def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

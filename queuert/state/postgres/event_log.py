@@ -274,14 +274,15 @@ def _event(row: Row, log: LogState) -> JobEvent:
     )
 
 
-def log(levels: Sequence[Row], days: Sequence[Row]) -> EventLog:
-    """Make the description of the log from the rows of ``event_levels`` and ``list_partitions``."""
+def log(levels: Sequence[Row], days: Sequence[Row], lag: float) -> EventLog:
+    """Make the description of the log from the rows of ``event_levels`` and ``list_partitions``, and ``event_lag``."""
     [(level, keep_days)] = [row[1:] for row in levels if row[0] is None]
     return EventLog(
         level=EventLevel(level),
         levels={row[0]: EventLevel(row[1]) for row in sorted(levels, key=lambda row: row[0] or "") if row[0]},
         keep_days=keep_days,
         partitions=tuple(EventPartition(row[0], row[1], row[2]) for row in sorted(days, key=_by_day) if row[0]),
+        lag=lag,
     )
 
 

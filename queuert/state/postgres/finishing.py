@@ -114,16 +114,23 @@ def finish_results(
 
     ``released`` are the types of other jobs that became due by them, ``blocked`` the ids of jobs with open blockers.
     """
-    written = written_leases(found)
+    written, ages = written_leases(found), _chain_seconds(found)
     results = {}
     for one in finishes:
         lease = one.job.lease
         if lease in written:
-            results[lease] = FinishResult(lease.job_id, due_types=_due_types(one, written[lease], blocked))
+            due_types = _due_types(one, written[lease], blocked)
+            results[lease] = FinishResult(lease.job_id, due_types=due_types, chain_seconds=ages.get(lease))
     if results and released:
         last = next(reversed(results))
-        results[last] = FinishResult(last.job_id, due_types=(*results[last].due_types, *sorted(set(released))))
+        due_types = (*results[last].due_types, *sorted(set(released)))
+        results[last] = replace(results[last], due_types=due_types)
     return results
+
+
+def _chain_seconds(found: Sequence[Row]) -> dict[Lease, float]:
+    """How long the chains took that were closed by jobs after their first, from the rows of ``finish``."""
+    return {Lease(row[0], row[1]): float(row[3]) for row in found if len(row) > 3 and row[3] is not None}
 
 
 def written_leases(found: Sequence[Row]) -> dict[Lease, str]:

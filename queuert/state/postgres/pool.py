@@ -26,6 +26,7 @@ from queuert.state.postgres.protocol import (
     close_if_in_pipeline,
 )
 from queuert.state.postgres.settings import PostgresSettings
+from queuert.state.types import PoolUse
 
 _GENERIC_PLAN_SETTINGS = b"""
     SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
@@ -149,6 +150,14 @@ class _Base:
             "name": settings.application_name,
         }
 
+    def _use(self, pool: Any) -> PoolUse | None:
+        """What a pool of psycopg's is doing; None while there is none."""
+        if pool is None:
+            return None
+        stats = pool.get_stats()
+        idle = stats["pool_available"]
+        return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=stats["requests_waiting"])
+
     @property
     def prepares(self) -> bool:
         """Whether statements may be prepared. Behind some poolers they may not."""
@@ -192,6 +201,11 @@ class AsyncConnections(_Base):
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
         self._pool: AsyncConnectionPool[AsyncPooledConnection] | None = None
+
+    @property
+    def use(self) -> PoolUse | None:
+        """What the pool is doing; None while it is not open."""
+        return self._use(self._pool)
 
     async def open(self) -> None:
         """Connect once, so that errors are clear, then fill the pool. Idempotent."""
@@ -291,6 +305,11 @@ class Connections(_Base):
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
         self._pool: ConnectionPool[PooledConnection] | None = None
+
+    @property
+    def use(self) -> PoolUse | None:
+        """What the pool is doing; None while it is not open."""
+        return self._use(self._pool)
 
     def open(self) -> None:
         """Connect once, so that errors are clear, then fill the pool. Idempotent."""

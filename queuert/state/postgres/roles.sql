@@ -21,7 +21,8 @@ REVOKE ALL ON
     {schema}.alembic_version, {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication,
     {schema}.limit_start, {schema}.lease_extension, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
-    {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
+    {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage,
+    {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
     FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
 
@@ -110,3 +111,5 @@ GRANT SELECT
     ON {schema}.schedule TO {observer};
 GRANT SELECT (committed_at, rows, started, rejected, write_id, type) ON {schema}.bulk_write TO {observer};
 GRANT SELECT (committed_at, batch, rows, rejected, sink, query) ON {schema}.stream_write TO {observer};
+GRANT SELECT ON {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
+    TO {observer};

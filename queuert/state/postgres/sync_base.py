@@ -24,7 +24,7 @@ from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
-from queuert.state.types import StoreWarning
+from queuert.state.types import PoolUse, StoreWarning
 
 
 class PostgresBase:
@@ -36,6 +36,11 @@ class PostgresBase:
         self._connections = Connections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
         """Of the TLS settings, and of a database that was moved; known once the store is open."""
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """What the pool of connections is doing; None while the store is not open."""
+        return self._connections.use
 
     def open(self) -> None:
         """Connect and check the schema."""

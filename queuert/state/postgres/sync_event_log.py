@@ -39,7 +39,8 @@ class PostgresEventLog(PostgresBase):
     def get_event_log(self) -> EventLog:
         """Return the settings of the log, and its partitions."""
         levels = self._fetch(self._sql.event_levels)
-        return event_log.log(levels, self._fetch(self._sql.list_partitions))
+        [(lag,)] = self._fetch(self._sql.event_lag)
+        return event_log.log(levels, self._fetch(self._sql.list_partitions), lag)
 
     def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
         """Set the level of these types, or the default; None removes the level of the types."""

@@ -13,7 +13,7 @@ from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 
 class PostgresSchedules(PostgresBase):
@@ -44,6 +44,10 @@ class PostgresSchedules(PostgresBase):
         """Return the schedules of these job types that are due and not paused, the longest due first."""
         params = {"types": list(types), "limit": limit}
         return schedule_rows.due(self._fetch(self._sql.due_schedules, params), limit)
+
+    def schedule_delays(self) -> list[ScheduleDelay]:
+        """The schedules of all types that are due, the longest due first."""
+        return [ScheduleDelay(*row) for row in self._fetch(self._sql.schedule_delays)]
 
     def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

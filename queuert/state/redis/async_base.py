@@ -10,7 +10,7 @@ from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import async_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
-from queuert.state.types import StoreWarning
+from queuert.state.types import PoolUse, StoreWarning
 
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
@@ -36,6 +36,11 @@ class AsyncRedisBase:
         self._connections = AsyncConnections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
         """Of the server's configuration and of TLS; known once the store is open."""
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """None: the driver does not say what its pool is doing."""
+        return None
 
     async def open(self) -> None:
         """Connect, and check the server."""

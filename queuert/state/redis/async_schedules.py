@@ -8,7 +8,7 @@ from datetime import datetime
 from queuert.schedules import tick_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 
 class AsyncRedisSchedules(AsyncRedisBase):
@@ -37,6 +37,10 @@ class AsyncRedisSchedules(AsyncRedisBase):
     async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """Return the schedules whose next tick has come."""
         return decode.due_schedules(await self._run("list_schedules", []), types, limit)
+
+    async def schedule_delays(self) -> list[ScheduleDelay]:
+        """The schedules of all types that are due, the longest due first."""
+        return decode.schedule_delays(await self._run("list_schedules", []))
 
     async def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

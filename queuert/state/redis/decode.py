@@ -23,6 +23,7 @@ from queuert.state.types import (
     PausedType,
     ReapedJob,
     ReapResult,
+    ScheduleDelay,
     ScheduleRecord,
     StartedJob,
     TriggeredJob,
@@ -129,7 +130,8 @@ def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob
 def finished(one: Answer) -> FinishResult:
     """Decode an entry of ``finish``."""
     # Lua has no empty list: it arrives as an object.
-    return FinishResult(one[0], AbortReason(one[1]) if one[1] else None, tuple(one[2]))
+    lost = AbortReason(one[1]) if one[1] else None
+    return FinishResult(one[0], lost, tuple(one[2]), chain_seconds=int(one[3]) / 1_000_000 if one[3] else None)
 
 
 def reaped(answer: Answer) -> ReapResult:
@@ -272,6 +274,14 @@ def due_schedules(answer: Answer, types: Sequence[str], limit: int) -> DueSchedu
     due = [one for at, one in ticks if at <= now]
     later = [(at - now).total_seconds() for at, _ in ticks if at > now]
     return DueSchedules(now, due[:limit], 0.0 if len(due) >= limit else min(later, default=None))
+
+
+def schedule_delays(answer: Answer) -> list[ScheduleDelay]:
+    """The due ones among those of ``list_schedules``, the longest due first."""
+    now = moment(answer[0])
+    waiting = [one for one in map(schedule, answer[1:]) if not one.paused]
+    due = sorted((one.next_at, one.name, one.type) for one in waiting if one.next_at is not None and one.next_at <= now)
+    return [ScheduleDelay(name, type, (now - tick).total_seconds()) for tick, name, type in due]
 
 
 def worker(stored: bytes) -> WorkerRecord:

@@ -9,7 +9,7 @@ from datetime import datetime
 from queuert.schedules import tick_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 
 class RedisSchedules(RedisBase):
@@ -38,6 +38,10 @@ class RedisSchedules(RedisBase):
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """Return the schedules whose next tick has come."""
         return decode.due_schedules(self._run("list_schedules", []), types, limit)
+
+    def schedule_delays(self) -> list[ScheduleDelay]:
+        """The schedules of all types that are due, the longest due first."""
+        return decode.schedule_delays(self._run("list_schedules", []))
 
     def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

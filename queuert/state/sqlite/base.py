@@ -13,7 +13,7 @@ from queuert.state.sqlite.external_connections import callers_connection, savepo
 from queuert.state.sqlite.limits import KeyCursors
 from queuert.state.sqlite.paths import MEMORY
 from queuert.state.sqlite.pool import ConnectionPool
-from queuert.state.types import StoreWarning
+from queuert.state.types import PoolUse, StoreWarning
 
 Connection = sqlite3.Connection
 
@@ -30,6 +30,11 @@ class SQLiteBase:
     def __init__(self, links: ConnectionPool) -> None:
         self._links = links
         self._rounds = KeyCursors()
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """None: there is no pool."""
+        return None
 
     @property
     def risks(self) -> tuple[StoreWarning, ...]:

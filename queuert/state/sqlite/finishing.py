@@ -11,7 +11,7 @@ from queuert.policies import RetryPolicy
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import fetch_one, now_us, run
 from queuert.state.sqlite.writes import add_blockers, close_chain, created_next, open_among, write_job
-from queuert.state.types import Finish, FinishKind, FinishResult, ReapedJob
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, ReapedJob
 
 Connection = sqlite3.Connection
 
@@ -42,8 +42,16 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     if finish.kind.closes_chain:
         assert ended is not None
         due_types = close_chain(connection, job.chain_id, ended.value, finish.result_ttl)
-        return FinishResult(job.id, due_types=tuple(due_types))
+        return FinishResult(job.id, due_types=tuple(due_types), chain_seconds=_chain_seconds(connection, job))
     return FinishResult(job.id, due_types=(job.type,))
+
+
+def _chain_seconds(connection: Connection, job: ClaimedJob) -> float | None:
+    """How long a chain took that a job after its first has closed."""
+    if job.chain_index == 0:
+        return None
+    row = fetch_one(connection, "chain_duration", id=job.chain_id)
+    return None if row is None else row[0] / 1_000_000
 
 
 def _end(connection: Connection, finish: Finish, **values: Any) -> None:

@@ -24,6 +24,7 @@ from queuert.state.types import (
     PausedType,
     PruneRequest,
     PruneResult,
+    ScheduleDelay,
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
@@ -170,6 +171,11 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Return the schedules whose next tick has come."""
         with self._reading() as connection:
             return schedule_rows.due(connection, types, limit)
+
+    def schedule_delays(self) -> list[ScheduleDelay]:
+        """The schedules of all types that are due, the longest due first."""
+        with self._reading() as connection:
+            return schedule_rows.delays(connection)
 
     def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

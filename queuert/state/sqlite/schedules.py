@@ -12,7 +12,7 @@ from queuert.schedules import tick_of
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 Connection = sqlite3.Connection
 
@@ -52,6 +52,14 @@ def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedule
     found.sort(key=lambda row: (row[10], row[0]))
     next_in = 0.0 if len(found) >= limit else min(upcoming, default=None)
     return DueSchedules(rows.moment(now), [rows.schedule(row) for row in found[:limit]], next_in)
+
+
+def delays(connection: Connection) -> list[ScheduleDelay]:
+    """The schedules of all types that are due, the longest due first."""
+    now = now_us()
+    return [
+        ScheduleDelay(row[0], row[1], (now - row[2]) / 1_000_000) for row in run(connection, "schedule_delays", now=now)
+    ]
 
 
 def fire(

@@ -25,6 +25,7 @@ class SimulatedAsyncStore:
     """The contract's operations, as coroutines on simulated time."""
 
     risks = ()
+    pool_use = None
 
     def __init__(self, server: Server, process: Process) -> None:
         self._link = LockedConnection(server, process, 30.0)

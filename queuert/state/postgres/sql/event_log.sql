@@ -56,6 +56,14 @@ UNION ALL
     ORDER BY looked_at.tx {order}, looked_at.seq {order} OFFSET %(most)s - 1 LIMIT 1
 )
 
+-- name: event_lag
+-- Reads the seconds since the oldest event that is not below the horizon; 0 if there is none.
+SELECT coalesce(extract(epoch FROM clock_timestamp() - (
+    SELECT happened_at FROM {schema}.job_event AS entry
+    WHERE entry.tx >= pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY entry.tx, entry.seq LIMIT 1
+)), 0)::float8
+
 -- name: event_levels
 -- Reads the levels of the event log, first the default, and for how many days events are kept.
 SELECT NULL AS type, level, keep_days FROM {schema}.event_log

@@ -195,6 +195,7 @@ closed AS (
         expires_at = clock_timestamp() + coalesce(finished.ttl, job.result_ttl) * interval '1 second'
     FROM finished
     WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.status IN ('completed', 'failed', 'cancelled')
+    RETURNING job.id, extract(epoch FROM job.chain_closed_at - job.created_at)::float8 AS seconds
 ),
 continued AS (
     INSERT INTO {schema}.job
@@ -233,7 +234,8 @@ event AS (
     ) AS entry
     GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
-SELECT id, lease_token::text, status FROM finished
+SELECT finished.id, finished.lease_token::text, finished.status, closed.seconds
+FROM finished LEFT JOIN closed ON closed.id = finished.chain_id AND finished.status IN ('completed', 'failed', 'cancelled')
 
 -- name: lock_for_attempt
 -- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it

@@ -46,6 +46,13 @@ SET paused = %(paused)s, updated_at = clock_timestamp()
 WHERE name IN (SELECT name FROM {schema}.schedule WHERE name = ANY (%(names)s::text[]) ORDER BY name FOR UPDATE)
 RETURNING name
 
+-- name: schedule_delays
+-- Reads the schedules that are due, the longest due first, without what an observer may not see.
+SELECT name, type, extract(epoch FROM clock_timestamp() - next_at)::float8
+FROM {schema}.schedule
+WHERE NOT paused AND next_at <= clock_timestamp()
+ORDER BY next_at, name
+
 -- name: due_schedules
 -- Reads the schedules of these types whose next tick has come, the longest due first, and the seconds until the next
 -- tick of the others, at one reading of the clock. If none is due, there is one row without a name.

@@ -1,6 +1,7 @@
 -- name: finish
 -- Writes finishes of any kinds, each only if its token has the job's lease. ARGV[1]: list of finishes; ARGV[2...]:
--- payloads. Returns {id, why the lease is lost or '', types of jobs that became due} for each.
+-- payloads. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
+-- ''} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1}
 
@@ -106,6 +107,7 @@ local function close(job, finish, changes, due_types)
     end
     move(job, status, changes)
     release_waiting(first, status, due_types)
+    return first ~= job and text(of_chain.closed - first.created) or nil
 end
 
 local WRITE = {
@@ -119,7 +121,7 @@ if no then return no end
 for at, finish in ipairs(finishes) do
     local job = load(finish.id)
     if not holds(job, finish.token) then
-        answer[at] = {finish.id, lost_reason(job, finish.token, finish.kind), {}}
+        answer[at] = {finish.id, lost_reason(job, finish.token, finish.kind), {}, ''}
     else
         local due_types = {}
         local changes = {uncounted = job.uncounted + (UNCOUNTED[finish.kind] or 0)}
@@ -127,8 +129,8 @@ for at, finish in ipairs(finishes) do
         if finish.trace ~= job.atrace then changes.atrace = finish.trace or false end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
         keep(job, finish)
-        WRITE[finish.kind](job, finish, changes, due_types)
-        answer[at] = {finish.id, '', listed(due_types)}
+        local took = WRITE[finish.kind](job, finish, changes, due_types)
+        answer[at] = {finish.id, '', listed(due_types), took or ''}
     end
 end
 return packed(answer)

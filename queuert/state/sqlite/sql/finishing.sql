@@ -11,6 +11,10 @@ UPDATE queuert_job SET chain_status = :status, chain_closed_at = :now,
     expires_at = :now + CAST(coalesce(:ttl, result_ttl) * 1000000 AS INTEGER)
 WHERE id = :id
 
+-- name: chain_duration
+-- Read how long a closed chain took, in microseconds.
+SELECT chain_closed_at - created_at FROM queuert_job WHERE id = :id
+
 -- name: close_blockers
 -- Marks a chain as closed among the blockers of its dependents.
 UPDATE queuert_job_blocker SET closed = 1 WHERE blocker_chain_id = :id AND NOT closed

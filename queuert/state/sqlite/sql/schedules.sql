@@ -34,3 +34,7 @@ ON CONFLICT (name) DO UPDATE SET type = excluded.type, input = excluded.input, m
     next_at = CASE WHEN cron IS excluded.cron AND every IS excluded.every AND time_zone = excluded.time_zone
         THEN next_at ELSE excluded.next_at END,
     cron = excluded.cron, every = excluded.every, time_zone = excluded.time_zone
+
+-- name: schedule_delays
+-- The schedules that are due, the longest due first.
+SELECT name, type, next_at FROM queuert_schedule WHERE NOT paused AND next_at <= :now ORDER BY next_at, name

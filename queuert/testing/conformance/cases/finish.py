@@ -135,6 +135,21 @@ async def continue_creates_the_next(stores: Stores) -> None:
 
 
 @case()
+async def closing_tells_the_age_of_the_chain(stores: Stores) -> None:
+    """A finish that closes a chain of several jobs says how long the chain took, by the store's clock."""
+    store = await stores.open()
+    for finish in (complete, fail, cancel):
+        [first] = await started_and_claimed(store)
+        [continued] = await store.finish([go_on(first, job("next"))])
+        assert continued.chain_seconds is None
+        [closed] = await store.finish([finish(await claim_one(store, "next"))])
+        chain = await read_chain(store, first.id)
+        assert chain.closed_at is not None
+        assert closed.chain_seconds is not None
+        assert abs(closed.chain_seconds - (chain.closed_at - chain.created_at).total_seconds()) < 1e-4
+
+
+@case()
 async def continue_for_later(stores: Stores) -> None:
     """A continuation can be scheduled."""
     store = await stores.open()

@@ -52,6 +52,19 @@ def _job(tick: datetime, name: str = "daily", **more: Any) -> NewJob:
     return job(id=tick_id(name, tick), **more)
 
 
+@case()
+async def delays_of_all_types(stores: Stores) -> None:
+    """Due schedules of all types are told with the time since their tick; paused and later ones are not."""
+    store = await stores.open()
+    await store.put_schedules([_schedule("a"), _schedule("b", type="other"), _schedule("c"), _schedule("later")])
+    for name in ("a", "b", "c"):
+        await _make_due(store, name, _LONG_AGO + (_DAY if name == "a" else timedelta()))
+    await store.set_schedules_paused(["c"], True)
+    delays = await store.schedule_delays()
+    assert [(one.name, one.type) for one in delays] == [("b", "other"), ("a", "work")]
+    assert abs(delays[0].seconds - delays[1].seconds - 86_400) < 1
+
+
 # --- put, list, delete ------------------------------------------------------------------------------------------------
 
 
