@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from queuert.cli import (
     chains,
+    demand,
     dev,
     doctor,
     events,
@@ -70,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    operating = (migrate, doctor, worker, workers, health, chains, jobs, stats, events, job_types, schedules)
+    operating = (migrate, doctor, worker, workers, health, chains, jobs, stats, demand, events, job_types, schedules)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)
     return parser

@@ -139,6 +139,7 @@ class WorkerRuntime:
             concurrency=self._concurrency,
             held=lambda: len(self.leases),
             stopping=lambda: self.stopping,
+            limits=self._limits,
         )
         return Heartbeat(info, observers=self.observers)
 

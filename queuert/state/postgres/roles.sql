@@ -20,14 +20,18 @@ REVOKE ALL ON
     {schema}.alembic_version, {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication,
     {schema}.limit_start, {schema}.lease_extension, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
-    {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
+    {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage, {schema}.type_limit
     FROM PUBLIC, {everybody};
+REVOKE ALL ON FUNCTION {schema}.demand(text[], integer) FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
 
 GRANT USAGE ON SCHEMA {schema} TO {everybody};
 GRANT SELECT ON
     {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level
     TO {everybody};
+
+-- Numbers for autoscalers. It counts by limit keys, which observers may not read, with the rights of its owner.
+GRANT EXECUTE ON FUNCTION {schema}.demand(text[], integer) TO {everybody};
 
 -- Whoever moves jobs writes to the log, and nobody changes what is in it. Rows go in by the parent: its partitions need no
 -- grants, those of days to come neither. When something happened, in which transaction and as the how-manieth is what the
@@ -46,7 +50,8 @@ GRANT SELECT ON
 GRANT INSERT, UPDATE, DELETE ON
     {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute
     TO {worker};
-GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker TO {worker};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker, {schema}.type_limit
+    TO {worker};
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};
 GRANT UPDATE (next_at, last_at) ON {schema}.schedule TO {worker};

@@ -12,7 +12,7 @@ from psycopg.pq import Conninfo
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
 
-REQUIRED_REVISION = "0009"
+REQUIRED_REVISION = "0011"
 """The oldest schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}

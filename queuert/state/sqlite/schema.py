@@ -10,10 +10,10 @@ from queuert.state.sqlite.connection import LockedConnection
 from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.statements import migration
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
 
-UPGRADES: tuple[str, ...] = ("add_progress",)
+UPGRADES: tuple[str, ...] = ("add_progress", "add_type_limits")
 """Names of the files in ``migrations/`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 
 _PAUSE = 0.01

@@ -189,6 +189,7 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     new = columns(connection)
     connection.execute("ALTER TABLE queuert_job DROP COLUMN progress")
+    connection.execute("DROP TABLE queuert_type_limit")
     connection.execute("UPDATE queuert_schema SET version = 1")
     store = opened(path)
     assert [one is not None and one.id for one in store.get_jobs([started.id])] == [started.id]

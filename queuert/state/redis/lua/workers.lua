@@ -1,7 +1,7 @@
 -- name: record_heartbeat
--- Note that a worker is alive. ARGV[1]: {ttl, uptime, record}. Those whose time is over are forgotten by the way.
+-- Note that a worker is alive. ARGV[1]: {ttl, uptime, record, limits}. Those whose time is over are forgotten by the way.
 --
--- workers HASH what each told last; workers:until ZSET when it is over
+-- workers HASH what each told last; workers:until ZSET when it is over; limits HASH the limits of job types
 
 local params = given(1)
 local id, record = params.record.id, params.record
@@ -10,6 +10,10 @@ record.started_at = stored and cjson.decode(stored).started_at or text(NOW - par
 record.seen_at = text(NOW)
 call('HSET', P .. 'workers', id, cjson.encode(record))
 call('ZADD', P .. 'workers:until', NOW + params.ttl, id)
+for _, type in ipairs(record.job_types) do
+    local limits = params.limits[type]
+    if limits then call('HSET', P .. 'limits', type, cjson.encode(limits)) else call('HDEL', P .. 'limits', type) end
+end
 for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
     if other ~= id then
         call('ZREM', P .. 'workers:until', other)

@@ -120,5 +120,7 @@ CREATE TABLE queuert_worker (
     seen_at     INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
+-- The limits of job types, as the last worker that began had them.
+CREATE TABLE queuert_type_limit (type TEXT NOT NULL PRIMARY KEY, limits TEXT NOT NULL) WITHOUT ROWID;
 -- What other processes are to look at; the latest few thousand. Without keys it says: at everything.
 CREATE TABLE queuert_notification (id INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, topic TEXT NOT NULL, keys TEXT);
