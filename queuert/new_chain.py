@@ -95,19 +95,6 @@ class NewChain(Generic[R]):
         return f"NewChain({self.job_type.name!r}, id={self.id!r})"
 
 
-def checked_chains(chains: Iterable[NewChain[R]]) -> list[NewChain[R]]:
-    """Return the chains as a list.
-
-    Raises:
-        ConfigurationError: an element is not a ``NewChain``.
-    """
-    given = list(chains)
-    for one in given:
-        if not isinstance(one, NewChain):
-            raise ConfigurationError(f"start_chains takes NewChain(job_type, input) objects, got {type(one).__name__}")
-    return given
-
-
 class HasTypeNames(Protocol):
     """The part of ``JobTypes`` that new jobs need."""
 
@@ -127,8 +114,15 @@ def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[N
     Raises:
         InvalidIdentifierError: two chains have the same id.
     """
-    jobs = [new_job(job_types, start, id) for start, id in zip(starts, new_ids(len(starts)), strict=True)]
-    refuse_repeated_ids(jobs)
+    jobs: list[NewJob] = []
+    chosen: set[str] = set()
+    for start, id in zip(starts, new_ids(len(starts)), strict=True):
+        job = new_job(job_types, start, id)
+        if job.id_chosen:
+            if job.id in chosen:
+                raise InvalidIdentifierError(f"ids must be unique within one start_chains, got {job.id!r} twice")
+            chosen.add(job.id)
+        jobs.append(job)
     return jobs
 
 
@@ -189,20 +183,21 @@ def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None
         raise ConfigurationError("attach=True needs an id: pass id=")
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
-    awaited = resolve_blockers(start.job_type, start.blockers)
+    declared = start.job_type.blockers is not None
+    blockers = resolve_blockers(start.job_type, start.blockers) if start.blockers or declared else ()
     return NewJob(
         id=id or new_id() if start.id is None else check_text(start.id, what="id"),
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
         run_at=start.run_at,
-        blockers=awaited,
+        blockers=blockers,
         id_chosen=start.id is not None,
         deduplication=start.deduplication,
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),
         result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl),
-        attributes=checked_attributes(start.attributes) or None,
+        attributes=None if start.attributes is None else checked_attributes(start.attributes) or None,
     )
 
 
@@ -257,11 +252,3 @@ def resolve_blockers(job_type: JobType[Any, Any], blockers: Iterable[ChainRefere
     if job_type.blockers is not None:
         job_type.blockers.check(list(awaited.values()))
     return tuple(awaited)
-
-
-def refuse_repeated_ids(jobs: Sequence[NewJob]) -> None:
-    """Raise InvalidIdentifierError if two jobs of a batch have the same id."""
-    chosen = [job.id for job in jobs if job.id_chosen]
-    if len(set(chosen)) < len(chosen):
-        twice = next(one for one in chosen if chosen.count(one) > 1)
-        raise InvalidIdentifierError(f"ids must be unique within one start_chains, got {twice!r} twice")

@@ -5,7 +5,7 @@ All durations are seconds, as floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from math import log
 from random import random as _random
@@ -147,9 +147,12 @@ class LeasePolicy:
 
     seconds: float = 60.0
     renew_every: float | None = None
+    renewal_interval: float = field(init=False, repr=False, compare=False)
+    """Seconds between two renewals."""
 
     def __post_init__(self) -> None:
         _as_floats(self, "seconds", "renew_every")
+        object.__setattr__(self, "renewal_interval", self.seconds / 3 if self.renew_every is None else self.renew_every)
         _check(
             0.1 <= self.seconds <= 86_400 * 7,
             f"seconds of a lease must be between 0.1 and 604,800 (a week), got {self.seconds}",
@@ -159,11 +162,6 @@ class LeasePolicy:
             self.renewal_interval < self.seconds / 2,
             f"renew_every must be below half of the lease ({self.seconds} s), got {self.renew_every} s",
         )
-
-    @property
-    def renewal_interval(self) -> float:
-        """Seconds between two renewals."""
-        return self.seconds / 3 if self.renew_every is None else self.renew_every
 
 
 def checked_ttl(name: str, seconds: object) -> float:

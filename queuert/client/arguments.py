@@ -14,7 +14,7 @@ from queuert.job_types import JobTypes
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.progress import shown_progress
 from queuert.state.paging import Page
-from queuert.state.stored_json import json_value
+from queuert.state.records import json_value
 from queuert.state.types import BlockerRecord
 
 S = TypeVar("S", ChainStatus, JobStatus)

@@ -114,19 +114,16 @@ class AsyncClientBase:
     ) -> None:
         await self.aclose()
 
-    def _found(self) -> AsyncStore | None:
-        if self._closed:
-            raise ClosedError("the client is closed: create a new one")
-        return self._stores.get(os.getpid())
-
     def _keeps(self, store: AsyncStore) -> bool:
         """Keep this store as the client's, and return whether it is; atomic, as other threads may open one too."""
         return not self._closed and self._stores.setdefault(os.getpid(), store) is store
 
     async def _opened(self) -> AsyncStore:
-        found = self._found()
-        if found is not None:
-            return found
+        if self._closed:
+            raise ClosedError("the client is closed: create a new one")
+        store = self._stores.get(os.getpid())
+        if store is not None:
+            return store
         store = self.state.async_store(max_connections=self._connections)
         await store.open()
         if not self._keeps(store):
@@ -137,7 +134,7 @@ class AsyncClientBase:
         emit_store_warnings(self.state, store.risks, self.observers)
         # The last notifications should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
-        if self._closed:
+        if self._stores.get(os.getpid()) is not store:
             # The client was closed just now, perhaps before there was a finalizer to call.
             await self.aclose()
         return store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from queuert.client.wakeup import AsyncWakeup
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
@@ -22,17 +22,6 @@ POLL_WITHOUT_NOTIFY = 1.0
 _PAGE = 1_000
 
 
-async def wait_until_closed(
-    store: AsyncStore, notify: NotifyAdapter, observers: Observers, ids: Sequence[str], timeout: float | None
-) -> dict[str, ChainRecord]:
-    """Wait until all chains are closed, and return them."""
-    watch = AsyncChainWatcher(store, notify, observers, timeout)
-    try:
-        return await watch.wait_block_closed(ids)
-    finally:
-        watch.close()
-
-
 class AsyncChainWatcher:
     """Receives notifications of chains that close, from its construction until it is closed.
 
@@ -46,93 +35,75 @@ class AsyncChainWatcher:
         self._observers = observers
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._signal = AsyncWakeup()
-        self._hinted = _Hinted(self._signal.set)
-        self._subscription = notify.subscribe(Topic.CHAINS, self._hinted)
+        self._wakeup = AsyncWakeup()
+        self._chains: dict[str, None] = {}
+        """The chains that are waited for; never changed, but replaced."""
+        self._named: set[str] = set()
+        """Those of them that notifications have named since they were last read."""
+        self._lock = threading.Lock()
+        self._subscription = notify.subscribe(Topic.CHAINS, self._on_notification)
 
     def close(self) -> None:
         """Unsubscribe. Idempotent."""
         self._subscription.close()
 
-    async def wait_block_closed(
-        self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
+    def _on_notification(self, notification: Notification) -> None:
+        """Called by the thread of the notification adapter."""
+        chains = self._chains.keys()
+        names = chains if notification.keys is None else notification.keys & chains
+        if names:
+            with self._lock:
+                self._named.update(names)
+            self._wakeup.set()
+
+    async def wait(
+        self, ids: Iterable[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
         """Read the chains until all are closed: those that notifications name, and now and then all of them.
 
         ``on_closed`` is called with the chains that have closed, as soon as they are read.
+
+        Raises:
+            ChainNotFoundError: a chain does not exist.
+            WaitTimeoutError: some are still open when the timeout is over.
         """
-        closed: dict[str, ChainRecord] = {}
-        self._hinted.look_at(ids)
+        self._chains = dict.fromkeys(ids)
+        unread, closed = list(self._chains), dict[str, ChainRecord]()
         while True:
+            failed = False
             try:
-                async for found in _closed_of(self._store, [one for one in self._hinted.take() if one not in closed]):
-                    closed |= found
+                while unread:
+                    newly_closed, unread = await self._read(unread)
+                    closed |= newly_closed
                     if on_closed is not None:
-                        on_closed(found)
+                        on_closed(newly_closed)
             except StateUnavailableError as error:
+                failed = True
                 self._observers.emit(StoreCallFailed(worker="client", operation="wait", error=str(error)))
-                self._hinted.look_at_all()
-            left = [one for one in ids if one not in closed]
+            left = [id for id in self._chains if id not in closed]
             if not left:
                 return closed
-            pause = _pause(self._notify, self._deadline)
+            pause = (POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY) * random.uniform(0.9, 1.1)
+            if self._deadline is not None:
+                pause = min(pause, self._deadline - time.monotonic())
             if pause <= 0:
                 raise WaitTimeoutError(left, self._timeout or 0.0)
-            if not await self._signal.wait(pause):
-                self._hinted.look_at_all()
-
-
-def _pause(notify: NotifyAdapter, deadline: float | None) -> float:
-    interval = POLL_WITH_NOTIFY if notify.healthy else POLL_WITHOUT_NOTIFY
-    jittered = interval * random.uniform(0.9, 1.1)
-    return jittered if deadline is None else min(jittered, deadline - time.monotonic())
-
-
-async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> AsyncIterator[dict[str, ChainRecord]]:
-    """Yields the closed ones of these chains, page by page; of open chains only the status is read."""
-    for start in range(0, len(ids), _PAGE):
-        page = ids[start : start + _PAGE]
-        while page:
-            closed, unread = {}, []
-            for one, found in zip(page, await store.closed_chains(page), strict=True):
-                if found is None:
-                    raise ChainNotFoundError(one)
-                if isinstance(found, ChainRecord):
-                    closed[one] = found
-                elif found is not ChainStatus.OPEN:
-                    unread.append(one)
-            yield closed
-            page = unread
-
-
-class _Hinted:
-    """The chains to read next: all at first, then those that notifications name.
-
-    The thread of the notification adapter calls it.
-    """
-
-    def __init__(self, on_notification: Callable[[], None]) -> None:
-        self._all: dict[str, None] = {}
-        self._named: set[str] = set()
-        self._lock = threading.Lock()
-        self._on_notification = on_notification
-
-    def __call__(self, notification: Notification) -> None:
-        names = self._all.keys() if notification.keys is None else notification.keys & self._all.keys()
-        if names:
+            woken = await self._wakeup.wait(pause)
             with self._lock:
-                self._named.update(names)
-            self._on_notification()
+                named, self._named = self._named, set()
+            unread = [id for id in left if id in named] if woken and not failed else left
 
-    def look_at(self, ids: Sequence[str]) -> None:
-        self._all = dict.fromkeys(ids)
-        self.look_at_all()
+    async def _read(self, ids: list[str]) -> tuple[dict[str, ChainRecord], list[str]]:
+        """Read a page of these chains: those that are closed, and what is to be read next; of open ones only a status.
 
-    def look_at_all(self) -> None:
-        with self._lock:
-            self._named.update(self._all)
-
-    def take(self) -> list[str]:
-        with self._lock:
-            named, self._named = self._named, set()
-        return list(named)
+        A page has as many closed chains as fit into an answer; the others of the page come next.
+        """
+        page, unread, closed = ids[:_PAGE], ids[_PAGE:], {}
+        for id, chain in zip(page, await self._store.closed_chains(page), strict=True):
+            if chain is None:
+                raise ChainNotFoundError(id)
+            if isinstance(chain, ChainRecord):
+                closed[id] = chain
+            elif chain is not ChainStatus.OPEN:
+                unread.append(id)
+        return closed, unread

@@ -115,19 +115,16 @@ class ClientBase:
     ) -> None:
         self.close()
 
-    def _found(self) -> Store | None:
-        if self._closed:
-            raise ClosedError("the client is closed: create a new one")
-        return self._stores.get(os.getpid())
-
     def _keeps(self, store: Store) -> bool:
         """Keep this store as the client's, and return whether it is; atomic, as other threads may open one too."""
         return not self._closed and self._stores.setdefault(os.getpid(), store) is store
 
     def _opened(self) -> Store:
-        found = self._found()
-        if found is not None:
-            return found
+        if self._closed:
+            raise ClosedError("the client is closed: create a new one")
+        store = self._stores.get(os.getpid())
+        if store is not None:
+            return store
         store = self.state.sync_store(max_connections=self._connections)
         store.open()
         if not self._keeps(store):
@@ -138,7 +135,7 @@ class ClientBase:
         emit_store_warnings(self.state, store.risks, self.observers)
         # The last notifications should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
-        if self._closed:
+        if self._stores.get(os.getpid()) is not store:
             # The client was closed just now, perhaps before there was a finalizer to call.
             self.close()
         return store

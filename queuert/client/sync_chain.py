@@ -120,15 +120,12 @@ class Chain(Generic[R]):
         """
         chain: Chain[R] = self
         if chain._record is None or chain.status is ChainStatus.OPEN:
-            chain = self.wait(timeout)
-        output: R = chain._closed_output()
-        return output
-
-    def _closed_output(self) -> Any:
-        record = self._record
+            chain = (self._client.wait([self], timeout=timeout))[0]
+        record = chain._record
         assert record is not None
         if record.status is ChainStatus.COMPLETED:
-            return self._client.job_types.decode_output(record.tail_type, record.output or "null")
+            output: R = self._client.job_types[record.tail_type].decode_output(record.output or "null")
+            return output
         reason = str(record.error) if record.error else "without a reason"
         if record.status is ChainStatus.FAILED:
             raise JobFailedError(self.id, f"failed: {reason}")

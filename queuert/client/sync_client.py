@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
@@ -17,9 +18,15 @@ from queuert.client.sync_event_log import ClientEventLog
 from queuert.client.sync_listing import ClientListing
 from queuert.client.sync_management import ClientManagement
 from queuert.client.sync_schedules import ClientSchedules
-from queuert.client.sync_waiting import ChainWatcher, wait_until_closed
+from queuert.client.sync_waiting import ChainWatcher
 from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    JobNotFoundError,
+    JobTypeMismatchError,
+    StateUnavailableError,
+)
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.new_chain import (
@@ -27,15 +34,14 @@ from queuert.new_chain import (
     NewChain,
     can_pipeline,
     chain_ids,
-    checked_chains,
     new_jobs,
     pipeline_batches,
 )
-from queuert.notify.adapter import PiggybackNotification, Topic, piggyback_notification
+from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
-from queuert.state.types import NewJob, StartedJob
+from queuert.state.types import StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -143,16 +149,20 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
 
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        with wrapped(self._middlewares, checked_chains(chains)) as given:
+        listed = list(chains)
+        for chain in listed:
+            if not isinstance(chain, NewChain):
+                raise ConfigurationError(
+                    f"start_chains takes NewChain(job_type, input) objects, got {type(chain).__name__}"
+                )
+        with wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed) as given:
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = self._opened()
-            # Pipelined starts are announced after the commit; starts on the caller's connection inside it.
-            notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
                     started = store.start_parts(pipeline_batches(self.job_types, given))
                 else:
-                    started = store.start_jobs(jobs, connection=connection, notification=notification)
+                    started = store.start_jobs(jobs, connection=connection)
             except BaseException as error:
                 # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
                 # superfluous notification does no harm.
@@ -160,7 +170,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
-            self._tell(started, notification, connection)
+            self._tell(started, connection)
         return [Chain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started]
 
     def start_and_wait(
@@ -219,18 +229,14 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 result_ttl=result_ttl,
                 attributes=attributes,
             )
-            closed = watch.wait_block_closed([chain.id])
+            closed = watch.wait([chain.id])
         finally:
             watch.close()
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _notification(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
-        """Return the notification that the store may send with the write itself."""
-        return piggyback_notification(self.notify, Topic.JOBS, {job.type for job in jobs})
-
-    def _tell(self, started: Sequence[StartedJob], notification: PiggybackNotification | None, connection: Any) -> None:
+    def _tell(self, started: Sequence[StartedJob], connection: Any) -> None:
         inside = connection is not None
-        if not inside and (notification is None or not notification.arrived):
+        if not inside:
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
@@ -301,7 +307,9 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
         given = list(chains)
-        ids = list(dict.fromkeys(chain.id for chain in given))
-        store = self._opened()
-        closed = wait_until_closed(store, self.notify, self.observers, ids, timeout)
+        watch = ChainWatcher(self._opened(), self.notify, self.observers, timeout)
+        try:
+            closed = watch.wait([chain.id for chain in given])
+        finally:
+            watch.close()
         return [Chain(self, chain.id, chain.type, closed[chain.id]) for chain in given]

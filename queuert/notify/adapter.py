@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias
 
 from queuert.observability.adapter import Observers
 
@@ -73,37 +73,3 @@ class NotifyAdapter(Protocol):
     def healthy(self) -> bool:
         """Whether notifications arrive at present. Where they do not, sleepers poll more often."""
         ...
-
-
-class PiggybackNotification(Protocol):
-    """A notification about what is yet to be written. The store that writes it may send it along, right behind the
-    write.
-
-    A store that cannot leaves it alone, and it is published afterwards. It is for one write, in one thread.
-    """
-
-    @property
-    def arrived(self) -> bool:
-        """It was sent along: there is nothing to publish."""
-        ...
-
-    def depart(self, place: object) -> tuple[str, str] | None:
-        """Channel and text to send behind a write to this place; None if it is to be published as ever.
-
-        It counts as sent from now on, for when the next notifications go out.
-        """
-        ...
-
-    def arrive(self) -> None:
-        """The server has taken it."""
-        ...
-
-
-def piggyback_notification(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> PiggybackNotification | None:
-    """A notification that has yet to be sent, by a store or by ``publish``; None where the adapter leaves no
-    notifications to stores.
-
-    One that does has a method of this name. ``isinstance`` with a protocol would take a hundredth of a start.
-    """
-    make = getattr(adapter, "piggyback_notification", None)
-    return None if make is None else cast("PiggybackNotification", make(topic, keys))

@@ -14,7 +14,7 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,10 +23,10 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from queuert.migrations import DEFAULT_SCHEMA
-from queuert.notify.adapter import Notification, PiggybackNotification, Topic
-from queuert.notify.encoding import WILDCARD, decode, encode
+from queuert.notify.adapter import Notification, Topic
+from queuert.notify.encoding import decode, encode
 from queuert.notify.listener import Batch, Listener, ListenerTimeouts, ListeningNotify, Outbox, Subscribers, Waker
-from queuert.state.postgres.settings import Place, PostgresSettings
+from queuert.state.postgres.settings import PostgresSettings
 
 __all__ = ["ListenerTimeouts", "PostgresNotify"]
 
@@ -68,38 +68,6 @@ class NotifyThrottle:
         with self._lock:
             self._many = keys >= MANY
             self.next_at = max(self.next_at, now + self._seconds)
-
-
-class PostgresPiggybackNotification:
-    """One notification, for a store that writes to the place where the adapter sends.
-
-    It goes along after a silence only. Those that come one upon the other are gathered by the adapter, as ever.
-    """
-
-    def __init__(
-        self, place: Place, topic: Topic, keys: frozenset[str], gathering: NotifyThrottle, is_silent: Callable[[], bool]
-    ) -> None:
-        """``is_silent`` tells whether the adapter is open, and has nothing to send."""
-        self._place = place
-        self._topic = topic
-        self._keys = keys
-        self._gathering = gathering
-        self._is_silent = is_silent
-        self.arrived = False
-
-    def depart(self, place: object) -> tuple[str, str] | None:
-        """Channel and text, if it is the write's place and the notification would go out at once."""
-        if place != self._place or not self._is_silent():
-            return None
-        if not self._gathering.depart(time.monotonic()):
-            return None
-        texts = encode(self._keys)
-        return channel_of(self._place.schema, self._topic), texts[0] if len(texts) == 1 else WILDCARD
-
-    def arrive(self) -> None:
-        """The server has taken it."""
-        self.arrived = True
-        self._gathering.arrive(time.monotonic())
 
 
 def channel_of(schema: str, topic: Topic) -> str:
@@ -491,19 +459,9 @@ class PostgresNotify(ListeningNotify):
     def __repr__(self) -> str:
         return f"PostgresNotify(schema={self._settings.schema!r})"
 
-    def piggyback_notification(self, topic: Topic, keys: Iterable[str]) -> PiggybackNotification:
-        """A notification that a store may send along with a write to the same database and schema."""
-        return PostgresPiggybackNotification(
-            self._settings.place, topic, frozenset(keys), self._gathering, self._is_silent
-        )
-
     def _begin(self) -> None:
         super()._begin()
         self._gathering = NotifyThrottle()
-
-    def _is_silent(self) -> bool:
-        listener = self._listener
-        return listener is not None and not listener.pending
 
     def _new_listener(self, subscribers: Subscribers) -> Listener:
         return Listener("PostgresNotify", self._times.backoff, subscribers, self._new_session)

@@ -46,12 +46,13 @@ class Running(Protocol):
 
 
 # One variable rather than five: the fields belong together, and are changed and read as one.
-_current: ContextVar[Mapping[str, object] | Running] = ContextVar("queuert_attempt", default=_NOTHING)
+current_attempt: ContextVar[Mapping[str, object] | Running] = ContextVar("queuert_attempt", default=_NOTHING)
+"""The attempt that the current code runs for: a worker sets it in the context of each attempt."""
 
 
 def current() -> Mapping[str, object]:
     """The fields of the attempt that the current code runs for, by the names in ``FIELDS``; empty outside of one."""
-    found = _current.get()
+    found = current_attempt.get()
     return found if isinstance(found, Mapping) else MappingProxyType(dict(found.fields()))
 
 
@@ -59,16 +60,11 @@ def current() -> Mapping[str, object]:
 def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> Iterator[None]:
     """Set the fields for the length of a ``with`` block. Enter and leave it in the same task or thread."""
     values = {"worker": worker, "job_id": job_id, "chain_id": chain_id, "type": type, "attempt": attempt}
-    token = _current.set(MappingProxyType(values))
+    token = current_attempt.set(MappingProxyType(values))
     try:
         yield
     finally:
-        _current.reset(token)
-
-
-def enter(running: Running) -> None:
-    """Set the fields for the rest of a context that is for nothing else."""
-    _current.set(running)
+        current_attempt.reset(token)
 
 
 class ContextFilter(logging.Filter):

@@ -14,7 +14,6 @@ from typing import Any, NoReturn, Protocol
 from queuert.errors import CapabilityMissingError
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
-from queuert.notify.adapter import PiggybackNotification
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import (
     COUNTED_DEMAND,
@@ -364,9 +363,7 @@ class Store(
         """Close all connections; operations in progress fail. Idempotent."""
         ...
 
-    def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
-    ) -> list[StartedJob]:
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order of the jobs.
 
         With ``connection`` they are written in the caller's transaction and take effect when it commits. A job with
@@ -378,9 +375,6 @@ class Store(
         ``result_ttl`` changes nothing.
 
         A chain that has expired matches nothing; it is deleted when a chain with its id is started.
-
-        The ``notification`` names the types of all these jobs. The store may send it with the write; if that fails, or
-        the store does not send it, the jobs are written nevertheless, and ``arrived`` of the notification is false.
 
         Raises:
             JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``,

@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from queuert.attributes import Attributes
 from queuert.deduplication import Deduplicate
+from queuert.errors import InvalidIdentifierError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
 from queuert.policies import Retention, RetryPolicy
 from queuert.run_at import RunAt
 from queuert.schedules import MissedRuns, TickSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +211,17 @@ class Finish:
     """For what closes the chain: seconds that it is kept this time, instead of what its start said."""
 
 
+def check_finishes(finishes: Sequence[Finish]) -> None:
+    """Check finishes that are to be written together.
+
+    Raises:
+        JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
+    """
+    for finish in finishes:
+        if finish.continuation is not None and finish.continuation.id == finish.job.chain_id:
+            raise JobIdConflictError([finish.job.chain_id])
+
+
 def payload_characters(finish: Finish) -> int:
     """How long the texts are that a finish brings: how much of a statement it takes."""
     length = len(finish.output) if finish.output is not None else 0
@@ -351,6 +360,22 @@ class WorkerlessCompletion:
     output: str | None = field(default=None, repr=False)
     """JSON text."""
     continuation: NewJob | None = None
+
+
+def check_completions(completions: Sequence[WorkerlessCompletion]) -> None:
+    """Check workerless completions that are to be written together.
+
+    Raises:
+        InvalidIdentifierError: two completions are of the same chain.
+        JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
+    """
+    ids = [one.chain_id for one in completions]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id in ids if ids.count(id) > 1)
+        raise InvalidIdentifierError(f"chains of a batch of completions must be unique, got {twice!r} twice")
+    own = [one.chain_id for one in completions if one.continuation is not None and one.continuation.id == one.chain_id]
+    if own:
+        raise JobIdConflictError(own)
 
 
 @dataclass(frozen=True, slots=True)

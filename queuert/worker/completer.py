@@ -29,14 +29,6 @@ statement under way, and its event loop stands still while one is made."""
 _CONCURRENT_FLUSHES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
 
-_BUSY = 400
-_MAX_FLUSH_DELAY = 0.05
-"""While so many finishes are being written, fewer than that wait, and go together with the next statement: a statement
-and its commit cost as much for ten as for a hundred. They wait for so many seconds at most, since the statement under
-way may hang.
-"""
-
-
 _HEAVY = 1024 * 1024
 _MOST_BREAKS = 3
 """A finish of so many characters may break the connection of its own statement so often, while the store answers
@@ -112,13 +104,12 @@ class Completer:
         self._observers = observers
         self._event_loop = asyncio.get_running_loop()
         self._pending: deque[_Pending] = deque()
-        self._being_written = 0
         self._resting: set[_Pending] = set()
         """What is asked for again after a pause."""
         self.characters = 0
         """Of the texts of all finishes that are not written yet."""
         self._flush_now = asyncio.Event()
-        self._timeout: asyncio.TimerHandle | None = None
+        """Is set while finishes are pending."""
         self._stopped = False
         self._locked = Backoff(initial_delay=0.05, max_delay=1.0)
         self._backoff = Backoff(initial_delay=0.05, max_delay=2.0)
@@ -143,7 +134,6 @@ class Completer:
                 self._fail(one, _too_late())
             self._resting.clear()
             self._pending.clear()
-            self._maybe_flush()
 
     def submit(self, finish: Finish, runner: AttemptRunner) -> None:
         """Write one finish. Its runner is called back in the event loop, never from within this call."""
@@ -153,8 +143,7 @@ class Completer:
         else:
             self._pending.append(one)
             self.characters += one.size
-            if len(self._pending) in (1, _BUSY):
-                self._maybe_flush()
+            self._flush_now.set()
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one finish and wait until it is durable, or known to be lost.
@@ -176,7 +165,7 @@ class Completer:
             self._fail(one, _too_late())
         elif one.is_wanted:
             self._pending.append(one)
-            self._maybe_flush()
+            self._flush_now.set()
         else:
             self._let_go(one)
 
@@ -189,48 +178,18 @@ class Completer:
         self.characters -= one.size
         one.size = 0
 
-    def _maybe_flush(self) -> None:
-        """Let what is pending be written, if that is worth a statement of its own by now."""
-        if self._pending and self._being_written >= _BUSY > len(self._pending):
-            if self._timeout is None:  # Not anew for each that comes.
-                self._delay_flush()
-            return
-        if self._timeout is not None:
-            self._cancel_delay()
-        if self._pending:
-            self._flush_now.set()
-        else:
-            self._flush_now.clear()
-
-    def _delay_flush(self) -> None:
-        try:
-            self._timeout = self._event_loop.call_later(_MAX_FLUSH_DELAY, self._flush_now.set)
-        except MemoryError:
-            self._flush_now.set()
-        else:
-            self._flush_now.clear()
-
-    def _cancel_delay(self) -> None:
-        assert self._timeout is not None
-        self._timeout.cancel()
-        self._timeout = None
-
     async def _step(self) -> None:
         await self._flush_now.wait()
         batch = self._taken()
-        self._being_written += len(batch)
+        if not self._pending:
+            self._flush_now.clear()
         try:
-            if self._timeout is not None:
-                self._cancel_delay()  # For the finishes that are left it begins now.
-            self._maybe_flush()
             if batch:
                 await self._write(batch)
         except BaseException:
             self._pending.extendleft(reversed([one for one in batch if one.is_wanted and one not in self._resting]))
+            self._flush_now.set()
             raise
-        finally:
-            self._being_written -= len(batch)
-            self._maybe_flush()
 
     def _taken(self) -> list[_Pending]:
         """The next batch: of bounded size, and one at least."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, PayloadDecodeError, StateUnavailableError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker
-from queuert.observability import context
+from queuert.observability.context import current_attempt
 from queuert.observability.events import StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
@@ -342,7 +342,7 @@ class AttemptRunner:
 
         Its finish is written later. Returns whether the task may run another attempt.
         """
-        context.enter(self)
+        current_attempt.set(self)
         worker, state = self._worker, self._state
         begun = False
         try:

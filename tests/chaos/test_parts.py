@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from queuert.embedded import EmbeddedServerError
+from queuert.embedded.server import wait_until
 from queuert.errors import ConfigurationError
 from queuert.state.redis import RedisState
 from queuert.testing.chaos import PROFILES, ChaosSettings, memory_growth, run_chaos
@@ -26,6 +27,7 @@ from queuert.testing.chaos.processes import ChaosError, Nursery
 from queuert.testing.chaos.records import Records, Tail, read
 from queuert.testing.chaos.report import ChaosReport
 from queuert.testing.chaos.stores import owned_store
+from queuert.testing.chaos.stores.postgres import OwnedPostgres
 from queuert.testing.chaos.stores.redis import OwnedRedis, _changes, commands_in
 from queuert.testing.chaos.stores.sqlite import OwnedSQLite
 from queuert.testing.chaos.takeovers import takeovers
@@ -226,6 +228,17 @@ def test_who_holds_the_write_lock_of_a_file(tmp_path: Path) -> None:
     assert store.broken_since is not None
     assert {row["pid"] for row in history.rows("SELECT pid FROM holds WHERE ended >= began")} == {os.getpid()}
     history.close()
+
+
+def test_a_fault_at_a_server_that_nobody_has_reached_yet(tmp_path: Path) -> None:
+    """There is no backend of a worker or client that could be killed."""
+    store = OwnedPostgres(tmp_path, durable=False)
+    store.start()
+    try:
+        assert wait_until(lambda: store.sessions() == 0, 60.0)
+        assert store.break_it("kill backend", 0.5) == (None, "no backend to kill")
+    finally:
+        store.close()
 
 
 async def test_what_a_worker_holds_in_redis(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ workers' and operators', every operation of a store goes through."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from queuert.deduplication import Deduplicate
 from queuert.event_log import EventFilter, EventLevel
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.postgres import PostgresState
+from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, texts, variants
 from queuert.state.postgres.sync_store import PostgresStore
@@ -48,12 +50,25 @@ def test_a_login_that_works_and_operates(case: Case, granted: str, login: LoginO
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
+class SeenPrepared(dict[str, NamedStatement]):
+    """Prepared statements that remember which were asked for."""
+
+    def __init__(self, prepared: Mapping[str, NamedStatement], requested: set[str]) -> None:
+        super().__init__(prepared)
+        self._requested = requested
+
+    def __getitem__(self, name: str) -> NamedStatement:
+        self._requested.add(name)
+        return super().__getitem__(name)
+
+
 class Seen(Statements):
     """Statements that remember which were asked for."""
 
     def __init__(self, schema: str) -> None:
         self.requested: set[str] = set()
         super().__init__(schema)
+        self.prepared = SeenPrepared(self.prepared, self.requested)
 
     def __getattribute__(self, name: str) -> Any:
         if name in texts():
@@ -66,20 +81,6 @@ class Touring(PostgresStore):
 
     def standing(self, lease: object) -> None:
         """Nothing."""
-
-
-class Announced:
-    """A notification that may go along with any start."""
-
-    arrived = False
-
-    def depart(self, place: object) -> tuple[str, str]:
-        """Its channel and text."""
-        return "queuert_jobs", "plain"
-
-    def arrive(self) -> None:
-        """The server has taken it."""
-        self.arrived = True
 
 
 ELSEWHERE = {
@@ -108,8 +109,7 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.start_jobs([job(id="a", attributes={"user": ["17"]}), job(id="b", attach=True)])
         store.start_jobs([job(id="b", attach=True)])
         store.start_jobs([job(), job()])
-        store.start_jobs([job()], notification=(notification := Announced()))
-        assert notification.arrived
+        store.start_jobs([job()])
         store.start_jobs([job(deduplication=Deduplicate("key"))])
         assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
         store.delete_chains(["a"], cascade=True)

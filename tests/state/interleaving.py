@@ -21,8 +21,7 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.pooled_connection import PooledConnection
-from queuert.state.postgres.protocol import Step, sync_begin_with, sync_execute_pipeline
+from queuert.state.postgres.protocol import PooledConnection, Step, sync_begin_with, sync_execute_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore

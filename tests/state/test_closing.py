@@ -11,7 +11,7 @@ import redis.asyncio
 
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.pool import AsyncConnections, Connections
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection
+from queuert.state.postgres.protocol import AsyncPooledConnection
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.redis import RedisState
 from queuert.state.sync_store import Store

@@ -17,7 +17,7 @@ from queuert.errors import ConfigurationError, SchemaMissingError, StateError, S
 from queuert.jobs import JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore
-from queuert.state.postgres import PostgresState, pooled_connection
+from queuert.state.postgres import PostgresState, protocol
 from queuert.state.types import ReapRequest, Renewal
 from queuert.testing.conformance import Mode, Stores
 from queuert.testing.conformance.builders import ask, claim_one, complete, eventually, job, read, started_and_claimed
@@ -93,7 +93,7 @@ async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProx
 def at_rest_for_ever(monkeypatch: pytest.MonkeyPatch) -> set[psycopg.BaseConnection[object]]:
     """Whoever takes a connection takes one that has rested for long; those that were released from now on."""
     given_back: set[psycopg.BaseConnection[object]] = set()
-    for kind in (pooled_connection.AsyncPooledConnection, pooled_connection.PooledConnection):
+    for kind in (protocol.AsyncPooledConnection, protocol.PooledConnection):
         monkeypatch.setattr(
             kind, "idle_since", property(lambda one: 0.0, lambda one, _: given_back.add(one)), raising=False
         )

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from queuert.ids import new_id, new_token
-from queuert.state.postgres import PostgresState, claim_cursors, parameters
-from queuert.state.postgres.claim_cursors import HEAD, ClaimCursors
+from queuert.state.postgres import PostgresState, claiming
+from queuert.state.postgres.claiming import HEAD, ClaimCursors
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob
@@ -39,8 +39,8 @@ def store(dsn: str) -> Iterator[PostgresStore]:
 @pytest.fixture
 def always_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look counts as slow, and none at the head is due before the test is over."""
-    monkeypatch.setattr(claim_cursors, "SLOW", -1.0)
-    monkeypatch.setattr(claim_cursors, "_SHARE", 1e9)
+    monkeypatch.setattr(claiming, "SLOW", -1.0)
+    monkeypatch.setattr(claiming, "_SHARE", 1e9)
 
 
 def take(store: PostgresStore, limit: int = 10) -> list[ClaimedJob]:
@@ -100,8 +100,8 @@ def test_a_look_from_its_place_reads_little_however_much_was_claimed(store: Post
         last = take(store, 2_900)[-1]
         connection.execute("vacuum queuert.job")
 
-        def pages(places: list[claim_cursors.Place] | None) -> int:
-            values = parameters.claim(request(1), places)
+        def pages(places: list[claiming.Place] | None) -> int:
+            values = claiming.claim(request(1), places)
             plan = explain(connection, SQL.claim, values, "force_generic_plan")
             assert plan.indexes() >= {"job_ready", "job_scheduled"}
             return plan.buffers()
@@ -142,12 +142,12 @@ def test_what_becomes_ready_before_the_place_is_found_when_nothing_else_is(
 
 
 def test_a_place_is_forgotten_once_looks_are_quick(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claim_cursors, "SLOW", -1.0)
-    monkeypatch.setattr(claim_cursors, "_SHARE", 0.0)
+    monkeypatch.setattr(claiming, "SLOW", -1.0)
+    monkeypatch.setattr(claiming, "_SHARE", 0.0)
     store.start_jobs([job() for _ in range(80)])
     for _ in range(LOOKS + 1):
         take(store)
-    monkeypatch.setattr(claim_cursors, "SLOW", 1e9)
+    monkeypatch.setattr(claiming, "SLOW", 1e9)
     urgent = job(priority=5)
     store.start_jobs([urgent])
     assert take(store)[0].id == urgent.id

@@ -11,7 +11,7 @@ import pytest
 
 from queuert.ids import new_token
 from queuert.limits import Limits, Rate
-from queuert.state.postgres import claiming, parameters
+from queuert.state.postgres import claiming
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import ClaimRequest
 from queuert.testing.databases import TemplateDatabases
@@ -164,9 +164,9 @@ def test_pauses_cost_nothing(explained: Callable[..., Plan], connection: psycopg
     """With types paused, the claim and the next due time are read from the same indexes, and the paused not at all."""
     with connection.transaction(force_rollback=True):
         connection.execute(SQL.pause_job_types, {"types": [f"type{n}" for n in range(100)], "reason": None})
-        check(explained(SQL.claim, parameters.claim(CLAIM)), rows=2 * LIMIT + 4 * LIMIT)
+        check(explained(SQL.claim, claiming.claim(CLAIM)), rows=2 * LIMIT + 4 * LIMIT)
         check(explained(SQL.next_due, {"types": ["work", "type1"]}), rows=2)
         connection.execute(SQL.pause_job_types, {"types": ["work"], "reason": None})
-        check(explained(SQL.claim, parameters.claim(CLAIM)), rows=0)
+        check(explained(SQL.claim, claiming.claim(CLAIM)), rows=0)
         check(explained(SQL.select_admissible, claiming.select_admissible(KEYED, LIMIT, {}, [])), rows=0)
         check(explained(SQL.next_due, {"types": ["work"]}), rows=0)

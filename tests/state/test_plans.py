@@ -12,7 +12,7 @@ import pytest
 from queuert.ids import new_id, new_token
 from queuert.jobs import JobError
 from queuert.policies import RetryPolicy
-from queuert.state.postgres import parameters
+from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 from queuert.testing.databases import TemplateDatabases
@@ -163,7 +163,7 @@ def check(plan: Plan, *, rows: float, indexes: Sequence[str] = (), blockers: flo
 @pytest.mark.parametrize("limit", [1, LIMIT])
 def test_claim(explained: Callable[..., Plan], layout: Layout, limit: int) -> None:
     request = ClaimRequest(dict.fromkeys(layout.type_names, 60.0), limit, "me", new_token())
-    plan = explained(SQL.claim, parameters.claim(request))
+    plan = explained(SQL.claim, claiming.claim(request))
     # A look at the head of each type, ready and due; then the locked ones, and their update.
     check(plan, rows=layout.types * limit * 2 + limit * 4, indexes=["job_ready", "job_scheduled"])
 
@@ -171,13 +171,13 @@ def test_claim(explained: Callable[..., Plan], layout: Layout, limit: int) -> No
 def test_claim_that_is_cut_by_bytes(explained: Callable[..., Plan], layout: Layout) -> None:
     """The rows that are locked are read once more by their places, and sorted, and no others."""
     request = ClaimRequest(dict.fromkeys(layout.type_names, 60.0), LIMIT, "me", new_token(), max_bytes=10)
-    plan = explained(SQL.claim, parameters.claim(request))
+    plan = explained(SQL.claim, claiming.claim(request))
     check(plan, rows=layout.types * LIMIT * 2 + LIMIT * 5, indexes=["job_ready", "job_scheduled"])
 
 
 def test_claim_of_types_without_jobs(explained: Callable[..., Plan], layout: Layout) -> None:
     request = ClaimRequest({f"absent{number}": 60.0 for number in range(20)}, LIMIT, "me", new_token())
-    check(explained(SQL.claim, parameters.claim(request)), rows=0)
+    check(explained(SQL.claim, claiming.claim(request)), rows=0)
 
 
 def test_next_due(explained: Callable[..., Plan], layout: Layout) -> None:

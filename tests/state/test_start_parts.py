@@ -16,7 +16,7 @@ from queuert.errors import PayloadError
 from queuert.ids import new_ids
 from queuert.new_chain import PART
 from queuert.run_at import after
-from queuert.state.postgres.answer_timeout import Watchdog
+from queuert.state.postgres.pool import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import NewJob
 from queuert.testing.fault_proxy import FaultProxy
@@ -138,7 +138,7 @@ def test_parts_have_their_time_each(dsn: str) -> None:
     watchdog = Watchdog(4.5)
     with psycopg.connect(dsn, autocommit=True) as connection, watchdog.limit(connection):
         for _ in range(5):
-            watchdog.reset_after_fork(connection)
+            watchdog.restart(connection)
             connection.execute("SELECT pg_sleep(1.0)")
 
 

@@ -1,4 +1,4 @@
-"""Finishes that the store refuses, or that must wait, harm nobody but themselves; and few do not go beside many."""
+"""Finishes that the store refuses, or that must wait, harm nobody but themselves; and what waits goes together."""
 
 from __future__ import annotations
 
@@ -214,11 +214,9 @@ class Statements:
 
 
 class Held:
-    """Handlers that end when they are told to, of a worker whose completer takes four finishes for many."""
+    """Handlers that end when they are told to."""
 
-    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, timeout: float) -> None:
-        monkeypatch.setattr("queuert.worker.completer._BUSY", 4)
-        monkeypatch.setattr("queuert.worker.completer._MAX_FLUSH_DELAY", timeout)
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stage = stage
         self.statements = Statements(monkeypatch)
         self.ends = [asyncio.Event() for _ in range(8)]
@@ -257,70 +255,19 @@ class Held:
             await asyncio.sleep(0)
 
 
-async def test_a_few_finishes_wait_while_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, timeout=3600.0)
+async def test_finishes_go_together_while_two_statements_are_under_way(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(stage, monkeypatch)
     chains = await held.start()
-    held.end(4, 5)
-    await held.pending(2)
-    assert held.statements.sizes == [4]
+    held.end(4)
+    assert await held.statements.next() == 1
+    held.end(5)
+    await held.pending(1)
     held.end(6, 7)
-    assert await held.statements.next() == 4  # They are many by now.
-    held.statements.let_go.set()
-    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
-
-
-async def test_the_few_go_when_the_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, timeout=3600.0)
-    chains = await held.start()
-    held.end(4, 5, 6)
     await held.pending(3)
+    assert held.statements.sizes == [4, 1]
     held.statements.let_go.set()
     assert await held.statements.next() == 3
-    held.end(7)
     assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
-    assert held.statements.sizes == [4, 3, 1]
-
-
-async def test_the_timeout_of_the_few_does_not_begin_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, timeout=3600.0)
-    chains = await held.start()
-    held.end(4)
-    await held.pending(1)
-    timer = held.completer._timeout
-    assert timer is not None
-    again = asyncio.ensure_future(held.completer.finish(held.statements.requested[0]))
-    await held.pending(2)
-    assert held.completer._timeout is timer
-    held.end(5, 6)
-    assert await held.statements.next() == 4
-    assert timer.cancelled()
-    held.statements.let_go.set()
-    held.end(7)
-    await in_time(again)
-    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
-
-
-async def test_without_memory_for_a_timer_the_few_go_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, timeout=3600.0)
-    chains = await held.start()
-
-    class Exhausted:
-        def call_later(self, *_: Any) -> asyncio.TimerHandle:
-            raise MemoryError
-
-    monkeypatch.setattr(held.completer, "_event_loop", Exhausted())
-    held.end(4)
-    assert await held.statements.next() == 1
-    held.end(5, 6, 7)
-    held.statements.let_go.set()
-    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
-
-
-async def test_the_few_do_not_wait_for_a_statement_that_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, timeout=0.0)
-    chains = await held.start()
-    held.end(4)
-    assert await held.statements.next() == 1
-    held.end(5, 6, 7)
-    held.statements.let_go.set()
-    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
+    assert held.statements.sizes == [4, 1, 3]

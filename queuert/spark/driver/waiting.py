@@ -100,7 +100,7 @@ def wait_all(
     watch = ChainWatcher(client._opened(), client.notify, client.observers, timeout)
     try:
         tally.tell()
-        watch.wait_block_closed(ids, tally.closed)
+        watch.wait(ids, tally.closed)
     finally:
         watch.close()
     return tally.progress

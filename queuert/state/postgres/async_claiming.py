@@ -10,11 +10,10 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
-from queuert.state.postgres import claiming, parameters, rows
+from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.claim_cursors import ClaimCursors, Place
-from queuert.state.postgres.claiming import Expansion
+from queuert.state.postgres.claiming import ClaimCursors, Expansion, Place
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -57,38 +56,28 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
 
     async def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Claim the best jobs of all ranks, or of those that the request asks for."""
-        if claiming.limits_of(request):
+        if request.limits and claiming.limits_of(request):
             found = await self._claim_limited(request)
             if found is not None:
-                return self._claimed(request, found)
+                return claiming.claimed_jobs(found, request.token)
             # The other types do not wait for who holds the limits.
             request = claiming.unlimited(request, request.limit)
             if not request.leases:
                 return []
-        if request.after_rank is not None:
-            # Where the look for the best begins has nothing to learn from these.
-            return self._claimed(request, await self._claim_rows(request, None))
-        places = self._bounds.places(list(request.leases))
+        places = None if request.after_rank is not None else self._bounds.places(list(request.leases))
         if places is not None and (jobs := await self._claim_from(request, places)):
             return jobs
         return await self._claim_from(request, None)
 
     async def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = await self._claim_rows(request, places)
-        jobs = self._claimed(request, found)
-        if found:
-            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
-        return jobs
-
-    async def _claim_rows(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
-        params = parameters.claim(request, places, expansion=self._expansion.factor)
-        found = await self._fetch(self._sql.named("claim"), params, binary=True)
+        params = claiming.claim(request, places, expansion=self._expansion.factor)
+        found = await self._fetch(self._sql.prepared["claim"], params, binary=True)
         self._expansion.note(found)
-        return found
-
-    @staticmethod
-    def _claimed(request: ClaimRequest, found: Sequence[Row]) -> list[ClaimedJob]:
-        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+        jobs = claiming.claimed_jobs(found, request.token)
+        # Where the look for the best begins has nothing to learn from jobs of worse ranks.
+        if found and request.after_rank is None:
+            self._bounds.note(jobs, found[0][claiming.LOOK_SECONDS], at_head=places is None)
+        return jobs
 
     async def _claim_limited(self, request: ClaimRequest) -> list[Row] | None:
         """Claim what the limits let through, and of the other types; None if somebody holds the limits for long."""
@@ -108,7 +97,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
                 await fetch(connection, self._sql.prune_rate_window, old)
             if others:
                 free, taken = claiming.unlimited(request, others), claiming.input_size(found)
-                rest = parameters.claim(free, expansion=self._expansion.factor, taken=taken)
+                rest = claiming.claim(free, expansion=self._expansion.factor, taken=taken)
                 found += await fetch(connection, self._sql.claim, rest, lenient=True)
             self._expansion.note(found)
             return found
@@ -127,7 +116,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
                 params = claiming.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
                 claimed = await fetch(connection, self._sql.claim_admitted, params, lenient=True)
                 found += claimed
-                if claimed and claimed[0][rows.CUT]:
+                if claimed and claimed[0][claiming.CUT]:
                     # What was left for its size comes before what could make up for it.
                     break
             locked = set(admission.ids).difference(row[0] for row in found)

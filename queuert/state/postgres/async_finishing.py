@@ -27,11 +27,9 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection
-from queuert.state.postgres.protocol import Step, async_begin_with
+from queuert.state.postgres.protocol import AsyncPooledConnection, Step, async_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult
-from queuert.state.validation import check_finishes
+from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult, check_finishes
 
 _FINISH_ROUNDS = 4
 """A finish is repeated when a chain got its first dependent meanwhile; more than one repetition is already rare."""
@@ -57,16 +55,16 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
                         left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
                 elif plain:
-                    found = await fetch(connection, self._sql.named("complete"), parameters.complete(left))
+                    found = await fetch(connection, self._sql.prepared["complete"], parameters.complete(left))
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
                 elif all_simple(left):
-                    found = await fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
+                    found = await fetch(connection, self._sql.prepared["finish_simple"], parameters.finish_simple(left))
                     results |= finish_results(left, found)
                 else:
                     found = await fetch(
-                        connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False)
+                        connection, self._sql.prepared["finish"], parameters.finish(left, closes_awaited=False)
                     )
                     results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.state import records
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.postgres import listing, rows
+from queuert.state.postgres import listing
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
 from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
@@ -17,12 +18,12 @@ class AsyncPostgresListing(AsyncPostgresBase):
 
     async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
         """Read jobs in the order asked."""
-        found = {row[0]: rows.job(row) for row in await self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
+        found = {row[0]: records.job(row) for row in await self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked."""
-        found = {row[0]: rows.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        found = {row[0]: records.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
 
     async def closed_chains(
@@ -30,7 +31,10 @@ class AsyncPostgresListing(AsyncPostgresBase):
     ) -> list[ChainRecord | ChainStatus | None]:
         """Read chains that have closed, as many as fit into a portion; of the others the status."""
         params = {"ids": list(ids), "portion": portion}
-        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, params)}
+        found: dict[str, ChainRecord | ChainStatus] = {}
+        for row in await self._fetch(self._sql.closed_chains, params):
+            # Without an input, where the chain is open or its turn has not come.
+            found[row[0]] = ChainStatus(row[2]) if row[3] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
@@ -62,7 +66,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for, in order."""
-        return [rows.blocker(row) for row in await self._fetch(self._sql.get_blockers, {"id": job_id})]
+        return [records.blocker(row) for row in await self._fetch(self._sql.get_blockers, {"id": job_id})]
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status."""

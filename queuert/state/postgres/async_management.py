@@ -17,8 +17,15 @@ from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import Row
-from queuert.state.types import ChainUpdate, DeleteResult, NewJob, SweepResult, TriggeredJob, WorkerlessCompletion
-from queuert.state.validation import check_completions
+from queuert.state.types import (
+    ChainUpdate,
+    DeleteResult,
+    NewJob,
+    SweepResult,
+    TriggeredJob,
+    WorkerlessCompletion,
+    check_completions,
+)
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
@@ -31,7 +32,7 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
 
     async def list_schedules(self) -> list[ScheduleRecord]:
         """All schedules, by name."""
-        return [schedule_rows.schedule(row) for row in await self._fetch(self._sql.list_schedules)]
+        return [records.schedule(row) for row in await self._fetch(self._sql.list_schedules)]
 
     async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""

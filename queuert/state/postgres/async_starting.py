@@ -8,14 +8,13 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import PiggybackNotification, Topic
+from queuert.notify.adapter import Topic
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_retention import delete_expired
 from queuert.state.postgres.async_statements import (
     add_blockers,
     begin_callers_transaction,
     fetch,
-    insert_announced,
     insert_jobs,
     insert_parts,
     lock_in_order,
@@ -35,16 +34,27 @@ _ATTACH_ROUNDS = 5
 class AsyncPostgresStarting(AsyncPostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
-    async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
-    ) -> list[StartedJob]:
+    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
-        if connection is None:
-            return await self._start_on_own(jobs, notification)
-        async with async_callers_connection(connection) as callers:
-            return await self._start_in_callers(callers, jobs)
+        if connection is not None:
+            async with async_callers_connection(connection) as callers:
+                return await self._start_in_callers(callers, jobs)
+        in_transaction = needs_transaction(jobs)
+        for left in reversed(range(ROUNDS)):
+            try:
+                async with self._connections.connection() as own:
+                    return await self._start(own, jobs, in_transaction=in_transaction)
+            except JobIdConflictError:
+                async with self._connections.connection() as own:
+                    if not left or not await self._delete_expired_conflicts(own, jobs):
+                        raise
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains; the server writes one part while the next is being made."""
@@ -71,32 +81,6 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                 started = await self._start(callers, jobs, in_transaction=apart)
             await self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
-
-    async def _start_on_own(
-        self, jobs: Sequence[NewJob], notification: PiggybackNotification | None
-    ) -> list[StartedJob]:
-        in_transaction = needs_transaction(jobs)
-        for left in reversed(range(ROUNDS)):
-            try:
-                async with self._connections.connection() as own:
-                    if notification is not None and not in_transaction:
-                        return await self._start_announced(own, jobs, notification)
-                    return await self._start(own, jobs, in_transaction=in_transaction)
-            except JobIdConflictError:
-                async with self._connections.connection() as own:
-                    if not left or not await self._delete_expired_conflicts(own, jobs):
-                        raise
-            except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
-                if not left or not was_deadlock(error):
-                    raise
-        raise AssertionError("the last round returns or raises")
-
-    async def _start_announced(
-        self, own: AsyncConnection[Any], jobs: Sequence[NewJob], notification: PiggybackNotification
-    ) -> list[StartedJob]:
-        written = await insert_announced(own, self._sql, jobs, notification, self._settings.place)
-        return [written[job.id] for job in jobs]
 
     async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""

@@ -1,4 +1,4 @@
-"""Claims: the sizes of their inputs, and the parameters and rows of claims under limits.
+"""Claims: where they begin, how large their inputs are, and their parameters and rows. Pure functions, but for clocks.
 
 A claim is bounded by bytes. Postgres tells how much it has stored of an input without reading it, and whether that is
 compressed. Only reading the input would tell how long its text is, which takes as long as a claim. So a store estimates
@@ -8,15 +8,77 @@ than it might be, or larger by what inputs differ.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from queuert.limits import Limits
-from queuert.state.postgres.claim_cursors import HEAD
-from queuert.state.postgres.parameters import Parameters
+from queuert.state.postgres.parameters import Parameters, text_array
 from queuert.state.postgres.rows import Row
-from queuert.state.types import ClaimRequest
+from queuert.state.types import ClaimedJob, ClaimRequest
+
+Place = tuple[int, datetime]
+"""A rank and a time: the position of an index entry within its type."""
+
+HEAD: Place = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
+
+SLOW = 0.003
+"""Seconds of the server above which a scan from the head is slow; one of some hundred jobs takes a tenth of this."""
+
+_IN_A_ROW = 4
+"""Number of consecutive scans that must have been slow: a single one may be chance."""
+
+_SHARE = 20
+"""A scan from the head is repeated after this many times its own duration."""
+
+
+class ClaimCursors:
+    """Where claims of one store begin to scan for ready jobs, when the head of the index is full of dead entries.
+
+    A claim takes jobs from the head of an index and leaves dead entries there. Postgres removes them in passing, but
+    not while a transaction is open that could still see them, such as a backup or a forgotten session. Then each claim
+    scans the entries of all jobs that were claimed since. So once scans have become slow, they begin where the last one
+    ended. Some still begin at the head, which may cost a twentieth of the time: they find jobs that became ready before
+    that cursor, by a higher priority, a retry or a late commit. While scans are quick, all begin at the head.
+
+    Each store keeps cursors of its own, since a wrong one does no more harm than to find a job later.
+
+    Attributes:
+        slow: whether scans from the head have become slow.
+    """
+
+    def __init__(self) -> None:
+        self.slow = False
+        self._places: dict[str, Place] = {}
+        self._looks: deque[float] = deque(maxlen=_IN_A_ROW)
+        self._head_at = 0.0
+        """When to scan from the head next (monotonic)."""
+
+    def places(self, types: Sequence[str]) -> list[Place] | None:
+        """Returns where to begin, for each type; None: at the head."""
+        if not self.slow or time.monotonic() >= self._head_at:
+            return None
+        return [self._places.get(type, HEAD) for type in types]
+
+    def note(self, jobs: Sequence[ClaimedJob], seconds: float, *, at_head: bool) -> None:
+        """Records the jobs that a scan found and the seconds that it took on the server."""
+        if at_head:
+            self._looks.append(seconds)
+            self.slow = len(self._looks) == _IN_A_ROW and min(self._looks) > SLOW
+            # A claim scans twice: first without locks.
+            self._head_at = time.monotonic() + 2 * _SHARE * seconds
+        if not self.slow:
+            self._places.clear()
+            return
+        for job in jobs:
+            # As it was before the claim, which counted one attempt more.
+            place = (job.own_failures - 1 - job.priority, job.scheduled_at)
+            if place > self._places.get(job.type, HEAD):
+                self._places[job.type] = place
+
 
 WORST = 100.0
 """A match of Postgres's own compression is 273 bytes long at most and takes 3."""
@@ -31,21 +93,81 @@ INPUT, PACKED = 11, 18
 
 
 class Expansion:
-    """The greatest number of characters a byte in the compressed inputs of the last claims."""
+    """The greatest number of characters a byte in the compressed inputs of the last claims.
+
+    Attributes:
+        factor: by which to multiply the stored size of a compressed input.
+    """
 
     def __init__(self) -> None:
+        self.factor = WORST
         self._seen: deque[float] = deque(maxlen=_CLAIMS)
-
-    @property
-    def factor(self) -> float:
-        """The factor by which to multiply the stored size of a compressed input."""
-        return min(WORST, max(1.0, _MARGIN * max(self._seen))) if self._seen else WORST
 
     def note(self, rows: Sequence[Row]) -> None:
         """Records the rows of a claim."""
         packed = [row for row in rows if row[PACKED] is not None]
         if packed:
             self._seen.append(max(len(row[INPUT] or "") / row[PACKED] for row in packed))
+            self.factor = min(WORST, max(1.0, _MARGIN * max(self._seen)))
+
+
+def claim(
+    request: ClaimRequest, places: Sequence[Place] | None = None, *, expansion: float = 1.0, taken: int = 0
+) -> Parameters:
+    """Parameters of ``claim``; it looks at the head, behind a rank, or begins at these places, one for each type.
+
+    ``taken`` is the size of inputs that were claimed before, for the same request.
+    """
+    if request.after_rank is not None:
+        places = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
+    return {
+        "types": text_array(list(request.leases)),
+        "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
+        "first_ranks": None if places is None else f"{{{','.join(str(rank) for rank, _ in places)}}}",
+        "first_times": None if places is None else f"{{{','.join(when.isoformat() for _, when in places)}}}",
+        "limit": request.limit,
+        "max_bytes": max(0, request.max_bytes - taken),
+        "expansion": expansion,
+        "token": request.token,
+        "holder": request.holder,
+    }
+
+
+LOOK_SECONDS = 19
+"""Where a row of ``claim`` says how long the look for ready jobs took."""
+
+CUT = 19
+"""Where a row of ``claim_admitted`` says whether some were left for their size."""
+
+
+def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
+    """Rows of ``claim``, as jobs in the order in which they should run; an UPDATE returns them in any.
+
+    The columns are in the order of the fields, but for the token.
+    """
+    jobs = [
+        ClaimedJob(*row[:16], token, *row[16:18]) if type(row) is tuple else _unreadable_job(row, token)  # type: ignore[call-arg]
+        for row in found
+    ]
+    if len(jobs) > 1:
+        # As ``rank`` says, spelled out: it is asked for each job.
+        jobs.sort(
+            key=lambda job: (job.attempt - job.uncounted - job.lease_expirations - job.priority, job.scheduled_at)
+        )
+    return jobs
+
+
+_NUMBERS = (4, 5, 6, 7, 8, 9)
+_TIMES = (12, 13, 14)
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _unreadable_job(row: Row, token: str) -> ClaimedJob:
+    """With something in the place of what cannot be read: its attempt does not get as far as to use it."""
+    stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
+    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
+    fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
+    return ClaimedJob(*fields)
 
 
 _MOST_KEYS = 500

@@ -28,7 +28,7 @@ from queuert.jobs import JobStatus
 from queuert.state.paging import Page, PageRequest, Position
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.stored_json import job_error
+from queuert.state.records import job_error
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEHIND = re.compile(r"(\d{1,19})(?::(\d{1,20}):(\d{1,10}):(\d{1,18})?)?", re.ASCII)

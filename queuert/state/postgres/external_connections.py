@@ -15,7 +15,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from queuert.errors import UnsupportedConnectionError
 from queuert.state.postgres.bounds import async_bounded, sync_bounded
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection, PooledConnection
+from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection
 
 _SYNC_TAKES = (
     "a psycopg.Connection, its cursor, a psycopg_pool.ConnectionPool, an SQLAlchemy Connection or Session on "

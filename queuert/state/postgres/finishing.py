@@ -42,31 +42,38 @@ _PLAIN_CHARACTERS = 8 * 1024 * 1024
 
 def is_simple_completion(finish: Finish) -> bool:
     """Whether this finish is a completion that needs nothing but its own row, as far as the claim knew."""
-    return finish.kind is FinishKind.COMPLETE and _closes_alone(finish)
+    job = finish.job
+    return (
+        finish.kind is FinishKind.COMPLETE
+        and job.chain_index == 0
+        and not job.has_dependents
+        and finish.result_ttl is None
+    )
 
 
 def is_simple_failure(finish: Finish) -> bool:
     """Whether this finish is a failure that needs nothing but its own row, as far as the claim knew."""
-    return finish.kind is FinishKind.RETRY or (finish.kind is FinishKind.FAIL and _closes_alone(finish))
-
-
-def _closes_alone(finish: Finish) -> bool:
     job = finish.job
-    return job.chain_index == 0 and not job.has_dependents and finish.result_ttl is None
+    if finish.kind is FinishKind.RETRY:
+        return True
+    alone = job.chain_index == 0 and not job.has_dependents and finish.result_ttl is None
+    return finish.kind is FinishKind.FAIL and alone
 
 
 def all_simple_completions(finishes: Sequence[Finish]) -> bool:
     """Whether the leanest statement will do for all of these: nothing but completions."""
-    return all(map(is_simple_completion, finishes)) and _fit(finishes)
+    length = 0
+    for finish in finishes:
+        if not is_simple_completion(finish):
+            return False
+        length += len(finish.output or "")
+    return length <= _PLAIN_CHARACTERS
 
 
 def all_simple(finishes: Sequence[Finish]) -> bool:
     """Whether the lean statement will do that knows failures as well. Their errors are of bounded length."""
-    return all(is_simple_completion(one) or is_simple_failure(one) for one in finishes) and _fit(finishes)
-
-
-def _fit(finishes: Sequence[Finish]) -> bool:
-    return sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
+    simple = all(is_simple_completion(one) or is_simple_failure(one) for one in finishes)
+    return simple and sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
 
 
 def completed(finishes: Sequence[Finish], found: Sequence[Row]) -> dict[Lease, FinishResult]:
@@ -139,10 +146,10 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
-        Step(sql.named("set_short_lock_timeout"), bounds.parameters(None if wait else LOCK_SOON)),
-        Step(sql.named("lock_in_order"), parameters.locks(held, closing=closing)),
-        Step(sql.named("finish"), parameters.finish(finishes, closes_awaited=True)),
-        Step(sql.named("unblock"), parameters.closed_chains(closing)),
+        Step(sql.prepared["set_short_lock_timeout"], bounds.parameters(None if wait else LOCK_SOON)),
+        Step(sql.prepared["lock_in_order"], parameters.locks(held, closing=closing)),
+        Step(sql.prepared["finish"], parameters.finish(finishes, closes_awaited=True)),
+        Step(sql.prepared["unblock"], parameters.closed_chains(closing)),
         Step(COMMIT, {}),
     ]
 

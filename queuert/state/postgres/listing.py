@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.state import records
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
-from queuert.state.postgres import rows
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 from queuert.state.types import TypeCount
@@ -170,19 +170,19 @@ def by_id(chain_id: str, page: PageRequest) -> Parameters:
 
 def chains(found: Sequence[Row], limit: int) -> Page[ChainRecord]:
     """The page that rows of ``list_chains`` make."""
-    return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(rows.chain, found)), limit)
+    return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(records.chain, found)), limit)
 
 
 def jobs(found: Sequence[Row], limit: int) -> Page[Job]:
     """The page that rows of ``list_jobs`` make."""
-    return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(rows.job, found)), limit)
+    return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(records.job, found)), limit)
 
 
 def chain_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
     """The page that rows of ``list_chain_jobs`` make."""
-    return page_of(((one, Position(str(one.chain_index), one.id)) for one in map(rows.job, found)), limit)
+    return page_of(((one, Position(str(one.chain_index), one.id)) for one in map(records.job, found)), limit)
 
 
 def blocked_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
     """The page that rows of ``list_dependents`` make."""
-    return page_of(((one, Position("", one.id)) for one in map(rows.job, found)), limit)
+    return page_of(((one, Position("", one.id)) for one in map(records.job, found)), limit)

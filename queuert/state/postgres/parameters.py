@@ -13,8 +13,7 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
-from queuert.state.postgres.claim_cursors import HEAD, Place
-from queuert.state.types import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
+from queuert.state.types import Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 
 Parameters = dict[str, Any]
 
@@ -126,9 +125,12 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 
 
 def is_large(jobs: Sequence[NewJob]) -> bool:
     """Whether starting these jobs may take more than one statement."""
-    sizes = (len(job.input) + len(job.trace_context or "") + _ROW_CHARACTERS for job in jobs)
-    pairs = (pair for job in jobs if job.attributes for pair in pairs_of(job.attributes))
-    return sum(sizes) + sum(len(name) + 2 * len(value) for name, value in pairs) > MAX_STATEMENT_CHARACTERS
+    size = 0
+    for job in jobs:
+        size += len(job.input) + len(job.trace_context or "") + _ROW_CHARACTERS
+        for name, value in pairs_of(job.attributes) if job.attributes else ():
+            size += len(name) + 2 * len(value)
+    return size > MAX_STATEMENT_CHARACTERS
 
 
 def blockers(jobs: Iterable[NewJob]) -> Parameters:
@@ -197,23 +199,23 @@ def closed_chains(chains: Sequence[str]) -> Parameters:
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
     """Parameters of ``complete``."""
-    return {"params": _keyed(map(_completed_entry, finishes))}
+    return {"params": _completed(finishes)}
 
 
 def finish_simple(finishes: Sequence[Finish]) -> Parameters:
     """Parameters of ``finish_simple``."""
     completed = [one for one in finishes if one.kind is FinishKind.COMPLETE]
     failed = [one for one in finishes if one.kind is not FinishKind.COMPLETE]
-    return {"completed": _keyed(map(_completed_entry, completed)), "failed": _keyed(map(_failed_entry, failed))}
+    return {"completed": _completed(completed), "failed": f"{{{','.join(map(_failed_entry, failed))}}}"}
 
 
-def _keyed(entries: Iterable[str]) -> str:
+def _completed(finishes: Iterable[Finish]) -> str:
+    """Tokens and outputs by job id, as one JSON object."""
+    entries = []
+    for finish in finishes:
+        job = finish.job
+        entries.append(f'{encode_basestring_ascii(job.id)}:["{job.token}",{finish.output or "null"}]')
     return f"{{{','.join(entries)}}}"
-
-
-def _completed_entry(finish: Finish) -> str:
-    job = finish.job
-    return f'{quoted(job.id)}:["{job.token}",{finish.output or "null"}]'
 
 
 def _failed_entry(finish: Finish) -> str:
@@ -221,28 +223,6 @@ def _failed_entry(finish: Finish) -> str:
     delay = repr(finish.delay) if finish.kind is FinishKind.RETRY else "null"
     error = "" if finish.error is None else f",{error_json(finish.error)}"
     return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d}{error}]'
-
-
-def claim(
-    request: ClaimRequest, places: Sequence[Place] | None = None, *, expansion: float = 1.0, taken: int = 0
-) -> Parameters:
-    """Parameters of ``claim``; it looks at the head, behind a rank, or begins at these places, one for each type.
-
-    ``taken`` is the size of inputs that were claimed before, for the same request.
-    """
-    if request.after_rank is not None:
-        places = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
-    return {
-        "types": text_array(list(request.leases)),
-        "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
-        "first_ranks": None if places is None else f"{{{','.join(str(rank) for rank, _ in places)}}}",
-        "first_times": None if places is None else f"{{{','.join(when.isoformat() for _, when in places)}}}",
-        "limit": request.limit,
-        "max_bytes": max(0, request.max_bytes - taken),
-        "expansion": expansion,
-        "token": request.token,
-        "holder": request.holder,
-    }
 
 
 def leases(held: Sequence[Lease]) -> Parameters:

@@ -1,25 +1,25 @@
-"""A pool of connections to Postgres, for sync and async code."""
+"""A pool of connections to Postgres, for sync and async code, and the limit on each wait for the server's answer."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
+import psycopg
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, Error, errors
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
-from queuert.state._asyncio import finish_despite_cancel
-from queuert.state.postgres.answer_timeout import Watchdog, cut
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection, PooledConnection
-from queuert.state.postgres.protocol import close_if_in_pipeline
+from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection, close_if_in_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 
 _GENERIC_PLAN_SETTINGS = b"""
@@ -41,6 +41,84 @@ would leave one more session that waits. Servers on other systems than Linux may
 
 A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
 """
+
+
+_WATCHDOG_IDLE = 60.0
+"""Seconds without anything to watch after which the watchdog's thread ends."""
+
+
+class Watchdog:
+    """Cuts connections whose users have waited for an answer for longer than ``seconds``, or a twentieth more.
+
+    A connection whose peer has vanished without a word (a black-holed network, a frozen server) can keep its user
+    waiting for ever: neither cancelling the query nor TCP's own timers help while packets are still acknowledged.
+    Shutting the socket down does: the waiting call fails at once, whatever its mode and even if the event loop is
+    blocked. The thread is not told of a wait, which would cost each statement a switch to it and back. It looks now and
+    then.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._pause = seconds / 20
+        self._deadlines: dict[BaseConnection[Any], float] = {}
+        """When each connection that is waited for is cut (monotonic). All waits last equally long, so the first expires
+        first."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, connection: BaseConnection[Any]) -> None:
+        """Cut ``connection`` unless :meth:`end` is called in time; what waits then fails with an OperationalError."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="queuert-watchdog", daemon=True)
+                self._thread.start()
+            self._deadlines[connection] = time.monotonic() + self.seconds
+
+    def end(self, connection: BaseConnection[Any]) -> None:
+        """It was in time, or was cut."""
+        with self._lock:
+            self._deadlines.pop(connection, None)
+
+    @contextmanager
+    def limit(self, connection: BaseConnection[Any]) -> Iterator[None]:
+        """Cut ``connection`` unless the block ends in time."""
+        self.begin(connection)
+        try:
+            yield
+        finally:
+            self.end(connection)
+
+    def restart(self, connection: BaseConnection[Any]) -> None:
+        """Let a wait's time begin now: what its user has done so far was no waiting for the server."""
+        with self._lock:
+            if self._deadlines.pop(connection, None) is not None:
+                self._deadlines[connection] = time.monotonic() + self.seconds
+
+    def _watch(self) -> None:
+        ends_at = time.monotonic() + _WATCHDOG_IDLE
+        while True:
+            late: list[BaseConnection[Any]] = []
+            with self._lock:
+                now = time.monotonic()
+                while self._deadlines and next(iter(self._deadlines.values())) <= now:
+                    late.append(next(iter(self._deadlines)))
+                    del self._deadlines[late[-1]]
+                if self._deadlines or late:
+                    ends_at = now + _WATCHDOG_IDLE
+                elif now >= ends_at:
+                    self._thread = None
+                    return
+                pause = next(iter(self._deadlines.values()), now + self._pause) - now
+            while late:
+                cut(late.pop())
+            time.sleep(pause)
+
+
+def cut(connection: BaseConnection[Any]) -> None:
+    """Shut a connection's socket down, from any thread; its user finds it broken."""
+    # A duplicate, so that closing it here leaves the descriptor to libpq. A connection that broke meanwhile has none.
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 class _Base:
@@ -68,17 +146,6 @@ class _Base:
         """Whether statements may be prepared: behind a pooler they may not."""
         return self._settings.prepare_threshold is not None
 
-    def _is_new(self, connection: AsyncPooledConnection | PooledConnection) -> bool:
-        """Whether it is yet to be told to plan once. Without prepared statements there is nothing to be kept."""
-        if connection.planner_configured or not self.prepares:
-            return False
-        connection.planner_configured = True
-        return True
-
-    def _wait(self) -> Wait:
-        """A wait for a connection that begins now."""
-        return Wait(self._settings.answer_timeout, self._refusals)
-
     def cut_in_use(self) -> None:
         """End the connections that are in use: whoever waits on one fails at once. From any thread."""
         for connection in list(self._in_use):
@@ -90,7 +157,7 @@ class _Base:
 
     def restart_timeout(self, connection: BaseConnection[Any]) -> None:
         """What went before on this connection was the caller's own work: the limit on waiting begins now."""
-        self._watchdog.reset_after_fork(connection)
+        self._watchdog.restart(connection)
 
     @contextmanager
     def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
@@ -139,53 +206,52 @@ class AsyncConnections(_Base):
     async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         # One block for what raw_connection() and limited() do together: each start and claim comes through here.
-        connection = await self._taken()
+        connection = await self._take()
         try:
-            wait = self._watchdog.begin(connection)
+            self._watchdog.begin(connection)
             try:
-                if self._is_new(connection):
+                # Without prepared statements there is no plan to be kept.
+                if self.prepares and not connection.planner_configured:
+                    connection.planner_configured = True
                     await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
                 raise _reported(connection, error) from error
             finally:
-                self._watchdog.end(wait)
+                self._watchdog.end(connection)
         finally:
             await self._give_back(connection)
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
-        connection = await self._taken()
+        connection = await self._take()
         try:
             yield connection
         finally:
             await self._give_back(connection)
 
-    async def _taken(self) -> AsyncPooledConnection:
-        if self._pool is None:
-            raise ClosedError("the store is not open: it was closed, or never opened")
+    async def _take(self) -> AsyncPooledConnection:
         pool = self._pool
+        if pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        wait = PoolWait(self._settings.answer_timeout, self._refusals)
         try:
-            connection = await self._acquire_live(pool)
+            while True:
+                try:
+                    connection = await pool.getconn(wait.piece)
+                except PoolTimeout as timeout:
+                    wait.check_deadline(timeout, len(self._in_use))
+                    continue
+                if not connection.server_closed:
+                    break
+                wait.saw_dead_connection()
+                await pool.putconn(connection)
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
-
-    async def _acquire_live(self, pool: AsyncConnectionPool[AsyncPooledConnection]) -> AsyncPooledConnection:
-        wait = self._wait()
-        while True:
-            try:
-                connection = await pool.getconn(wait.piece)
-            except PoolTimeout as timeout:
-                wait.check_deadline(timeout, len(self._in_use))
-                continue
-            if not connection.server_closed:
-                return connection
-            wait.saw_dead_connection()
-            await pool.putconn(connection)
 
     async def _give_back(self, connection: AsyncPooledConnection) -> None:
         pool = self._in_use.pop(connection)
@@ -195,7 +261,13 @@ class AsyncConnections(_Base):
         close_if_in_pipeline(connection.pgconn)
         # Where the pool is closed, it closes the connection. Who is cancelled while it waits for its turn there would
         # leave the connection with nobody, and the pool one short for ever.
-        await finish_despite_cancel(asyncio.ensure_future(pool.putconn(connection)))
+        returned = asyncio.ensure_future(pool.putconn(connection))
+        try:
+            await asyncio.shield(returned)
+        except asyncio.CancelledError:
+            if not returned.done():
+                await asyncio.wait([returned])
+            raise
 
     @contextmanager
     def limited(self, connection: AsyncPooledConnection) -> Iterator[None]:
@@ -231,53 +303,52 @@ class Connections(_Base):
     @contextmanager
     def connection(self) -> Iterator[PooledConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
-        connection = self._taken()
+        connection = self._take()
         try:
-            wait = self._watchdog.begin(connection)
+            self._watchdog.begin(connection)
             try:
-                if self._is_new(connection):
+                # Without prepared statements there is no plan to be kept.
+                if self.prepares and not connection.planner_configured:
+                    connection.planner_configured = True
                     connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
                 raise _reported(connection, error) from error
             finally:
-                self._watchdog.end(wait)
+                self._watchdog.end(connection)
         finally:
             self._give_back(connection)
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
-        connection = self._taken()
+        connection = self._take()
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _taken(self) -> PooledConnection:
-        if self._pool is None:
-            raise ClosedError("the store is not open: it was closed, or never opened")
+    def _take(self) -> PooledConnection:
         pool = self._pool
+        if pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        wait = PoolWait(self._settings.answer_timeout, self._refusals)
         try:
-            connection = self._acquire_live(pool)
+            while True:
+                try:
+                    connection = pool.getconn(wait.piece)
+                except PoolTimeout as timeout:
+                    wait.check_deadline(timeout, len(self._in_use))
+                    continue
+                if not connection.server_closed:
+                    break
+                wait.saw_dead_connection()
+                pool.putconn(connection)
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
-
-    def _acquire_live(self, pool: ConnectionPool[PooledConnection]) -> PooledConnection:
-        wait = self._wait()
-        while True:
-            try:
-                connection = pool.getconn(wait.piece)
-            except PoolTimeout as timeout:
-                wait.check_deadline(timeout, len(self._in_use))
-                continue
-            if not connection.server_closed:
-                return connection
-            wait.saw_dead_connection()
-            pool.putconn(connection)
 
     def _give_back(self, connection: PooledConnection) -> None:
         pool = self._in_use.pop(connection)
@@ -315,23 +386,24 @@ class ConnectFailures:
             self.reported = self.reported[0] + 1, str(error)
 
 
-class Wait:
+class PoolWait:
     """One wait for a connection, a piece at a time.
 
     At each piece the pool tries anew to connect, if it had given up: nobody else reminds it after an outage.
+
+    Attributes:
+        piece: seconds to wait now.
     """
 
+    __slots__ = ("_longest", "_refusals", "_refused_before", "_refused_when_left", "_until", "piece")
+
     def __init__(self, longest: float, refusals: ConnectFailures) -> None:
+        self.piece = min(_RECONNECT_EVERY, longest)
         self._longest = longest
         self._until = time.monotonic() + longest
         self._refusals = refusals
         self._refused_before, _ = refusals.reported
         self._refused_when_left: int | None = None
-
-    @property
-    def piece(self) -> float:
-        """Seconds to wait now."""
-        return max(0.0, min(_RECONNECT_EVERY, self._until - time.monotonic()))
 
     def saw_dead_connection(self) -> None:
         """The pool gave a connection that the server has left."""
@@ -351,6 +423,7 @@ class Wait:
         if time.monotonic() >= self._until:
             why = f"tries to connect fail: {last}" if refused > self._refused_before else "none became free"
             raise PoolTimeout(f"no connection within {self._longest:g} s: {why}") from timeout
+        self.piece = max(0.0, min(_RECONNECT_EVERY, self._until - time.monotonic()))
 
 
 T = TypeVar("T")

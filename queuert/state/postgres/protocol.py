@@ -1,5 +1,8 @@
 """Statements past psycopg's cursors: one, or a few in one round trip, for what every start, claim and finish does.
 
+They run on the pool's connections, which know more of themselves than psycopg's: what is prepared, whether a block of
+an attempt holds them, whether the server has left them.
+
 A cursor looks at each parameter, and decides anew whether to prepare: a seventh of the time of a start. psycopg's own
 pipeline mode saves the same round trips as ours, and costs a worker twice the processor time that they cost. Here the
 statements are prepared under names of their own, parameters are text, and results are read as they come.
@@ -8,22 +11,163 @@ statements are prepared under names of their own, parameters are text, and resul
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2s
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
-from psycopg import AsyncRawCursor, DataError, Error, OperationalError, RawCursor, errors
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg import (
+    AsyncConnection,
+    AsyncRawCursor,
+    Connection,
+    DataError,
+    Error,
+    OperationalError,
+    ProgrammingError,
+    RawCursor,
+    errors,
+)
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from queuert.state.postgres import psycopg_internals
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection, ConnectionState, PooledConnection
-from queuert.state.postgres.psycopg_internals import Ready, Wait, generators
+from queuert.state.postgres.bounds import Bounds
+from queuert.state.postgres.psycopg_internals import DeallocationHook, Ready, Transformer, Wait, generators
+from queuert.state.postgres.rows import UNREADABLE, rows_one_by_one
 
 if TYPE_CHECKING:
+    from psycopg import abc
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
+
+    from queuert.state.postgres.pool import ConnectFailures
+
+_AT_REST = 0.1
+"""Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
+
+
+class ConnectionState(DeallocationHook):
+    """What our connections know beside what psycopg's do.
+
+    Attributes:
+        prepared: names of the statements that the server knows on this connection.
+        planner_configured: the server was told to make one plan of each statement.
+        held: a block's transaction is open, which the handler may not end.
+        used_by_client: calls of a client have written on this connection within the open block.
+        idle_since: when its last user gave it back (monotonic).
+        bounds: how long the server lets a transaction of ours stand still.
+    """
+
+    pgconn: PGconn
+    prepared: set[bytes]
+    planner_configured: bool
+    held: bool
+    used_by_client: bool
+    idle_since: float
+    bounds: Bounds
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared = set()
+        self.planner_configured = False
+        self.held = False
+        self.used_by_client = False
+        self.idle_since = 0.0
+        self.bounds = Bounds()
+        self._transformer: abc.Transformer | None = None
+
+    def on_deallocate_all(self) -> None:
+        """Forget what is prepared: after a rollback, even to a savepoint, psycopg deallocates all, ours among it."""
+        self.prepared.clear()
+
+    def read(self, result: PGresult) -> list[tuple[Any, ...]]:
+        """The rows of a result that came in binary form."""
+        if self._transformer is None:
+            self._transformer = Transformer(self)  # type: ignore[arg-type]
+        self._transformer.set_pgresult(result)
+        try:
+            return self._transformer.load_rows(0, result.ntuples, tuple)
+        except UNREADABLE:
+            return rows_one_by_one(self, result)  # type: ignore[arg-type]
+        finally:
+            # It may be megabytes of inputs.
+            self._transformer.set_pgresult(None)
+
+    @property
+    def idle(self) -> bool:
+        """No transaction is open."""
+        return self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def server_closed(self) -> bool:
+        """Whether the server has hung up while nobody used it: its good-bye is there to be read, without a wait."""
+        if time.monotonic() < self.idle_since + _AT_REST:
+            return False
+        try:
+            # What the server said before it hung up, if it did, and the end that comes after.
+            self.pgconn.consume_input()
+            self.pgconn.consume_input()
+        except OperationalError:
+            return True
+        return self.pgconn.status == ConnStatus.BAD
+
+    def check_not_held(self, what: str) -> None:
+        """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
+        if self.held:
+            raise ProgrammingError(
+                f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
+                "connection.transaction() makes savepoints"
+            )
+
+
+class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
+    """psycopg's asynchronous connection, whose transaction a handler cannot end."""
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
+    ) -> Self:
+        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        try:
+            return await super().connect(conninfo, **kwargs)
+        except Error as error:
+            if refusals is not None:
+                refusals.add(error)
+            raise
+
+    async def commit(self) -> None:
+        self.check_not_held("commit")
+        await super().commit()
+
+    async def rollback(self) -> None:
+        self.check_not_held("rollback")
+        await super().rollback()
+
+
+class PooledConnection(ConnectionState, Connection[Any]):
+    """psycopg's synchronous connection, whose transaction a handler cannot end."""
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
+    ) -> Self:
+        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        try:
+            return super().connect(conninfo, **kwargs)
+        except Error as error:
+            if refusals is not None:
+                refusals.add(error)
+            raise
+
+    def commit(self) -> None:
+        self.check_not_held("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        self.check_not_held("rollback")
+        super().rollback()
+
 
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
 
@@ -77,9 +221,6 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
 BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
-_TRIES = 3
-"""Of a statement that is not prepared though we knew it as such, and then is though we had learned better."""
-
 PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
 
@@ -119,7 +260,7 @@ def _sync_execute_plain(connection: PooledConnection, step: Step) -> PGresult:
 
 def _texts(step: Step) -> list[str | None] | None:
     """The values of a step as a cursor takes them; None where it has none, for such texts psycopg sends as they are."""
-    values = _given(*step)
+    values = _encoded(*step)
     return [None if value is None else value.decode() for value in values] or None
 
 
@@ -133,7 +274,7 @@ async def async_execute_prepared(
 ) -> list[tuple[Any, ...]]:
     """Run one statement, prepared, and return its rows as tuples; the error is psycopg's own."""
     async with connection.lock:
-        given = _given(statement, values)
+        given = _encoded(statement, values)
         if statement.name in connection.prepared:
             try:
                 return connection.read(await connection.wait(_params(connection, statement, given)))
@@ -154,7 +295,7 @@ def sync_execute_prepared(
 ) -> list[tuple[Any, ...]]:
     """The same, for a synchronous connection."""
     with connection.lock:
-        given = _given(statement, values)
+        given = _encoded(statement, values)
         if statement.name in connection.prepared:
             try:
                 return connection.read(connection.wait(_params(connection, statement, given)))
@@ -168,37 +309,6 @@ def sync_execute_prepared(
             if not connection.idle:
                 raise
         return connection.read(connection.wait(_params(connection, statement, given)))
-
-
-async def async_execute_pair(
-    connection: AsyncPooledConnection, params: Step, reported: Step
-) -> tuple[list[tuple[Any, ...]], bool]:
-    """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
-    between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
-    async with connection.lock:
-        for left in reversed(range(_TRIES)):
-            try:
-                with _close_if_interrupted(connection.pgconn):
-                    result, done = await connection.wait(_params_and_reported(connection, params, reported))
-                    return connection.read(result), done
-            except PREPARED_STATE_MISMATCH:
-                if not left:
-                    raise
-    raise AssertionError("the last try returns or raises")
-
-
-def sync_execute_pair(connection: PooledConnection, params: Step, reported: Step) -> tuple[list[tuple[Any, ...]], bool]:
-    """The same, for a synchronous connection."""
-    with connection.lock:
-        for left in reversed(range(_TRIES)):
-            try:
-                with _close_if_interrupted(connection.pgconn):
-                    result, done = connection.wait(_params_and_reported(connection, params, reported))
-                    return connection.read(result), done
-            except PREPARED_STATE_MISMATCH:
-                if not left:
-                    raise
-    raise AssertionError("the last try returns or raises")
 
 
 async def async_begin_with(
@@ -237,7 +347,7 @@ def close_if_in_pipeline(pgconn: PGconn) -> None:
 
     What the next user sends would wait there unanswered, and not be committed.
     """
-    if not is_plain_connection(pgconn):
+    if pgconn.pipeline_status != PipelineStatus.OFF:
         pgconn.finish()
 
 
@@ -255,7 +365,7 @@ def _exchange(
     pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
 ) -> PQGen[list[PGresult]]:
     # What cannot be sent fails before the connection is in a state that it would have to be closed for.
-    given = [_given(*step) for step in steps]
+    given = [_encoded(*step) for step in steps]
     new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
     pgconn.enter_pipeline_mode()
     _send(pgconn, new, steps, given, prepare, format)
@@ -309,34 +419,6 @@ def _first_params(
     return results[0]
 
 
-def _params_and_reported(connection: ConnectionState, params: Step, reported: Step) -> PQGen[tuple[PGresult, bool]]:
-    """Two transactions, each with the preparation that it lacks."""
-    pgconn, known = connection.pgconn, connection.prepared
-    given = [_given(*params), _given(*reported)]
-    new = [[] if step.statement.name in known else [step.statement] for step in (params, reported)]
-    pgconn.enter_pipeline_mode()
-    for step, missing, values in zip((params, reported), new, given, strict=True):
-        _send(pgconn, missing, [step], [values], True, Format.BINARY)
-    answer = yield from _received(pgconn)
-    try:
-        receipt = yield from _received(pgconn)
-    except OperationalError:
-        # The connection was lost after the first was answered, and stays in its pipeline: it will be closed.
-        receipt = None
-    else:
-        pgconn.exit_pipeline_mode()
-    [result] = _answers(known, new[0], [params], answer)
-    return result, receipt is not None and _was_done(known, new[1], reported, receipt)
-
-
-def _was_done(known: set[bytes], new: Sequence[NamedStatement], reported: Step, receipt: Sequence[PGresult]) -> bool:
-    try:
-        _answers(known, new, [reported], receipt)
-    except Error:
-        return False
-    return True
-
-
 def _send(
     pgconn: PGconn,
     new: Sequence[NamedStatement],
@@ -355,19 +437,21 @@ def _send(
     pgconn.pipeline_sync()
 
 
-def _given(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
-    return [_bytes(values[name]) for name in statement.parameters]
-
-
-def _bytes(value: Value) -> bytes | None:
-    if value is None:
-        return None
-    # Of a member of an enumeration of texts, str() would make its name.
-    text = (value if isinstance(value, str) else str(value)).encode()
-    if b"\0" in text:
-        # The library below would end it there.
-        raise DataError("a text for Postgres cannot contain NUL (0x00)")
-    return text
+def _encoded(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
+    """The values of a statement's parameters, in their order."""
+    encoded: list[bytes | None] = []
+    for name in statement.parameters:
+        value = values[name]
+        if value is None:
+            encoded.append(None)
+            continue
+        # Of a member of an enumeration of texts, str() would make its name.
+        text = (value if isinstance(value, str) else str(value)).encode()
+        if b"\0" in text:
+            # The library below would end it there.
+            raise DataError("a text for Postgres cannot contain NUL (0x00)")
+        encoded.append(text)
+    return encoded
 
 
 def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
@@ -394,8 +478,3 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
 def is_plain_connection(pgconn: PGconn) -> bool:
     """Whether nobody has left it in pipeline mode."""
     return pgconn.pipeline_status == PipelineStatus.OFF
-
-
-def goes_past_cursors(connection: ConnectionState) -> bool:
-    """Whether statements can be sent past psycopg's cursors: not in its pipeline, nor without its private parts."""
-    return not psycopg_internals.PLAIN_CURSORS and is_plain_connection(connection.pgconn)

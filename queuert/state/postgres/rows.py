@@ -6,27 +6,21 @@ are read all the same, and what can be read of it is enough to finish its attemp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from psycopg import DataError
 from psycopg.pq import Format
 
-from queuert.attributes import attributes_of
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.stored_json import job_error, job_progress, json_value
+from queuert.jobs import AbortReason, JobStatus
 from queuert.state.types import (
-    BlockerRecord,
-    ClaimedJob,
     Finish,
     FinishKind,
     FinishResult,
     Lease,
     ReapedJob,
-    StartedJob,
 )
 
 if TYPE_CHECKING:
@@ -35,106 +29,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 Row = tuple[Any, ...]
-
-_STATUSES = {status.value: status for status in JobStatus}
-"""Looked up in a third of the time of a call of the enumeration."""
-
-
-def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
-    """Rows of ``start_jobs``, by id."""
-    return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
-
-
-LOOK_SECONDS = 19
-"""Where a row of ``claim`` says how long the look for ready jobs took."""
-
-CUT = 19
-"""Where a row of ``claim_admitted`` says whether some were left for their size."""
-
-
-def claimed_job(row: Row, token: str) -> ClaimedJob:
-    """A row of ``claim``, whose columns are in the order of the fields, but for the token."""
-    if type(row) is not tuple:
-        return _unreadable_job(row, token)
-    fields: Row = (*row[:16], token, *row[16:18])
-    return ClaimedJob(*fields)
-
-
-_NUMBERS = (4, 5, 6, 7, 8, 9)
-_TIMES = (12, 13, 14)
-_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _unreadable_job(row: Row, token: str) -> ClaimedJob:
-    """With something in the place of what cannot be read: its attempt does not get as far as to use it."""
-    stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
-    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
-    fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
-    return ClaimedJob(*fields)
-
-
-def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
-    """Claimed jobs in the order in which they should run; an UPDATE returns them in any."""
-    # As ``own_failures`` says: spelled out, since it is asked for each job.
-    jobs.sort(key=lambda job: (job.attempt - job.uncounted - job.lease_expirations - job.priority, job.scheduled_at))
-    return jobs
-
-
-def job(row: Row) -> Job:
-    """A row of ``get_jobs``."""
-    return Job(
-        id=row[0],
-        type=row[1],
-        chain_id=row[2],
-        chain_index=row[3],
-        status=JobStatus(row[4]),
-        priority=row[5],
-        attempt=row[6],
-        uncounted=row[7],
-        lease_expirations=row[8],
-        open_blockers=row[9],
-        input=json_value(row[10]),
-        output=json_value(row[11]),
-        last_error=job_error(row[12]),
-        created_at=row[13],
-        scheduled_at=row[14],
-        started_at=row[15],
-        finished_at=row[16],
-        holder=row[17],
-        lease_expires_at=row[18],
-        continued_by=row[19],
-        deduplication_key=row[20],
-        limit_key=row[21],
-        progress=job_progress(row[22], row[6]),
-    )
-
-
-def chain(row: Row) -> ChainRecord:
-    """A row of ``get_chains``."""
-    return ChainRecord(
-        id=row[0],
-        type=row[1],
-        status=ChainStatus(row[2]),
-        input=row[3],
-        output=row[4],
-        error=job_error(row[5]),
-        tail_type=row[6],
-        created_at=row[7],
-        closed_at=row[8],
-        tail_id=row[9],
-        expires_at=row[10],
-        attributes=attributes_of(row[11]),
-    )
-
-
-def closed_chain(row: Row) -> ChainRecord | ChainStatus:
-    """A row of ``closed_chains``: without an input, where the chain is open or its turn has not come."""
-    return ChainStatus(row[2]) if row[3] is None else chain(row)
-
-
-def blocker(row: Row) -> BlockerRecord:
-    """A row of ``get_blockers``."""
-    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:

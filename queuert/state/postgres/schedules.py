@@ -9,7 +9,8 @@ from datetime import datetime
 
 from queuert.ids import new_id
 from queuert.jobs import JobStatus
-from queuert.schedules import MissedRuns, tick_of
+from queuert.schedules import tick_of
+from queuert.state import records
 from queuert.state.postgres.parameters import Parameters, array, quoted
 from queuert.state.postgres.rows import Row
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
@@ -37,27 +38,9 @@ def _row(schedule: ScheduleRecord, next_at: datetime | None) -> str:
     return f'{json.dumps(fields)[:-1]}, "input": {schedule.input}}}'
 
 
-def schedule(row: Row) -> ScheduleRecord:
-    """A row of ``list_schedules``, or the beginning of one of ``due_schedules``."""
-    return ScheduleRecord(
-        name=row[0],
-        type=row[1],
-        input=row[2],
-        cron=row[3],
-        every=row[4],
-        time_zone=row[5],
-        missed=MissedRuns(row[6]),
-        priority=row[7],
-        limit_key=row[8],
-        paused=row[9],
-        next_at=row[10],
-        last_at=row[11],
-    )
-
-
 def due(rows: Sequence[Row], limit: int) -> DueSchedules:
     """The rows of ``due_schedules``."""
-    found = [schedule(row) for row in rows if row[0] is not None]
+    found = [records.schedule(row) for row in rows if row[0] is not None]
     return DueSchedules(now=rows[0][12], due=found, next_in=0.0 if len(found) >= limit else rows[0][13])
 
 

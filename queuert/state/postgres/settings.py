@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Conninfo
@@ -16,13 +16,6 @@ REQUIRED_REVISION = "0011"
 """The oldest schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-
-
-class Place(NamedTuple):
-    """Where jobs live. The connection string is compared as text: who writes it in two ways has two places."""
-
-    dsn: str
-    schema: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +35,6 @@ class PostgresSettings:
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
-
-    @property
-    def place(self) -> Place:
-        """Where this leads to."""
-        return Place(self.dsn, self.schema)
 
     def connection_arguments(self) -> dict[str, Any]:
         """Keyword arguments for psycopg's ``connect``; the connection string goes first, but for the encoding."""

@@ -27,13 +27,22 @@ def insertions(
         return
     plain = parameters.plain_start(jobs, awaited=awaited, before=before) if statement is sql.start_jobs else None
     if plain is not None:
-        yield (sql.named("start_uniform") if len(jobs) > 1 else sql.named("start_one")), plain
+        yield (sql.prepared["start_uniform"] if len(jobs) > 1 else sql.prepared["start_one"]), plain
         return
     if any(job.attributes for job in jobs):
         plainly = statement is sql.start_jobs
         statement = sql.start_jobs_with_attributes if plainly else sql.start_if_absent_with_attributes
     for chunk in parameters.start_chunks(jobs, awaited=awaited, before=before):
         yield statement, chunk
+
+
+_STATUSES = {status.value: status for status in JobStatus}
+"""Looked up in a third of the time of a call of the enumeration."""
+
+
+def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
+    """Rows of ``start_jobs``, by id."""
+    return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
 
 
 Slot = tuple[str, str]
@@ -47,9 +56,10 @@ def slot_of(job: NewJob) -> Slot | None:
 
 def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
     """Whether starting these jobs takes more than one statement, or must not spoil the caller's transaction."""
-    return any(
-        job.blockers or job.deduplication or job.attach or (callers and job.id_chosen) for job in jobs
-    ) or is_large(jobs)
+    for job in jobs:
+        if job.blockers or job.deduplication or job.attach or (callers and job.id_chosen):
+            return True
+    return is_large(jobs)
 
 
 def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> None:

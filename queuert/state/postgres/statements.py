@@ -46,6 +46,12 @@ CHOICES = (
     Choice({"on_conflict": ""}, "_skip_existing", {"on_conflict": "ON CONFLICT (id) DO NOTHING"}),
 )
 
+PREPARED = (
+    *("start_one", "start_uniform", "claim", "complete", "finish_simple", "finish"),
+    *("set_short_lock_timeout", "lock_in_order", "unblock", "hold", "complete_and_commit"),
+)
+"""The statements of every start, claim and finish."""
+
 _AT_RUN_TIME = frozenset({"schema", "stage", "columns"})
 """Names that are quoted and filled later: the schema's below, those of staging tables in ``bulk.py``."""
 
@@ -58,16 +64,15 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)
-        for name, text in texts().items():
-            setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
+        bound = {name: text.replace("{schema}", f'"{schema}"').encode() for name, text in texts().items()}
+        for name, text in bound.items():
+            setattr(self, name, text)
+        self.prepared: Mapping[str, NamedStatement] = {name: named(name, bound[name]) for name in PREPARED}
+        """Statements that the driver prepares under names, past psycopg's cursors: see protocol.py."""
 
     def __getattr__(self, name: str) -> bytes:
         """Refuses the name of a statement that no file has; those that exist are attributes of the instance."""
         raise AttributeError(f"sql/ must have a section `-- name: {name}`, and has none")
-
-    def named(self, name: str) -> NamedStatement:
-        """Returns the statement with its name, under which the driver prepares it: see protocol.py."""
-        return named(name, getattr(self, name))
 
 
 @cache

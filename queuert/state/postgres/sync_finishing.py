@@ -26,13 +26,11 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.pooled_connection import PooledConnection
-from queuert.state.postgres.protocol import Step, sync_begin_with
+from queuert.state.postgres.protocol import PooledConnection, Step, sync_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
-from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult
-from queuert.state.validation import check_finishes
+from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult, check_finishes
 
 _FINISH_ROUNDS = 4
 """A finish is repeated when a chain got its first dependent meanwhile; more than one repetition is already rare."""
@@ -58,15 +56,17 @@ class PostgresFinishing(PostgresBase):
                         left = self._settle(connection, left, results)
                     results |= self._release_round(connection, left, wait=wait)
                 elif plain:
-                    found = fetch(connection, self._sql.named("complete"), parameters.complete(left))
+                    found = fetch(connection, self._sql.prepared["complete"], parameters.complete(left))
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
                 elif all_simple(left):
-                    found = fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
+                    found = fetch(connection, self._sql.prepared["finish_simple"], parameters.finish_simple(left))
                     results |= finish_results(left, found)
                 else:
-                    found = fetch(connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False))
+                    found = fetch(
+                        connection, self._sql.prepared["finish"], parameters.finish(left, closes_awaited=False)
+                    )
                     results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]
                 left = self._settle(connection, missed, results)

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.state import records
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.postgres import listing, rows
+from queuert.state.postgres import listing
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
 from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
@@ -18,12 +19,12 @@ class PostgresListing(PostgresBase):
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
         """Read jobs in the order asked."""
-        found = {row[0]: rows.job(row) for row in self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
+        found = {row[0]: records.job(row) for row in self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked."""
-        found = {row[0]: rows.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        found = {row[0]: records.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
 
     def closed_chains(
@@ -31,7 +32,10 @@ class PostgresListing(PostgresBase):
     ) -> list[ChainRecord | ChainStatus | None]:
         """Read chains that have closed, as many as fit into a portion; of the others the status."""
         params = {"ids": list(ids), "portion": portion}
-        found = {row[0]: rows.closed_chain(row) for row in self._fetch(self._sql.closed_chains, params)}
+        found: dict[str, ChainRecord | ChainStatus] = {}
+        for row in self._fetch(self._sql.closed_chains, params):
+            # Without an input, where the chain is open or its turn has not come.
+            found[row[0]] = ChainStatus(row[2]) if row[3] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
@@ -63,7 +67,7 @@ class PostgresListing(PostgresBase):
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for, in order."""
-        return [rows.blocker(row) for row in self._fetch(self._sql.get_blockers, {"id": job_id})]
+        return [records.blocker(row) for row in self._fetch(self._sql.get_blockers, {"id": job_id})]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status."""

@@ -18,8 +18,15 @@ from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import add_blockers, fetch, forget_deleted
-from queuert.state.types import ChainUpdate, DeleteResult, NewJob, SweepResult, TriggeredJob, WorkerlessCompletion
-from queuert.state.validation import check_completions
+from queuert.state.types import (
+    ChainUpdate,
+    DeleteResult,
+    NewJob,
+    SweepResult,
+    TriggeredJob,
+    WorkerlessCompletion,
+    check_completions,
+)
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
@@ -32,7 +33,7 @@ class PostgresSchedules(PostgresBase):
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """All schedules, by name."""
-        return [schedule_rows.schedule(row) for row in self._fetch(self._sql.list_schedules)]
+        return [records.schedule(row) for row in self._fetch(self._sql.list_schedules)]
 
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""

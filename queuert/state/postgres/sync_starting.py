@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import PiggybackNotification, Topic
+from queuert.notify.adapter import Topic
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
 from queuert.state.postgres.external_connections import sync_callers_connection
@@ -22,7 +22,6 @@ from queuert.state.postgres.sync_statements import (
     add_blockers,
     begin_callers_transaction,
     fetch,
-    insert_announced,
     insert_jobs,
     insert_parts,
     lock_in_order,
@@ -36,16 +35,27 @@ _ATTACH_ROUNDS = 5
 class PostgresStarting(PostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
-    def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
-    ) -> list[StartedJob]:
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
-        if connection is None:
-            return self._start_on_own(jobs, notification)
-        with sync_callers_connection(connection) as callers:
-            return self._start_in_callers(callers, jobs)
+        if connection is not None:
+            with sync_callers_connection(connection) as callers:
+                return self._start_in_callers(callers, jobs)
+        in_transaction = needs_transaction(jobs)
+        for left in reversed(range(ROUNDS)):
+            try:
+                with self._connections.connection() as own:
+                    return self._start(own, jobs, in_transaction=in_transaction)
+            except JobIdConflictError:
+                with self._connections.connection() as own:
+                    if not left or not self._delete_expired_conflicts(own, jobs):
+                        raise
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains; the server writes one part while the next is being made."""
@@ -72,30 +82,6 @@ class PostgresStarting(PostgresBase):
                 started = self._start(callers, jobs, in_transaction=apart)
             self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
-
-    def _start_on_own(self, jobs: Sequence[NewJob], notification: PiggybackNotification | None) -> list[StartedJob]:
-        in_transaction = needs_transaction(jobs)
-        for left in reversed(range(ROUNDS)):
-            try:
-                with self._connections.connection() as own:
-                    if notification is not None and not in_transaction:
-                        return self._start_announced(own, jobs, notification)
-                    return self._start(own, jobs, in_transaction=in_transaction)
-            except JobIdConflictError:
-                with self._connections.connection() as own:
-                    if not left or not self._delete_expired_conflicts(own, jobs):
-                        raise
-            except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
-                if not left or not was_deadlock(error):
-                    raise
-        raise AssertionError("the last round returns or raises")
-
-    def _start_announced(
-        self, own: Connection[Any], jobs: Sequence[NewJob], notification: PiggybackNotification
-    ) -> list[StartedJob]:
-        written = insert_announced(own, self._sql, jobs, notification, self._settings.place)
-        return [written[job.id] for job in jobs]
 
     def _delete_expired_conflicts(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""

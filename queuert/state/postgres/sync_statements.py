@@ -8,13 +8,12 @@ from contextlib import suppress
 from typing import Any, TypeGuard
 
 from psycopg import Connection, Error, Pipeline, RawCursor
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
-from queuert.notify.adapter import PiggybackNotification
-from queuert.state.postgres import parameters, rows
+from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.finishing import (
     DUE,
     closing_chains,
@@ -24,19 +23,15 @@ from queuert.state.postgres.finishing import (
     written_leases,
 )
 from queuert.state.postgres.management import attribute_rows, freed_keys
-from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
-    Step,
-    goes_past_cursors,
+    PooledConnection,
     is_plain_connection,
     numbered,
-    sync_execute_pair,
     sync_execute_prepared,
 )
 from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
-from queuert.state.postgres.settings import Place
-from queuert.state.postgres.starting import insertions
+from queuert.state.postgres.starting import insertions, started_jobs
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
 
@@ -89,11 +84,12 @@ def _send(
 
 
 def _is_quick(connection: Connection[Any]) -> TypeGuard[PooledConnection]:
-    """Whether it is ours, and may prepare a statement before its second execution: cursors count them, we do not."""
+    """Whether it is ours, in no pipeline of psycopg's, and may prepare at once: cursors count executions first."""
     return (
         isinstance(connection, PooledConnection)
         and connection.prepare_threshold in _EAGER_THRESHOLDS
-        and goes_past_cursors(connection)
+        and not psycopg_internals.PLAIN_CURSORS
+        and connection.pgconn.pipeline_status == PipelineStatus.OFF
     )
 
 
@@ -153,28 +149,7 @@ def insert_jobs(
     """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; those that were written, by id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
-        written |= rows.started_jobs(fetch(connection, text, values, binary=True))
-    return written
-
-
-def insert_announced(
-    connection: Connection[Any],
-    sql: Statements,
-    jobs: Sequence[NewJob],
-    notification: PiggybackNotification,
-    place: Place,
-) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains outside any transaction; their message goes along, where it may."""
-    written: dict[str, StartedJob] = {}
-    for text, values in insertions(sql, sql.start_jobs, jobs):
-        if isinstance(text, NamedStatement) and _is_quick(connection) and (message := notification.depart(place)):
-            reported = Step(sql.named("notify_after_start"), {"channel": message[0], "payload": message[1]})
-            found, done = sync_execute_pair(connection, Step(text, values), reported)
-            if done:
-                notification.arrive()
-        else:
-            found = fetch(connection, text, values, binary=True)
-        written |= rows.started_jobs(found)
+        written |= started_jobs(fetch(connection, text, values, binary=True))
     return written
 
 
@@ -210,7 +185,7 @@ def _send_parts(
     _send(connection, b"COMMIT")
     written: dict[str, StartedJob] = {}
     for cursor in sent:
-        written |= rows.started_jobs(cursor.fetchall())
+        written |= started_jobs(cursor.fetchall())
     return [written[id] for id in ids]
 
 

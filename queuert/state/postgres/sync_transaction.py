@@ -15,13 +15,12 @@ from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import sync_pauses
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.answer_timeout import cut
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import all_simple_completions, completed, is_simple_completion
-from queuert.state.postgres.pool import Connections
-from queuert.state.postgres.pooled_connection import PooledConnection
+from queuert.state.postgres.pool import Connections, cut
 from queuert.state.postgres.protocol import (
     COMMIT,
+    PooledConnection,
     Step,
     is_plain_connection,
     sync_begin_with,
@@ -31,8 +30,7 @@ from queuert.state.postgres.protocol import (
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch, finish_and_release
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
-from queuert.state.validation import check_finishes
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -115,7 +113,7 @@ class PostgresTransaction:
         params = {"id": job.id, "token": job.token, "output": finish.output}
         try:
             with self._connections.watched(self.connection):
-                self._exchange(Step(self._sql.named("complete_and_commit"), params), Step(COMMIT, {}))
+                self._exchange(Step(self._sql.prepared["complete_and_commit"], params), Step(COMMIT, {}))
         except errors.DivisionByZero:
             # The statement divides by the number of rows that it wrote.
             raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
@@ -159,7 +157,7 @@ class PostgresTransaction:
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         params = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        steps = [Step(self._sql.named("hold"), params)]
+        steps = [Step(self._sql.prepared["hold"], params)]
         [held] = sync_begin_with(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":

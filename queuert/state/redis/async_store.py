@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
-from queuert.notify.adapter import PiggybackNotification
 from queuert.state.async_store import AsyncNoEvents
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import refuse_connection
@@ -41,9 +40,7 @@ class AsyncRedisStore(
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
-    ) -> list[StartedJob]:
+    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what is a duplicate of them."""
         refuse_connection(connection)
         if not jobs:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.schedules import MissedRuns
+from queuert.state import records
+from queuert.state.records import job_error, job_progress, json_value
 from queuert.state.redis.encode import EPOCH
-from queuert.state.stored_json import job_error, job_progress, json_value
 from queuert.state.types import (
     BlockerRecord,
     ChainUpdate,
@@ -195,20 +195,10 @@ def chain(one: Any) -> ChainRecord | None:
     """Of ``get_chains``."""
     if not one:
         return None
-    return ChainRecord(
-        id=text(one[0]),
-        type=text(one[1]),
-        status=ChainStatus(text(one[2])),
-        input="" if one[3] is None else text(one[3]),
-        output=maybe_text(one[4]),
-        error=job_error(maybe_text(one[5])),
-        tail_type=text(one[6]),
-        created_at=moment(one[7]),
-        closed_at=maybe_moment(one[8]),
-        tail_id=text(one[9]),
-        expires_at=maybe_moment(one[10]),
-        attributes=attributes_of(maybe_text(one[11])),
-    )
+    row: list[Any] = [None if one[at] is None else text(one[at]) for at in range(12)]
+    row[3] = row[3] or ""
+    row[7], row[8], row[10] = moment(one[7]), maybe_moment(one[8]), maybe_moment(one[10])
+    return records.chain(row)
 
 
 def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:

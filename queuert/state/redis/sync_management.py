@@ -10,8 +10,14 @@ from typing import Any
 from queuert.jobs import JobError
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase, refuse_connection
-from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
-from queuert.state.validation import check_completions
+from queuert.state.types import (
+    ChainUpdate,
+    DeleteResult,
+    SweepResult,
+    TriggeredJob,
+    WorkerlessCompletion,
+    check_completions,
+)
 
 
 class RedisManagement(RedisBase):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
-from queuert.notify.adapter import PiggybackNotification
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import refuse_connection
 from queuert.state.redis.sync_listing import RedisListing
@@ -40,9 +39,7 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
-    ) -> list[StartedJob]:
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what is a duplicate of them."""
         refuse_connection(connection)
         if not jobs:

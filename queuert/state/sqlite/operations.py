@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from queuert.jobs import ChainRecord, Job, TtlUpdate
+from queuert.state import records
 from queuert.state.notifications import delete_notifications, trigger_notifications, update_notifications
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.sqlite import listing, management, retention, rows, workers
+from queuert.state.sqlite import listing, management, retention, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import run
@@ -33,8 +34,8 @@ from queuert.state.types import (
     TypeCount,
     TypeDemand,
     WorkerlessCompletion,
+    check_completions,
 )
-from queuert.state.validation import check_completions
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
@@ -46,7 +47,7 @@ class SQLiteOperating(NoEvents, SQLiteBase):
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for, in order."""
         with self._reading() as connection:
-            return [rows.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
+            return [records.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status; always counted."""

@@ -6,12 +6,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
 from queuert.run_at import RunAt
-from queuert.schedules import MissedRuns
-from queuert.state.stored_json import job_error, job_progress, json_value
-from queuert.state.types import BlockerRecord, ClaimedJob, FinishKind, PausedType, ScheduleRecord, StartedJob
+from queuert.state import records
+from queuert.state.types import ClaimedJob, FinishKind, PausedType, ScheduleRecord, StartedJob
 
 Row = tuple[Any, ...]
 
@@ -94,74 +92,27 @@ def readable(row: Row) -> Row:
     return tuple(0 if at in _TIMES else value for at, value in enumerate(row))
 
 
+def _with_times(row: Row, *columns: int) -> Row:
+    """The row with the stored times in these columns as datetimes."""
+    values = list(row)
+    for column in columns:
+        values[column] = moment_or_none(row[column])
+    return tuple(values)
+
+
 def job(row: Row) -> Job:
     """A row of ``get_job`` and of the lists."""
-    return Job(
-        id=row[0],
-        type=row[1],
-        chain_id=row[2],
-        chain_index=row[3],
-        status=JobStatus(row[4]),
-        priority=row[5],
-        attempt=row[6],
-        uncounted=row[7],
-        lease_expirations=row[8],
-        open_blockers=row[9],
-        input=json_value(row[10]),
-        output=json_value(row[11]),
-        last_error=job_error(row[12]),
-        created_at=moment(row[13]),
-        scheduled_at=moment(row[14]),
-        started_at=moment_or_none(row[15]),
-        finished_at=moment_or_none(row[16]),
-        holder=row[17],
-        lease_expires_at=moment_or_none(row[18]),
-        continued_by=row[19],
-        deduplication_key=row[20],
-        limit_key=row[21],
-        progress=job_progress(row[22], row[6]),
-    )
+    return records.job(_with_times(row, 13, 14, 15, 16, 18))
 
 
 def chain(row: Row) -> ChainRecord:
     """A row of ``get_chain`` and of the lists."""
-    return ChainRecord(
-        id=row[0],
-        type=row[1],
-        status=ChainStatus(row[2]),
-        input=row[3],
-        output=row[4],
-        error=job_error(row[5]),
-        tail_type=row[6],
-        created_at=moment(row[7]),
-        closed_at=moment_or_none(row[8]),
-        tail_id=row[9],
-        expires_at=moment_or_none(row[10]),
-        attributes=attributes_of(row[11]),
-    )
-
-
-def blocker(row: Row) -> BlockerRecord:
-    """A row of ``get_blockers``."""
-    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
+    return records.chain(_with_times(row, 7, 8, 10))
 
 
 def schedule(row: Row) -> ScheduleRecord:
     """A row of ``list_schedules``."""
-    return ScheduleRecord(
-        name=row[0],
-        type=row[1],
-        input=row[2],
-        cron=row[3],
-        every=row[4],
-        time_zone=row[5],
-        missed=MissedRuns(row[6]),
-        priority=row[7],
-        limit_key=row[8],
-        paused=bool(row[9]),
-        next_at=moment_or_none(row[10]),
-        last_at=moment_or_none(row[11]),
-    )
+    return records.schedule(_with_times(row, 10, 11))
 
 
 def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
-from queuert.notify.adapter import PiggybackNotification
 from queuert.state.notifications import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
@@ -30,8 +29,8 @@ from queuert.state.types import (
     ReleasedClaim,
     Renewal,
     StartedJob,
+    check_finishes,
 )
-from queuert.state.validation import check_finishes
 
 Connection = sqlite3.Connection
 
@@ -41,9 +40,7 @@ class SQLiteStore(SQLiteOperating):
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
-    ) -> list[StartedJob]:
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what is a duplicate of them."""
         if not jobs:
             return []

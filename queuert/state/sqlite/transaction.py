@@ -15,8 +15,7 @@ from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import LockedConnection, first, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
-from queuert.state.types import ClaimedJob, Finish, FinishResult
-from queuert.state.validation import check_finishes
+from queuert.state.types import ClaimedJob, Finish, FinishResult, check_finishes
 
 _UNDONE = (
     "SQLite rolled back the whole transaction because a statement failed, and the handler caught the error: let it pass"

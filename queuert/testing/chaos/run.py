@@ -32,6 +32,7 @@ from queuert.testing.chaos.memory_growth import unmeasured
 from queuert.testing.chaos.metrics import figures, measures, probes
 from queuert.testing.chaos.operator_client import Operator
 from queuert.testing.chaos.plan import Fault, Plan, make_plan
+from queuert.testing.chaos.processes import ChaosError
 from queuert.testing.chaos.profiles import ChaosSettings
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.report import ChaosReport, hangs, measured
@@ -219,7 +220,9 @@ class Conductor:
         except Exception as error:
             # The server that the fault is done to may be down by another one.
             if type(error).__module__.partition(".")[0] not in ("psycopg", "redis", "sqlite3"):
-                raise
+                raise ChaosError(
+                    f"fault {fault.number}, {fault.kind}, raised {type(error).__name__}: {error}"
+                ) from error
             happened, reported = False, f"{type(error).__name__}: {error}"
         self._records.add(
             number=fault.number,

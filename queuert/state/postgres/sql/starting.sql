@@ -114,13 +114,6 @@ event AS (
 ){attribute_index}
 SELECT id, type, status, created_at FROM written
 
--- name: notify_after_start
--- Sends a notification after a start, in a transaction of its own. Nobody needs it after a crash, so it does not wait
--- for the disk. The caller waits for it, so it gives up early on the lock that all notifications share, and the
--- notification is sent later.
-SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true),
-    pg_notify(%(channel)s, %(payload)s)
-
 -- name: lock_deduplication_keys
 -- Locks deduplication keys until the transaction ends; another start of the same key waits for its outcome. A row of
 -- this table is only a lock. Duplicates are looked up by a later statement, whose snapshot is newer.

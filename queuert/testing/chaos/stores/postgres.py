@@ -206,13 +206,17 @@ class OwnedPostgres:
         self._server.kill()
 
     def _kill_backend(self) -> tuple[float | None, str]:
-        query: LiteralString = f"SELECT pid FROM pg_stat_activity WHERE {_OURS} ORDER BY random() LIMIT 1"
-        with suppress(psycopg.Error, IndexError):
-            os.kill(int(self._one(query)), signal.SIGKILL)
+        # Without a row there is no backend: the server has just started again.
+        query: LiteralString = f"SELECT (SELECT pid FROM pg_stat_activity WHERE {_OURS} ORDER BY random() LIMIT 1)"
+        with suppress(psycopg.Error):
+            pid = self._one(query)
+            if pid is None:
+                return None, "no backend to kill"
+            os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.02)  # The others are told by the postmaster when it has seen it.
             if wait_until(self._answers, _LATE):
                 return time.time(), "recovered"
-        return None, "no backend to kill"
+        return None, "the server did not recover"
 
     def _answers(self) -> bool:
         try:
