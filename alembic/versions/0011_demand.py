@@ -61,9 +61,11 @@ BEGIN
                 SELECT min(job.type COLLATE "C") AS name FROM {schema}.job
                 WHERE job.status = 'ready' AND job.type > known.name
                 UNION ALL
-                SELECT min(job.type COLLATE "C") FROM {schema}.job WHERE job.status = 'running' AND job.type > known.name
+                SELECT min(job.type COLLATE "C") FROM {schema}.job
+                WHERE job.status = 'running' AND job.type > known.name
                 UNION ALL
-                SELECT min(job.type || '') FROM {schema}.job WHERE job.status = 'scheduled' AND job.type || '' > known.name
+                SELECT min(job.type || '') FROM {schema}.job
+                WHERE job.status = 'scheduled' AND job.type || '' > known.name
             ) AS next WHERE next.name IS NOT NULL
         )
         SELECT name FROM (SELECT name FROM known UNION SELECT unnest(demand.types) COLLATE "C") AS names
@@ -71,7 +73,8 @@ BEGIN
     LOOP
         type := this;
         SELECT count(*) INTO running FROM (
-            SELECT FROM {schema}.job WHERE job.type = this AND job.status = 'running' ORDER BY job.type LIMIT demand.most
+            SELECT FROM {schema}.job WHERE job.type = this AND job.status = 'running'
+            ORDER BY job.type LIMIT demand.most
         ) AS entry;
         SELECT count(*), extract(epoch FROM clock_timestamp() - min(entry.scheduled_at)) INTO found_due, oldest_seconds
         FROM (
@@ -118,7 +121,8 @@ BEGIN
                 END IF;
                 IF free_of_key > 0 AND key IS NULL THEN
                     SELECT count(*) INTO ready_of_key FROM (
-                        SELECT FROM {schema}.job WHERE job.type = this AND job.status = 'ready' AND job.limit_key IS NULL
+                        SELECT FROM {schema}.job
+                        WHERE job.type = this AND job.status = 'ready' AND job.limit_key IS NULL
                         ORDER BY job.attempt - job.uncounted - job.lease_expirations - job.priority LIMIT free_of_key
                     ) AS entry;
                 ELSIF free_of_key > 0 THEN

@@ -27,7 +27,8 @@ REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
 
 GRANT USAGE ON SCHEMA {schema} TO {everybody};
 GRANT SELECT ON
-    {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level
+    {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level,
+    {schema}.type_limit
     TO {everybody};
 
 -- Numbers for autoscalers. It counts by limit keys, which observers may not read, with the rights of its owner.
