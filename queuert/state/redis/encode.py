@@ -129,6 +129,7 @@ def start(jobs: Sequence[NewJob]) -> Arguments:
 
 
 def limits_of_type(limits: Limits) -> dict[str, Any]:
+    """The limits of one job type, as scripts take and keep them."""
     rate = limits.rate
     return _set(
         concurrency=limits.concurrency,
