@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.attributes import Attributes
 from queuert.errors import ChainCancelledError, JobFailedError
+from queuert.job_types import JobTypes
 from queuert.jobs import ChainRecord, ChainStatus, JobError
 
-if TYPE_CHECKING:
-    from queuert.client.async_client import AsyncClient
-
 R = TypeVar("R", covariant=True)
+S = TypeVar("S")
+
+
+class AsyncChainReader(Protocol):
+    """What a handle needs of its client."""
+
+    @property
+    def job_types(self) -> JobTypes:
+        """The job types of the client."""
+        ...
+
+    async def get_chain(self, chain_id: str) -> AsyncChain[Any]:
+        """Read a chain."""
+        ...
+
+    async def wait(self, chains: Iterable[AsyncChain[S]], *, timeout: float | None = None) -> list[AsyncChain[S]]:
+        """Wait until chains are closed."""
+        ...
 
 
 class AsyncChain(Generic[R]):
@@ -33,7 +50,7 @@ class AsyncChain(Generic[R]):
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: AsyncChainReader,
         id: str,
         type: str,
         record: ChainRecord | None = None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from queuert.attributes import GivenAttributes, attribute_filter
 from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.async_chain import AsyncChain
+from queuert.client.async_chain import AsyncChain, AsyncChainReader
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
@@ -18,9 +18,6 @@ from queuert.payloads import check_text
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
 from queuert.workers import WorkerRecord
-
-if TYPE_CHECKING:
-    from queuert.client.async_client import AsyncClient
 
 MAX_COUNTED = 100_000
 """The highest ``counted_up_to`` of ``get_demand``."""
@@ -85,7 +82,7 @@ class AsyncClientListing(AsyncClientBase):
         )
         request = PageRequest(limit, cursor, oldest_first)
         page = await (await self._opened()).list_chains(filter, request)
-        client = cast("AsyncClient", self)
+        client = cast("AsyncChainReader", self)
         return Page(tuple(AsyncChain(client, one.id, one.type, one) for one in page), page.next_cursor)
 
     async def list_jobs(

@@ -124,7 +124,6 @@ class AsyncClientManagement(AsyncClientBase):
             ChainAlreadyClosedError: the chain is closed already.
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
-        chain_id = _only_id(chain)
         following = WorkerlessContinuation(
             self.job_types,
             job_type,
@@ -135,6 +134,11 @@ class AsyncClientManagement(AsyncClientBase):
             blockers=blockers,
             limit_key=limit_key,
         )
+        return await self._continue(_only_id(chain), following, expecting, connection)
+
+    async def _continue(
+        self, chain_id: str, following: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
+    ) -> str:
         store = await self._opened()
         for _ in range(_ROUNDS):
             record = await self._open_record(chain_id)

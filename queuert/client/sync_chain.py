@@ -3,17 +3,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.attributes import Attributes
 from queuert.errors import ChainCancelledError, JobFailedError
+from queuert.job_types import JobTypes
 from queuert.jobs import ChainRecord, ChainStatus, JobError
 
-if TYPE_CHECKING:
-    from queuert.client.sync_client import Client
-
 R = TypeVar("R", covariant=True)
+S = TypeVar("S")
+
+
+class ChainReader(Protocol):
+    """What a handle needs of its client."""
+
+    @property
+    def job_types(self) -> JobTypes:
+        """The job types of the client."""
+        ...
+
+    def get_chain(self, chain_id: str) -> Chain[Any]:
+        """Read a chain."""
+        ...
+
+    def wait(self, chains: Iterable[Chain[S]], *, timeout: float | None = None) -> list[Chain[S]]:
+        """Wait until chains are closed."""
+        ...
 
 
 class Chain(Generic[R]):
@@ -34,7 +51,7 @@ class Chain(Generic[R]):
 
     def __init__(
         self,
-        client: Client,
+        client: ChainReader,
         id: str,
         type: str,
         record: ChainRecord | None = None,

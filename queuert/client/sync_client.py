@@ -95,28 +95,23 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             run_at: when the job may first run: ``after(minutes=5)`` or ``at(moment)``; by default at once.
             priority: higher priorities are claimed sooner; between -1,000,000 and 1,000,000.
             blockers: chains that must close before the job may run.
-            deduplication: start the chain only if no other chain of the same key matches; otherwise return the handle
-                of that chain, with ``deduplicated`` set.
-            attach: if a chain of this ``id`` exists, return its handle instead of raising: a repeated request gets the
-                running chain, or the result at once.
+            deduplication: if another chain of the same key matches, return its handle, with ``deduplicated`` set.
+            attach: if a chain of this ``id`` exists, return its handle instead of raising: for repeated requests.
             limit_key: the key under which the per-key limits of the job type count the job.
-            result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; after that,
-                ``get_chain`` and starts do not find it. By default it is kept without end, or by the ``retention`` of
-                its handler. It does not change the TTL of an existing chain that is returned instead.
+            result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; by default
+                without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
-            connection: a connection of yours, in whose transaction the chain is written, so that it commits or rolls
-                back with it: a psycopg connection or cursor, an SQLAlchemy connection or session, or Django's
-                ``connection``. In autocommit the chain is committed at once, and so it is with a psycopg pool, from
-                which the client borrows a connection.
+            connection: a connection of yours, in whose transaction the chain is written: a psycopg connection or
+                cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit, and with a
+                psycopg pool, from which the client borrows a connection, the chain is committed at once.
 
         Raises:
             PayloadError: the input cannot be stored; the error has path and reason.
             UnknownJobTypeError: the job type is not registered with this client.
             InvalidIdentifierError: the id or an attribute cannot be stored.
             JobIdConflictError: a job with this id exists.
-            ConfigurationError: the priority or the TTL is out of range, ``attach`` is set without an id, or there are
-                too many attributes, or one is of the wrong type.
+            ConfigurationError: an argument is out of range or of the wrong type, or ``attach`` is set without an id.
             JobTypeMismatchError: with ``attach``: the existing chain is of another job type.
             ChainNotFoundError: a blocker does not exist.
             ClientMiddlewareError: a middleware did not yield the chains that it received.

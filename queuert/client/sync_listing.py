@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from queuert.attributes import GivenAttributes, attribute_filter
 from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
-from queuert.client.sync_chain import Chain
+from queuert.client.sync_chain import Chain, ChainReader
 from queuert.errors import ConfigurationError
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.new_chain import ChainReference, chain_ids
@@ -19,9 +19,6 @@ from queuert.payloads import check_text
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
 from queuert.workers import WorkerRecord
-
-if TYPE_CHECKING:
-    from queuert.client.sync_client import Client
 
 MAX_COUNTED = 100_000
 """The highest ``counted_up_to`` of ``get_demand``."""
@@ -86,7 +83,7 @@ class ClientListing(ClientBase):
         )
         request = PageRequest(limit, cursor, oldest_first)
         page = (self._opened()).list_chains(filter, request)
-        client = cast("Client", self)
+        client = cast("ChainReader", self)
         return Page(tuple(Chain(client, one.id, one.type, one) for one in page), page.next_cursor)
 
     def list_jobs(

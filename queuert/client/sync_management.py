@@ -125,7 +125,6 @@ class ClientManagement(ClientBase):
             ChainAlreadyClosedError: the chain is closed already.
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
-        chain_id = _only_id(chain)
         following = WorkerlessContinuation(
             self.job_types,
             job_type,
@@ -136,6 +135,11 @@ class ClientManagement(ClientBase):
             blockers=blockers,
             limit_key=limit_key,
         )
+        return self._continue(_only_id(chain), following, expecting, connection)
+
+    def _continue(
+        self, chain_id: str, following: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
+    ) -> str:
         store = self._opened()
         for _ in range(_ROUNDS):
             record = self._open_record(chain_id)

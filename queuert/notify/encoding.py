@@ -8,7 +8,7 @@ Keys that the first form cannot carry (they are empty, begin with the mark, or a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 MARK = "\x01"
 """How a text begins that is not simply a key. No sensible name does, so that plain senders need not know of it."""
@@ -23,7 +23,7 @@ MAX_TEXTS = 64
 """For one topic at a time; beyond, a wildcard is cheaper for everybody."""
 
 
-def encode(keys: frozenset[str] | None) -> list[str]:
+def encode(keys: Set[str] | None) -> list[str]:
     """The texts that carry these keys, or a single wildcard where there are none to name, or too many or too long."""
     if keys is None:
         return [WILDCARD]
@@ -58,7 +58,7 @@ def _is_plain(key: str) -> bool:
     return key.isascii() and 0 < len(key) <= MAX_BYTES and "\0" not in key and not key.startswith(MARK)
 
 
-def _quoted(keys: frozenset[str]) -> list[str]:
+def _quoted(keys: Set[str]) -> list[str]:
     """The keys as JSON, in their order. Ids need no escaping, and many of them are looked at as one text."""
     ordered = sorted(keys)
     joined = "".join(ordered)

@@ -7,7 +7,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -15,6 +16,7 @@ from typing import Protocol, TypeAlias
 
 from queuert.errors import ConfigurationError
 from queuert.notify.adapter import Notification, NotificationCallback, Subscription, Topic
+from queuert.notify.encoding import decode, encode
 from queuert.notify.fork_safety import reset_in_children
 from queuert.observability.adapter import Observers
 from queuert.observability.events import Event, ListenerLost, ListenerRestored, NotificationDropped
@@ -99,7 +101,7 @@ class Waker:
             self._writer.close()
 
 
-Batch: TypeAlias = Mapping[Topic, frozenset[str] | None]
+Batch: TypeAlias = Mapping[Topic, Set[str] | None]
 """What goes out together; None stands for all keys of the topic."""
 
 MAX_KEYS = 2_000
@@ -113,104 +115,105 @@ class Outbox:
     """A bounded set of notifications, filled by any thread and emptied by one."""
 
     def __init__(self) -> None:
-        self._keys: dict[Topic, set[str] | None] = {}
+        self.keys: dict[Topic, set[str] | None] = {}
+        """What waits, to be looked at without the lock; empty if nothing does."""
         # Re-entrant: the garbage collector may close a client, and so its adapter, in the middle of an addition.
         self._lock = threading.RLock()
 
     def add(self, topic: Topic, keys: Iterable[str] | None) -> bool:
         """Add keys, or all with None; whether there was nothing before and there is something now."""
-        given = None if keys is None else set(islice(keys, MAX_KEYS + 1))
+        added = None if keys is None else set(islice(keys, MAX_KEYS + 1))
+        if added is not None and not added:
+            return False
         with self._lock:
-            was_empty = not self._keys
-            if given is None or given:
-                self._keys[topic] = _bounded(self._keys.get(topic, set()), given)
-            return was_empty and bool(self._keys)
+            was_empty = not self.keys
+            known = self.keys.setdefault(topic, set())
+            if known is None or added is None or max(map(len, added)) > MAX_KEY_LENGTH:
+                self.keys[topic] = None
+            else:
+                known |= added
+                if len(known) > MAX_KEYS:
+                    self.keys[topic] = None
+            return was_empty
 
     def take(self) -> Batch:
         """Take out all there is."""
         with self._lock:
-            taken, self._keys = self._keys, {}
-        return {topic: None if keys is None else frozenset(keys) for topic, keys in taken.items()}
+            taken, self.keys = self.keys, {}
+        return taken
 
     def put_back(self, batch: Batch) -> None:
         """Return what was taken and could not be sent."""
         for topic, keys in batch.items():
             self.add(topic, keys)
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
-
-def _bounded(old: set[str] | None, new: set[str] | None) -> set[str] | None:
-    if old is None or new is None or any(len(key) > MAX_KEY_LENGTH for key in new):
-        return None
-    old |= new
-    return old if len(old) <= MAX_KEYS else None
-
 
 _logger = logging.getLogger("queuert.notify")
 
 
 class Subscribers:
-    """A list of callbacks for each topic; every method may be called from any thread, and from a callback."""
+    """A list of callbacks for each topic; every method may be called from any thread, and from a callback.
+
+    Attributes:
+        topics: those that have subscribers.
+    """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         """``on_change`` is called when a topic gets its first subscriber, or loses its last."""
+        self.topics: frozenset[Topic] = frozenset()
         self._on_change = on_change
         # Tuples, replaced as a whole: whoever calls them holds no lock, and sees no change under way.
-        self._callbacks: dict[Topic, tuple[_Place, ...]] = {}
+        self._subscriptions: dict[Topic, tuple[_Subscription, ...]] = {}
         self._lock = threading.RLock()
 
     def add(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Put a callback on the topic's list; one that is added twice is called twice."""
-        place = _Place(self, topic, callback)
+        subscription = _Subscription(self, topic, callback)
         with self._lock:
-            before = self._callbacks.get(topic, ())
-            self._callbacks[topic] = (*before, place)
+            before = self._subscriptions.get(topic, ())
+            self._subscriptions[topic] = (*before, subscription)
+            self.topics = frozenset(self._subscriptions)
         if not before:
             self._on_change()
-        return place
-
-    def topics(self) -> frozenset[Topic]:
-        """The topics that somebody wants to hear of."""
-        with self._lock:
-            return frozenset(self._callbacks)
+        return subscription
 
     def dispatch(self, notification: Notification) -> None:
         """Call everybody on the topic's list; who raises is written to the log ``queuert.notify``."""
-        for place in self._callbacks.get(notification.topic, ()):
-            try:
-                place.call(notification)
-            except Exception:
-                _logger.exception("a subscriber of %s notifications raised", notification.topic.value)
+        for subscription in self._subscriptions.get(notification.topic, ()):
+            callback = subscription.callback
+            if callback is not None:
+                try:
+                    callback(notification)
+                except Exception:
+                    _logger.exception("a subscriber of %s notifications raised", notification.topic.value)
 
-    def remove(self, place: _Place) -> None:
-        """Take a place off its list, if it is there."""
+    def remove(self, subscription: _Subscription) -> None:
+        """Take a subscription off its list, if it is there."""
+        topic = subscription.topic
         with self._lock:
-            before = self._callbacks.get(place.topic, ())
-            after = tuple(other for other in before if other is not place)
+            before = self._subscriptions.get(topic, ())
+            if subscription not in before:
+                return
+            at = before.index(subscription)
+            after = (*before[:at], *before[at + 1 :])
             if after:
-                self._callbacks[place.topic] = after
+                self._subscriptions[topic] = after
             else:
-                self._callbacks.pop(place.topic, None)
-        if before and not after:
+                del self._subscriptions[topic]
+                self.topics = frozenset(self._subscriptions)
+        if not after:
             self._on_change()
 
 
-class _Place:
+class _Subscription:
     def __init__(self, subscribers: Subscribers, topic: Topic, callback: NotificationCallback) -> None:
         self.topic = topic
+        self.callback: NotificationCallback | None = callback
         self._subscribers = subscribers
-        self._callback: NotificationCallback | None = callback
-
-    def call(self, notification: Notification) -> None:
-        callback = self._callback
-        if callback is not None:
-            callback(notification)
 
     def close(self) -> None:
         """Leave; a call that has begun already may still be under way in the adapter's thread."""
-        self._callback = None  # A round that began before may still hold this place.
+        self.callback = None  # A dispatch that began before may still hold this subscription.
         self._subscribers.remove(self)
 
 
@@ -258,11 +261,13 @@ class Listener:
         self.pending = Outbox()
         self.waker = Waker()
         self._observers: tuple[Observers, ...] = ()
-        self._session: Session | None = None
+        self.session: Session | None = None
+        """While there is a connection."""
         self._stopping = False
         self._was_up = False
         self._failures = 0
-        self._reported: str | None = None
+        self.reported: str | None = None
+        """The trouble that was told last; None while notifications arrive."""
         self._thread = threading.Thread(target=self._run, name="queuert-notify", daemon=True)
 
     def start(self) -> None:
@@ -281,35 +286,20 @@ class Listener:
         if all(observers is not known for known in self._observers):
             self._observers = (*self._observers, observers)
 
-    def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Send a notification as soon as the connection is free."""
-        if self.pending.add(topic, keys):
-            self.waker.ring()
-
-    def look_again(self) -> None:
-        """Somebody came or left."""
-        self.waker.ring()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether notifications arrive at present."""
-        session = self._session
-        return session is not None and session.healthy
-
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while self._serve():
                 pass
-            if self.pending:
+            if self.pending.keys:
                 self.dropped("the adapter was closed before its last notifications could be sent")
         finally:
             self.waker.close()
 
     def _serve(self) -> bool:
         """Connect and serve until that fails or somebody stops us; whether to go on."""
-        if self._stopping and not self.pending:
+        if self._stopping and not self.pending.keys:
             return False
         try:
             self._converse()
@@ -319,14 +309,14 @@ class Listener:
         return not self._stopping
 
     def _converse(self) -> None:
-        session = self._session = self._begin(self)
+        session = self.session = self._begin(self)
         self._was_up = True
         try:
             while not self._stopping:
                 session.turn()
             session.send(_LAST_SEND)
         finally:
-            self._session = None
+            self.session = None
             if time.monotonic() - session.began_at > self._backoff.max_delay:
                 self._failures = 0
             session.close()
@@ -345,13 +335,13 @@ class Listener:
         """Let sleepers look once, and then sleep for shorter: they had counted on notifications."""
         was_up, self._was_up = self._was_up, False
         if was_up and not self._stopping:
-            for topic in self.subscribers.topics():
+            for topic in self.subscribers.topics:
                 self.subscribers.dispatch(Notification(topic, None))
 
     def _report(self, error: str, retry_in: float) -> None:
         """Once for each kind of trouble: what is tried every few seconds would fill the log."""
-        if error != self._reported:
-            self._reported = error
+        if error != self.reported:
+            self.reported = error
             self._emit(ListenerLost(adapter=self._adapter, error=error, retry_in=retry_in))
 
     def _emit(self, event: Event) -> None:
@@ -362,8 +352,8 @@ class Listener:
 
     def works(self) -> None:
         """Notifications arrive: the trouble, if there was any, is over."""
-        if self._reported is not None:
-            self._reported = None
+        if self.reported is not None:
+            self.reported = None
             self._emit(ListenerRestored(adapter=self._adapter))
 
     def on_silent(self, error: str, retry_in: float) -> None:
@@ -373,6 +363,166 @@ class Listener:
     def dropped(self, error: str) -> None:
         """Notifications could not be sent."""
         self._emit(NotificationDropped(adapter=self._adapter, error=error))
+
+
+@dataclass
+class _SelfTest:
+    """A notification to oneself that is under way."""
+
+    channel: str
+    text: str
+    deadline: float
+
+
+class ListenSession(ABC):
+    """A session on a server that has channels: tests itself, listens, sends and dispatches.
+
+    A subclass says how: it connects in its ``__init__``, and its methods below do one thing each on its connections.
+    What they raise is a loss of the session. All methods belong to the listener's thread, except ``healthy``.
+    """
+
+    def __init__(self, listener: Listener, times: ListenerTimeouts, channel_prefix: str, *, on_deaf: str) -> None:
+        """``on_deaf`` is the error that is told when a test did not arrive."""
+        self._listener = listener
+        self._subscribers = listener.subscribers
+        self._pending = listener.pending
+        self._times = times
+        self._on_deaf = on_deaf
+        self._channels = {topic: f"{channel_prefix}{topic.value}" for topic in Topic}
+        self._topics = {channel: topic for topic, channel in self._channels.items()}
+        self._listening: frozenset[Topic] = frozenset()
+        self._passed = False
+        self._test: _SelfTest | None = None
+        self._retest_at = 0.0
+        self._tidy_at: float | None = None
+        self.began_at = time.monotonic()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
+
+    @abstractmethod
+    def _may_send(self) -> bool:
+        """Whether what is pending may be sent now; if so it is sent."""
+
+    @abstractmethod
+    def _send(self, texts: Sequence[tuple[str, str]], limit: float) -> None:
+        """Send texts on their channels, within ``limit`` seconds. What it raises leaves them pending."""
+
+    @abstractmethod
+    def _wait(self) -> None:
+        """Wait for the server or the waker, until :meth:`_next_deadline`; probe a server that is silent."""
+
+    @abstractmethod
+    def _received(self) -> list[tuple[str, str]]:
+        """The channels and texts that have arrived since the last time."""
+
+    @abstractmethod
+    def _join(self, channels: Sequence[str]) -> None:
+        """Listen on these channels."""
+
+    @abstractmethod
+    def _leave(self, channels: Sequence[str]) -> None:
+        """Listen on these channels no more."""
+
+    @abstractmethod
+    def _begin_test(self) -> tuple[str, str]:
+        """Listen on a channel and send a text to it; both."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether notifications arrive, as far as anybody wants them."""
+        return self._passed or not self._subscribers.topics
+
+    def turn(self) -> None:
+        """Do all there is to do, then wait for more."""
+        self._keep_listening()
+        if self._listener.reported is not None and self.healthy:
+            self._listener.works()
+        if self._pending.keys and self._may_send():
+            self.send(self._times.answer)
+        self._wait()
+        self._dispatch_received()
+
+    def send(self, limit: float) -> None:
+        """Send what is pending, within ``limit`` seconds. What a lost connection leaves unsent is pending again."""
+        batch = self._pending.take()
+        if not batch:
+            return
+        texts = [(self._channels[topic], text) for topic, keys in batch.items() for text in encode(keys)]
+        try:
+            self._send(texts, limit)
+        except BaseException:
+            self._pending.put_back(batch)
+            raise
+
+    def _dispatch_received(self) -> None:
+        """Tell the subscribers what arrived: one notification a topic, however many texts there were."""
+        received: dict[Topic, frozenset[str] | None] = {}
+        for channel, text in self._received():
+            topic = self._topics.get(channel)
+            if topic is not None:
+                keys, before = decode(text), received.get(topic, frozenset())
+                received[topic] = None if keys is None or before is None else before | keys
+            elif self._test is not None and (channel, text) == (self._test.channel, self._test.text):
+                self._test = None
+                self._passed = True
+                self._leave([channel])
+        for topic, keys in received.items():
+            self._subscribers.dispatch(Notification(topic, keys))
+
+    def _next_deadline(self, *others: float) -> float:
+        """When there is something to do again, at the latest: at one of ``others``, or for the listening."""
+        deadline = min(others)
+        if self._tidy_at is not None:
+            deadline = min(deadline, self._tidy_at)
+        if not self._passed and self._subscribers.topics:
+            deadline = min(deadline, self._retest_at if self._test is None else self._test.deadline)
+        return deadline
+
+    def _keep_listening(self) -> None:
+        wanted = self._subscribers.topics
+        if wanted and not self._passed:
+            self._advance_test()
+        if not self._passed:
+            return
+        if not wanted <= self._listening:
+            self._listen(wanted - self._listening)
+        if wanted != self._listening or self._tidy_at is not None:
+            self._unlisten_idle(self._listening - wanted)
+
+    def _listen(self, topics: frozenset[Topic]) -> None:
+        self._join([self._channels[topic] for topic in sorted(topics)])
+        self._listening |= topics
+        for topic in topics:
+            # What happened between their subscription and this moment was not heard.
+            self._subscribers.dispatch(Notification(topic, None))
+
+    def _unlisten_idle(self, topics: frozenset[Topic]) -> None:
+        now = time.monotonic()
+        if not topics:
+            self._tidy_at = None
+        elif self._tidy_at is None:
+            self._tidy_at = now + self._times.linger
+        elif now >= self._tidy_at:
+            self._leave([self._channels[topic] for topic in sorted(topics)])
+            self._listening -= topics
+            self._tidy_at = None
+
+    def _advance_test(self) -> None:
+        now = time.monotonic()
+        if self._test is None and now >= self._retest_at:
+            self._test = _SelfTest(*self._begin_test(), deadline=now + self._times.self_test)
+            self._dispatch_received()  # On a direct connection it came with the answer.
+        elif self._test is not None and now >= self._test.deadline:
+            self._fail(self._on_deaf)
+
+    def _fail(self, error: str) -> None:
+        """Notifications do not arrive: everybody polls until the next test."""
+        self._passed = False
+        self._test = None
+        self._retest_at = time.monotonic() + self._times.retest
+        self._listener.on_silent(error, self._times.retest)
 
 
 # A child's copies of its parent's listeners. Kept, since collecting one could say good-bye on the parent's socket.
@@ -391,7 +541,7 @@ class ListeningNotify:
         self._opened = 0
         # Re-entrant, because the garbage collector may close a client, and so this, anywhere.
         self._lock = threading.RLock()
-        self._subscribers = Subscribers(self._look_again)
+        self._subscribers = Subscribers(self._on_change)
 
     def _new_listener(self, subscribers: Subscribers) -> Listener:
         raise NotImplementedError
@@ -435,8 +585,8 @@ class ListeningNotify:
         that become one notification to look at everything. Does nothing while the adapter is not open.
         """
         listener = self._listener
-        if listener is not None:
-            listener.publish(topic, keys)
+        if listener is not None and listener.pending.add(topic, keys):
+            listener.waker.ring()
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Call ``callback`` with every notification of the topic, from the adapter's thread: be quick.
@@ -450,10 +600,11 @@ class ListeningNotify:
     @property
     def healthy(self) -> bool:
         """Whether notifications arrive at present. Where they do not, sleepers poll more often."""
-        listener = self._listener
-        return listener is not None and listener.healthy
+        session = None if self._listener is None else self._listener.session
+        return session is not None and session.healthy
 
-    def _look_again(self) -> None:
+    def _on_change(self) -> None:
+        """A topic got its first subscriber, or lost its last."""
         listener = self._listener
         if listener is not None:
-            listener.look_again()
+            listener.waker.ring()

@@ -100,15 +100,16 @@ class _Session:
     def turn(self) -> None:
         """Do all there is to do, then wait for more."""
         self._keep_listening()
-        self._owner.works()
+        if self._owner.reported is not None:
+            self._owner.works()
         self._tell_near()
         self._tell_far()
         self._hear()
-        busy = self._listening or self._unsent
+        busy = self._listening or self._unsent.keys
         self._owner.waker.wait(self._interval if busy else _ASLEEP)
 
     def _keep_listening(self) -> None:
-        wanted = self._owner.subscribers.topics()
+        wanted = self._owner.subscribers.topics
         new, self._listening = wanted - self._listening, wanted
         for topic in new:
             # What happened between their subscription and this moment was not heard.
@@ -127,7 +128,7 @@ class _Session:
         batch = self._owner.pending.take()
         self._unsent.put_back(batch)
         for topic, keys in batch.items():
-            self._owner.subscribers.dispatch(Notification(topic, keys))
+            self._owner.subscribers.dispatch(Notification(topic, None if keys is None else frozenset(keys)))
 
     def _tell_far(self) -> None:
         """Tell the others by the file. What cannot be written now, since somebody holds it, is for the next time."""

@@ -126,13 +126,11 @@ class Processors:
         crash. It is imported there, so it is to be at the top of a module, and ``attempt.complete()`` connects from
         there. After ``hard_timeout`` seconds that process is killed, and the attempt has failed.
 
-        ``limits`` bound how many attempts all workers together run or begin.
+        ``limits`` bound how many attempts all workers together run or begin. ``retention`` says which closed chains
+        that began with this job type are kept; workers delete the others, within minutes.
 
         When a chain that the job waited for has failed or was cancelled, so does the job, and the handler is not run.
         With ``on_blocker_failure="run"`` it is, and finds the failure in ``attempt.blockers``.
-
-        ``retention`` says which closed chains that began with this job type are kept. Workers delete the others, within
-        minutes.
 
         ``after_attempt`` is called before an attempt is written that completed its job or failed for good, in the
         worker's process; it may change the output, the error and the TTL. When what it does cannot be written, the

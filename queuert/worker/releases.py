@@ -131,7 +131,7 @@ class ReleaseQueue:
 
         It does not raise: what the store does not take is offered again later.
         """
-        if not self:
+        if not self._unwanted and not self._doubts:
             return
         self._begin()
         if self._slow or self._pause > 0:

@@ -37,7 +37,10 @@ class SupervisedLoop:
         self._observers = observers
         self._backoff = backoff or Backoff()
         self._failures = 0
-        self._stopping = asyncio.Event()
+        self.stopping = False
+        """Whether it was told to stop; a long step looks at it."""
+        self._woken = asyncio.Event()
+        """Ends a pause: it was told to stop."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
 
@@ -46,18 +49,14 @@ class SupervisedLoop:
         self._task = asyncio.create_task(self._run(), name=f"queuert-{self.name}")
 
     @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop; a long step looks at it."""
-        return self._stopping.is_set()
-
-    @property
     def failing(self) -> bool:
         """Whether no step has gone well for longer than an outage should last."""
         return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
 
     def tell_to_stop(self) -> None:
         """Begin no other step."""
-        self._stopping.set()
+        self.stopping = True
+        self._woken.set()
 
     async def stop(self, *, cancel: bool = True) -> None:
         """End the loop and wait for it; without ``cancel`` the step under way goes to its end. Idempotent."""
@@ -84,7 +83,10 @@ class SupervisedLoop:
                     failed = None
                     continue
                 rest = await self._step()
-                self._succeed()
+                self._failing_since = None
+                if self._failures:
+                    failures, self._failures = self._failures, 0
+                    self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=failures))
                 if rest is not None:
                     await self.pause(rest)
             except asyncio.CancelledError:
@@ -108,12 +110,6 @@ class SupervisedLoop:
         task.uncancel()
         return RuntimeError("the loop was cancelled by somebody else")
 
-    def _succeed(self) -> None:
-        self._failing_since = None
-        if self._failures:
-            self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=self._failures))
-            self._failures = 0
-
     async def _fail(self, error: Exception) -> None:
         self._failures += 1
         self._failing_since = self._failing_since or time.monotonic()
@@ -133,6 +129,6 @@ class SupervisedLoop:
         """Sleep, but not beyond a stop."""
         try:
             async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+                await self._woken.wait()
         except TimeoutError:
             return

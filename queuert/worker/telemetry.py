@@ -16,7 +16,7 @@ from queuert.worker.finishes import error_of
 if TYPE_CHECKING:
     from queuert.worker.claimer import Claimer
 
-_CHAIN_STATUS = {
+_CHAIN_STATUS: dict[FinishKind, ChainStatus] = {
     FinishKind.COMPLETE: ChainStatus.COMPLETED,
     FinishKind.FAIL: ChainStatus.FAILED,
     FinishKind.CANCEL: ChainStatus.CANCELLED,
@@ -111,31 +111,33 @@ class AttemptReporter:
 
     def finished(self, reports: Sequence[FinishReport]) -> None:
         """Finishes were written, or rejected: one notification for all, and events for each."""
-        written = [report for report in reports if report.result.lost is None]
-        self._publish(written)
-        observed = {kind for kind, event in _FINISH_EVENTS.items() if self._observers.want(event)}
+        self._publish(reports)
         chains = self._observers.want(events.ChainClosed)
-        if observed or chains:
-            for finish, _, duration in written:
-                if finish.kind in observed:
-                    self._observers.emit(self._finish_event(finish, duration))
-                if chains and finish.kind.closes_chain:
-                    self._observers.emit(self._chain_event(finish))
-        if len(written) < len(reports):
-            for finish, result, _ in reports:
-                if result.lost is not None:
-                    self.finish_rejected(finish.job, result.lost)
+        wanted: dict[FinishKind, bool] = {}
+        for finish, result, duration in reports:
+            kind = finish.kind
+            if result.lost is not None:
+                self.finish_rejected(finish.job, result.lost)
+                continue
+            if kind not in wanted:
+                wanted[kind] = self._observers.want(_FINISH_EVENTS[kind])
+            if wanted[kind]:
+                self._observers.emit(self._finish_event(finish, duration))
+            if chains and kind in _CHAIN_STATUS:
+                self._observers.emit(self._chain_event(finish))
 
-    def _publish(self, written: Sequence[FinishReport]) -> None:
+    def _publish(self, reports: Sequence[FinishReport]) -> None:
+        """Notify of the jobs that became due and the chains that closed by finishes that were written."""
         due_types: set[str] = set()
         closed: list[str] = []
-        for finish, result, _ in written:
-            if result.due_types:
-                due_types.update(result.due_types)
-            if finish.kind.closes_chain:
+        for finish, result, _ in reports:
+            if result.lost is not None:
+                continue
+            due_types.update(result.due_types)
+            if finish.job.type in self._limited:
+                due_types.add(finish.job.type)
+            if finish.kind in _CHAIN_STATUS:
                 closed.append(finish.job.chain_id)
-        if self._limited:
-            due_types.update(self._limited.intersection(report.finish.job.type for report in written))
         if due_types:
             self._claimer.on_jobs_due(due_types)
             self._notify.publish(Topic.JOBS, due_types)

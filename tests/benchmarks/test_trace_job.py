@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.trace_job import trace_jobs
 
-MAX_FILES = 53
-MAX_FUNCTIONS = 293
-MAX_CALLS = 700
+MAX_FILES = 40
+MAX_FUNCTIONS = 200
+MAX_CALLS = 480
 """As measured, with a few calls to spare. Who makes the path shorter lowers them."""
 
 

@@ -20,7 +20,7 @@ from unittest import mock
 from queuert import PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.notify.adapter import Topic
-from queuert.notify.postgres import Session
+from queuert.notify.postgres import PostgresSession
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
@@ -118,16 +118,16 @@ def _never_poll() -> AbstractContextManager[Any]:
 
 def _listen_once() -> AbstractContextManager[Any]:
     """The sessions after the first one of an adapter believe that they listen."""
-    listen = Session._listen
-    first: dict[int, Session] = {}
+    listen = PostgresSession._listen
+    first: dict[int, PostgresSession] = {}
 
-    def once(self: Session, topics: frozenset[Topic]) -> None:
+    def once(self: PostgresSession, topics: frozenset[Topic]) -> None:
         if first.setdefault(id(self._subscribers), self) is self:
             listen(self, topics)
         else:
             self._listening |= topics
 
-    return mock.patch.object(Session, "_listen", once)
+    return mock.patch.object(PostgresSession, "_listen", once)
 
 
 def _give_up_renewing() -> AbstractContextManager[Any]:

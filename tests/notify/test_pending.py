@@ -13,14 +13,14 @@ def test_each_key_waits_once() -> None:
     assert pending.add(Topic.JOBS, ["a", "b"])
     assert not pending.add(Topic.JOBS, ["b", "c"])
     assert pending.take() == {Topic.JOBS: frozenset("abc")}
-    assert not pending
+    assert not pending.keys
     assert pending.take() == {}
 
 
 def test_nothing_is_nothing() -> None:
     pending = Outbox()
     assert not pending.add(Topic.JOBS, [])
-    assert not pending
+    assert not pending.keys
 
 
 def test_topics_are_kept_apart() -> None:

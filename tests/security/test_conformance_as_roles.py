@@ -68,7 +68,7 @@ class Seen(Statements):
     def __init__(self, schema: str) -> None:
         self.requested: set[str] = set()
         super().__init__(schema)
-        self.prepared = SeenPrepared(self.prepared, self.requested)
+        vars(self)["prepared"] = SeenPrepared(super().prepared, self.requested)
 
     def __getattribute__(self, name: str) -> Any:
         if name in texts():

@@ -414,6 +414,7 @@ def start_while_a_child_closes(
     def on_changed(operation: Operation) -> Operation:
         def run(one: PostgresStore) -> object:
             vars(one._sql).update(changed)
+            vars(one._sql).pop("prepared", None)
             return operation(one)
 
         return run

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from queuert.notify.redis.connection import wait
-from queuert.notify.redis.redis_internals import NO_SOCKET, descriptor
+from queuert.notify.redis.connection import NO_SOCKET, descriptor, wait
 from queuert.worker.processes.interpreter_flags import interpreter_flags
 
 PRINT = (

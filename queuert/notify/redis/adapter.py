@@ -65,10 +65,7 @@ class RedisNotify(ListeningNotify):
     def _new_session(self, listener: Listener) -> RedisSession:
         return RedisSession(
             lambda: Wire.connect(self._new_connection, self._times.answer),
+            listener,
+            self._times,
             prefix=self._prefix,
-            subscribers=listener.subscribers,
-            pending=listener.pending,
-            waker=listener.waker,
-            times=self._times,
-            owner=listener,
         )

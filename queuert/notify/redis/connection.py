@@ -12,7 +12,6 @@ import redis
 from redis.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
-from queuert.notify.redis.redis_internals import NO_SOCKET, descriptor
 from queuert.notify.redis.settings import NewConnection
 
 Command: TypeAlias = Sequence[str]
@@ -28,6 +27,21 @@ REPLICA = (
     "this server is a replica, and what is published on one does not reach those who listen elsewhere: give the"
     " address of the primary"
 )
+
+
+NO_SOCKET = -1
+"""Stands for a descriptor that this version of redis-py does not show."""
+
+
+def descriptor(connection: AbstractConnection) -> int | None:
+    """The descriptor of a connection's socket; None if it is closed, ``NO_SOCKET`` if redis-py does not show it.
+
+    The socket has no public name in redis-py. It is needed to wait for several connections at once.
+    """
+    if not hasattr(connection, "_sock"):
+        return NO_SOCKET
+    sock: Any = connection._sock
+    return None if sock is None else int(sock.fileno())
 
 
 class Lost(Exception):

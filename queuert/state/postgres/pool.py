@@ -19,7 +19,12 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from queuert.errors import ClosedError
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection, close_if_in_pipeline
+from queuert.state.postgres.protocol import (
+    AsyncPooledConnection,
+    ConnectFailures,
+    PooledConnection,
+    close_if_in_pipeline,
+)
 from queuert.state.postgres.settings import PostgresSettings
 
 _GENERIC_PLAN_SETTINGS = b"""
@@ -367,23 +372,6 @@ class Connections(_Base):
 
 _RECONNECT_EVERY = 0.5
 """Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
-
-
-class ConnectFailures:
-    """The tries to connect of one pool that have failed. Added to from any thread.
-
-    Attributes:
-        told: how many they were, and what the last one's error said.
-    """
-
-    def __init__(self) -> None:
-        self.reported: tuple[int, str] = 0, ""
-        self._lock = threading.Lock()
-
-    def add(self, error: Error) -> None:
-        """One more try has failed. The error itself is not kept: its frames hold the pool."""
-        with self._lock:
-            self.reported = self.reported[0] + 1, str(error)
 
 
 class PoolWait:

@@ -11,6 +11,7 @@ statements are prepared under names of their own, parameters are text, and resul
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from psycopg import abc
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
-
-    from queuert.state.postgres.pool import ConnectFailures
 
 _AT_REST = 0.1
 """Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
@@ -119,6 +118,23 @@ class ConnectionState(DeallocationHook):
                 f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
                 "connection.transaction() makes savepoints"
             )
+
+
+class ConnectFailures:
+    """The tries to connect of one pool that have failed. Added to from any thread.
+
+    Attributes:
+        reported: how many they were, and what the last one's error said.
+    """
+
+    def __init__(self) -> None:
+        self.reported: tuple[int, str] = 0, ""
+        self._lock = threading.Lock()
+
+    def add(self, error: Error) -> None:
+        """One more try has failed. The error itself is not kept: its frames hold the pool."""
+        with self._lock:
+            self.reported = self.reported[0] + 1, str(error)
 
 
 class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from queuert.migrations import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
@@ -64,11 +64,13 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)
-        bound = {name: text.replace("{schema}", f'"{schema}"').encode() for name, text in texts().items()}
-        for name, text in bound.items():
-            setattr(self, name, text)
-        self.prepared: Mapping[str, NamedStatement] = {name: named(name, bound[name]) for name in PREPARED}
+        for name, text in texts().items():
+            setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
+
+    @cached_property
+    def prepared(self) -> Mapping[str, NamedStatement]:
         """Statements that the driver prepares under names, past psycopg's cursors: see protocol.py."""
+        return {name: named(name, vars(self)[name]) for name in PREPARED}
 
     def __getattr__(self, name: str) -> bytes:
         """Refuses the name of a statement that no file has; those that exist are attributes of the instance."""
