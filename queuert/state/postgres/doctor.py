@@ -13,8 +13,6 @@ from psycopg import sql as sql_text
 
 from queuert import migrations
 from queuert.errors import MigrationError, QueuertError, StateUnavailableError
-from queuert.notify.adapter import Topic
-from queuert.notify.postgres import channel_of
 from queuert.state.diagnosis import (
     Finding,
     Severity,
@@ -147,7 +145,7 @@ def _pooler(one: Examination) -> Iterator[Finding]:
 
 def _listener(one: Examination) -> Iterator[Finding]:
     """Whether a notification that the store sends comes to who listens."""
-    channel, text = channel_of(one.settings.schema, Topic.JOBS) + "_doctor", secrets.token_hex(8)
+    channel, text = f"{one.settings.schema}_doctor", secrets.token_hex(8)
     arguments = one.settings.connection_arguments()
     with psycopg.connect(one.listen_dsn, **arguments) as listening:
         listening.execute(sql_text.SQL("LISTEN {}").format(sql_text.Identifier(channel)))
