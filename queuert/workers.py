@@ -5,9 +5,12 @@ This is informational: only leases decide whether a job may run or is taken over
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from queuert.limits import Limits
 
 
 class WorkerState(StrEnum):
@@ -43,6 +46,8 @@ class WorkerHeartbeat:
     uptime: float
     """Seconds since the worker started, by its monotonic clock; the store computes the time by its own clock."""
     state: WorkerState = WorkerState.RUNNING
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    """The limits of those of the job types that have any; the store keeps them when the worker is gone."""
 
 
 @dataclass(frozen=True, slots=True)

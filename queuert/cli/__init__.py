@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from queuert.cli import (
     boards,
     chains,
+    demand,
     dev,
+    doctor,
     events,
     health,
     history,
@@ -71,7 +73,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    operating = (migrate, worker, workers, health, chains, jobs, stats, metrics, boards, events, job_types, schedules)
+    inspecting = (chains, jobs, stats, demand, events, job_types, schedules)
+    operating = (migrate, doctor, worker, workers, health, *inspecting, metrics, boards)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)
     return parser

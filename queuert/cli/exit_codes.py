@@ -30,6 +30,8 @@ class Exit(IntEnum):
     """The arguments, the configuration or the application is wrong."""
     UNAVAILABLE = 3
     """A prerequisite is missing: the database, its schema, Java or a package."""
+    WARNINGS = 4
+    """Of ``queuert doctor`` alone: there are warnings, and no errors."""
     INTERRUPTED = 130
     """Ctrl-C."""
 

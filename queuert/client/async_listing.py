@@ -11,12 +11,16 @@ from queuert.client.arguments import checked_time, decoded_blockers, known_statu
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain, AsyncChainReader
 from queuert.client.schedules import JobTypeReference
+from queuert.errors import ConfigurationError
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.types import TypeCount
+from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
 from queuert.workers import WorkerRecord
+
+MAX_COUNTED = 100_000
+"""The highest ``counted_up_to`` of ``get_demand``."""
 
 
 class AsyncClientListing(AsyncClientBase):
@@ -168,6 +172,33 @@ class AsyncClientListing(AsyncClientBase):
         """
         names = type_filter(job_types)
         return await (await self._opened()).count_jobs(names)
+
+    async def get_demand(
+        self, job_types: Iterable[JobTypeReference] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Count the jobs that workers could run now, by type, for an autoscaler; types without any are left out.
+
+        Jobs that limits or a pause of their type hold back are counted apart. The limits are those that the last
+        worker with a handler of the type recorded, which are kept when no worker is alive.
+
+        Args:
+            job_types: job types, or names; by default all that have jobs.
+            counted_up_to: number at which counting ends, of each type and status, and of limit keys; 1 to 100,000.
+
+        Raises:
+            ConfigurationError: ``counted_up_to`` is not within its bounds.
+            InvalidIdentifierError: the name of a job type is not valid.
+
+        Example::
+
+            for demand in await client.get_demand():
+                print(demand.type, demand.wanted)
+        """
+        if type(counted_up_to) is not int or not 1 <= counted_up_to <= MAX_COUNTED:
+            raise ConfigurationError(
+                f"counted_up_to must be an integer between 1 and {MAX_COUNTED:,}, got {counted_up_to!r}"
+            )
+        return await (await self._opened()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMainten
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import (
+    COUNTED_DEMAND,
     BlockerRecord,
     ChainUpdate,
     ClaimedJob,
@@ -42,6 +43,7 @@ from queuert.state.types import (
     SweepResult,
     TriggeredJob,
     TypeCount,
+    TypeDemand,
     WorkerlessCompletion,
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -75,6 +77,17 @@ class ListingStore(Protocol):
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status, of all types or some; numbers above ``exact_up_to`` may be estimates."""
+        ...
+
+    def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Count, by type, the jobs that could be claimed now and those that run; types without any are left out.
+
+        What limits and pauses hold back is counted apart. The limits are those that the last worker with a handler of
+        the type recorded with its heartbeat. Of each status, counting ends at ``counted_up_to``; of a type with limits
+        by key, as many keys are looked at.
+        """
         ...
 
 
@@ -211,7 +224,8 @@ class WorkerStore(Protocol):
         """Record a heartbeat: the worker is listed for ``ttl`` seconds from now.
 
         The first heartbeat sets ``started_at`` to ``uptime`` seconds before now, and later ones keep it; ``seen_at`` is
-        now. The operation also deletes expired workers; one that sends a heartbeat again is listed again.
+        now. The limits of the job types replace those that are stored, and are kept when the worker is gone. The
+        operation also deletes expired workers; one that sends a heartbeat again is listed again.
         """
         ...
 

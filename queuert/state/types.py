@@ -325,6 +325,38 @@ class TypeCount:
     """Whether the count is the estimate of Postgres's planner, because there are too many jobs to count."""
 
 
+COUNTED_DEMAND = 1_000
+"""Jobs of a type and status at which the counting of demand ends, and keys of a type that it looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDemand:
+    """What there is to do of one job type now, as an autoscaler wants to know it.
+
+    Numbers end at ``counted_up_to`` of the call: there may be more.
+
+    Attributes:
+        type: the name of the job type.
+        ready: ready jobs that a worker could claim now.
+        due: scheduled jobs whose time has come, and that a worker could claim now.
+        running: jobs with a lease.
+        held_back: due jobs that cannot be claimed now, as limits or a pause of the type hold them back.
+        oldest_seconds: seconds since the longest due of the jobs that were counted became due; None if none is due.
+    """
+
+    type: str
+    ready: int
+    due: int
+    running: int
+    held_back: int
+    oldest_seconds: float | None
+
+    @property
+    def wanted(self) -> int:
+        """The slots that could be in use now: those of running jobs, and one for each job that could be claimed."""
+        return self.ready + self.due + self.running
+
+
 @dataclass(frozen=True, slots=True)
 class BlockerRecord:
     """A chain that a job waited for, as stored."""

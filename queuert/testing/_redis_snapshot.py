@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 PIECE = 1000
 """Keys or entries that one command reads."""
 
-HASHES = frozenset({"j", "n", "rk", "paused", "schedules", "workers"})
+HASHES = frozenset({"j", "n", "rk", "limits", "paused", "schedules", "workers"})
 LISTS = frozenset({"w", "p"})
 SETS = frozenset({"bo", "types", "holders"})
 SORTED_SETS = frozenset(

@@ -9,11 +9,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 
+from queuert.limits import Limits
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
@@ -49,6 +50,7 @@ class WorkerInfo:
     concurrency: int
     held: Callable[[], int]
     stopping: Callable[[], bool]
+    limits: Mapping[str, Limits] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
 
     def beat(self) -> WorkerHeartbeat:
@@ -64,6 +66,7 @@ class WorkerInfo:
             running=self.held(),
             uptime=time.monotonic() - self.begun,
             state=WorkerState.STOPPING if self.stopping() else WorkerState.RUNNING,
+            limits=self.limits,
         )
 
 

@@ -151,6 +151,7 @@ class WorkerRuntime:
             concurrency=self._concurrency,
             held=lambda: len(self.leases),
             stopping=lambda: self.stopping,
+            limits=self._limits,
         )
         return Heartbeat(info, observers=self.observers)
 

@@ -14,7 +14,7 @@ from queuert.errors import ConfigurationError, MigrationError, SchemaMissingErro
 from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
-    "migrate", "worker", "health", "chains", "jobs", "stats", "job-types", "schedules",
+    "migrate", "doctor", "worker", "health", "chains", "jobs", "stats", "demand", "job-types", "schedules",
     "events", "workers", "history", "dev bench", "dev demo", "dev chaos", "version",
 )  # fmt: skip
 

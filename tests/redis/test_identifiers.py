@@ -229,6 +229,7 @@ class Tour:
         assert [one.id for one in store.list_chain_jobs(text, page).items][-1] == text
         assert [one.id for one in store.list_dependents(text, page).items] == []
         assert {one.type for one in store.count_jobs([text])} == {text}
+        assert {one.type for one in store.get_demand([text])} <= {text}
 
 
 def worker(text: str) -> WorkerHeartbeat:

@@ -96,7 +96,8 @@ ELSEWHERE = {
         "notify",
     ),  # The cases above.
 }
-"""Statements that the tour does not come by. Bulk writes, Spark's reads, history and adoption are other logins'."""
+"""Statements that the tour does not come by. Bulk writes, Spark's reads, history and adoption are other logins'.
+What doctor reads is in tests/doctor."""
 
 
 def test_the_tour_of_all_operations(login: LoginOf) -> None:
@@ -119,9 +120,12 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.list_events(EventFilter(), PageRequest())
         store.closed_chains(["b"])
         store.get_event_log()
+        store.get_demand()
     finally:
         store.close()
-    apart = {name for name in texts() if name.startswith(("bulk_", "stream_", "read_", "history_", "adopt_"))}
+    apart = {
+        name for name in texts() if name.startswith(("bulk_", "stream_", "read_", "history_", "adopt_", "doctor_"))
+    }
     # What is made from one section needs the same rights.
     requested = {name for section in texts() for name in variants(section) if seen.requested & {*variants(section)}}
     assert set(texts()) - apart - requested - ELSEWHERE == set()

@@ -201,7 +201,8 @@ def test_nothing_else_reads_the_registry() -> None:
     """The statement that lists, and those that write it, are all that name its table."""
     sql = Statements("queuert")
     naming = {name for name, text in vars(sql).items() if isinstance(text, bytes) and b'"queuert".worker' in text}
-    assert naming == {"adopt_plan", "record_heartbeat", "delete_stale_workers", "remove_worker", "list_workers"}
+    writing = {"record_heartbeat", "delete_stale_workers", "remove_worker"}
+    assert naming == {*writing, "adopt_plan", "doctor_pools", "list_workers"}
 
 
 def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:

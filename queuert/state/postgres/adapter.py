@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.adapter import Capability
+from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -83,6 +84,16 @@ class PostgresState:
     def async_store(self, *, max_connections: int = 4) -> AsyncPostgresStore:
         """Return a new, unopened async store."""
         return AsyncPostgresStore(self._settings, self._statements, max_connections)
+
+    def diagnose(self, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> list[Finding]:
+        """Check the server, the schema and what is in it, as ``queuert doctor`` does. It changes nothing.
+
+        Raises:
+            StateUnavailableError: the server cannot be reached.
+        """
+        from queuert.state.postgres.doctor import diagnose
+
+        return diagnose(self._settings, self._statements, self._listen_dsn, thresholds)
 
     def default_notify(self) -> NotifyAdapter:
         """Return an adapter that uses LISTEN and NOTIFY on the same database."""

@@ -10,7 +10,7 @@ from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, P
 from queuert.state.postgres import listing
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.types import BlockerRecord, TypeCount
+from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
 
 
 class AsyncPostgresListing(AsyncPostgresBase):
@@ -78,3 +78,10 @@ class AsyncPostgresListing(AsyncPostgresBase):
                 [row] = await fetch(connection, self._sql.estimate, {"type": type, "status": status.value})
                 estimates[type, status] = listing.estimated_rows(row)
         return listing.type_counts(counted, estimates, exact_up_to)
+
+    async def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Jobs that could be claimed now, and those that run, by type."""
+        params = {"types": None if types is None else list(types), "counted_up_to": counted_up_to}
+        return [TypeDemand(*row) for row in await self._fetch(self._sql.demand, params)]

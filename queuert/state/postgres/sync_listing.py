@@ -11,7 +11,7 @@ from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, P
 from queuert.state.postgres import listing
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import BlockerRecord, TypeCount
+from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
 
 
 class PostgresListing(PostgresBase):
@@ -79,3 +79,10 @@ class PostgresListing(PostgresBase):
                 [row] = fetch(connection, self._sql.estimate, {"type": type, "status": status.value})
                 estimates[type, status] = listing.estimated_rows(row)
         return listing.type_counts(counted, estimates, exact_up_to)
+
+    def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Jobs that could be claimed now, and those that run, by type."""
+        params = {"types": None if types is None else list(types), "counted_up_to": counted_up_to}
+        return [TypeDemand(*row) for row in self._fetch(self._sql.demand, params)]

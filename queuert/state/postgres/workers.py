@@ -21,6 +21,11 @@ def beat(reported: WorkerHeartbeat, ttl: float) -> Parameters:
         "state": reported.state.value,
         "uptime": reported.uptime,
         "ttl": ttl,
+        "limited": list(reported.limits),
+        "concurrencies": [limits.concurrency for limits in reported.limits.values()],
+        "per_keys": [limits.per_key for limits in reported.limits.values()],
+        "rates": [None if limits.rate is None else limits.rate.count for limits in reported.limits.values()],
+        "windows": [None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()],
     }
 
 

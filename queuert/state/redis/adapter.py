@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from queuert.state.adapter import Capability
+from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.redis import keys
 from queuert.state.redis.async_store import AsyncRedisStore
 from queuert.state.redis.settings import RedisSettings
@@ -87,6 +88,16 @@ class RedisState:
     def async_store(self, *, max_connections: int = 4) -> AsyncRedisStore:
         """Return a new, unopened async store."""
         return AsyncRedisStore(self._settings, max_connections)
+
+    def diagnose(self, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> list[Finding]:
+        """Check the server and what is in it, as ``queuert doctor`` does. It changes nothing.
+
+        Raises:
+            StateUnavailableError: the server cannot be reached.
+        """
+        from queuert.state.redis.doctor import diagnose
+
+        return diagnose(self._settings, thresholds)
 
     def default_notify(self) -> NotifyAdapter:
         """Return a notify adapter that publishes and subscribes on the same server."""

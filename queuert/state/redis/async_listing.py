@@ -9,7 +9,7 @@ from queuert.jobs import ChainRecord, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.state.types import BlockerRecord, TypeCount
+from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
 
 _SCAN = 2_000
 """The largest number of entries that one script reads, since other clients wait meanwhile."""
@@ -49,6 +49,15 @@ class AsyncRedisListing(AsyncRedisBase):
         if types is not None and not types:
             return []
         return [decode.type_count(one) for one in await self._run("count_jobs", encode.plain(list(types or ())))]
+
+    async def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Jobs that could be claimed now, and those that run, by type."""
+        if types is not None and not types:
+            return []
+        params = {"types": list(types or ()), "most": counted_up_to}
+        return [decode.type_demand(one) for one in await self._run("demand", encode.plain(params))]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""

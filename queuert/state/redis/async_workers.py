@@ -15,9 +15,12 @@ class AsyncRedisWorkers(AsyncRedisBase):
     async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Record that a worker is alive."""
         record = asdict(beat)
+        del record["limits"]
+        limits = {type: encode.limits_of_type(one) for type, one in beat.limits.items()}
         uptime = encode.pause(record.pop("uptime"))
         await self._run(
-            "record_heartbeat", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record})
+            "record_heartbeat",
+            encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record, "limits": limits}),
         )
 
     async def remove_worker(self, worker_id: str) -> None:

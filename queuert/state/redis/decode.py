@@ -28,6 +28,7 @@ from queuert.state.types import (
     StartedJob,
     TriggeredJob,
     TypeCount,
+    TypeDemand,
 )
 from queuert.workers import WorkerRecord, WorkerState
 
@@ -226,6 +227,11 @@ def blocker(one: Answer) -> BlockerRecord:
 def type_count(one: Answer) -> TypeCount:
     """Decode an entry of ``count_jobs``."""
     return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
+
+
+def type_demand(one: Answer) -> TypeDemand:
+    """Of ``demand``."""
+    return TypeDemand(text(one[0]), one[1], one[2], one[3], one[4], seconds(one[5]))
 
 
 def update(one: Answer) -> ChainUpdate:

@@ -128,7 +128,8 @@ def start(jobs: Sequence[NewJob]) -> Arguments:
     return payloads.behind([_new_job(job, payloads) for job in jobs])
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def limits_of_type(limits: Limits) -> dict[str, Any]:
+    """The limits of one job type, as scripts take and keep them."""
     rate = limits.rate
     return _set(
         concurrency=limits.concurrency,
@@ -149,7 +150,7 @@ def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
             **_set(after=request.after_rank),
             "holder": request.holder,
             "token": request.token,
-            "limits": {type: _limits(limits) for type, limits in request.limits.items()},
+            "limits": {type: limits_of_type(limits) for type, limits in request.limits.items()},
             "seed": randrange(1 << 31),
         }
     )

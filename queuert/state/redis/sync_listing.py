@@ -10,7 +10,7 @@ from queuert.jobs import ChainRecord, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
-from queuert.state.types import BlockerRecord, TypeCount
+from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
 
 _SCAN = 2_000
 """The largest number of entries that one script reads, since other clients wait meanwhile."""
@@ -50,6 +50,15 @@ class RedisListing(RedisBase):
         if types is not None and not types:
             return []
         return [decode.type_count(one) for one in self._run("count_jobs", encode.plain(list(types or ())))]
+
+    def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Jobs that could be claimed now, and those that run, by type."""
+        if types is not None and not types:
+            return []
+        params = {"types": list(types or ()), "most": counted_up_to}
+        return [decode.type_demand(one) for one in self._run("demand", encode.plain(params))]
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""

@@ -16,8 +16,13 @@ class RedisWorkers(RedisBase):
     def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Record that a worker is alive."""
         record = asdict(beat)
+        del record["limits"]
+        limits = {type: encode.limits_of_type(one) for type, one in beat.limits.items()}
         uptime = encode.pause(record.pop("uptime"))
-        self._run("record_heartbeat", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record}))
+        self._run(
+            "record_heartbeat",
+            encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record, "limits": limits}),
+        )
 
     def remove_worker(self, worker_id: str) -> None:
         """Delete a worker that has stopped."""

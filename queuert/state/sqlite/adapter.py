@@ -13,6 +13,7 @@ from queuert.notify.fork_safety import reset_in_children
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
+from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.connection import LockedConnection, run
 from queuert.state.sqlite.paths import MEMORY, checked
@@ -137,6 +138,16 @@ class SQLiteState:
             link, self._shared = self._shared, None
         if link is not None:
             link.close()
+
+    def diagnose(self, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> list[Finding]:
+        """Check the file, its disk and what is in it, as ``queuert doctor`` does. It changes nothing.
+
+        Raises:
+            StateUnavailableError: others write for longer than ``answer_timeout``.
+        """
+        from queuert.state.sqlite.doctor import diagnose
+
+        return diagnose(self, self._path, self._synchronous, thresholds)
 
     def default_notify(self) -> NotifyAdapter:
         """Return a notify adapter that uses the file; for a database in memory, one within this process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from queuert.limits import Limits
 from queuert.state.sqlite import rows
@@ -80,6 +80,20 @@ def _capacities(
     params = {"per_key": limits.per_key is not None, "rated": rate is not None, "since": since}
     for key, running, begun in _keys(connection, type, rounds, **params):
         yield key, _left(limits, running, begun)
+
+
+def capacities(
+    connection: Connection, type: str, limits: Limits, now: int, *, others: Sequence[str]
+) -> Iterator[tuple[str | None, int]]:
+    """The first keys with ready jobs, None among them, and these others: how many more attempts of each may begin."""
+    found = dict(_capacities(connection, type, limits, now, KeyCursors()))
+    yield from found.items()
+    rate = limits.rate
+    since = 0 if rate is None else now - rows.microseconds_of(rate.seconds)
+    for key in others:
+        if key not in found:
+            [(running, begun)] = run(connection, "use_of_key", type=type, key=key, since=since)
+            yield key, _left(limits, running, begun)
 
 
 def _left(limits: Limits, running: int, begun: int, *, keyless: bool = False) -> int:

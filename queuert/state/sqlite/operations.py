@@ -14,8 +14,10 @@ from queuert.state.sqlite import listing, management, retention, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import run
+from queuert.state.sqlite.demand import demand
 from queuert.state.sync_store import NoEvents
 from queuert.state.types import (
+    COUNTED_DEMAND,
     BlockerRecord,
     ChainUpdate,
     DeleteResult,
@@ -31,6 +33,7 @@ from queuert.state.types import (
     SweepResult,
     TriggeredJob,
     TypeCount,
+    TypeDemand,
     WorkerlessCompletion,
     check_completions,
 )
@@ -51,6 +54,13 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Count jobs by type and status; the counts are exact."""
         with self._reading() as connection:
             return listing.counts(connection, types)
+
+    def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Jobs that could be claimed now, and those that run, by type."""
+        with self._reading() as connection:
+            return demand(connection, types, counted_up_to)
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import asdict
 
+from queuert.limits import Limits, Rate
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, now_us, run
+from queuert.state.sqlite.connection import Row, first, now_us, run
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 Connection = sqlite3.Connection
@@ -32,6 +34,23 @@ def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
         now=now,
         expires=now + rows.microseconds_of(ttl),
     )
+
+    for type in reported.job_types:
+        limits = reported.limits.get(type)
+        if limits is None:
+            run(connection, "delete_limits", type=type)
+        else:
+            run(connection, "record_limits", type=type, limits=json.dumps(asdict(limits)))
+
+
+def stored_limits(connection: Connection, type: str) -> Limits | None:
+    """The limits that the last worker with a handler of the type recorded."""
+    row = first(connection, "read_limits", type=type)
+    if row is None:
+        return None
+    fields = json.loads(row[0])
+    rate = fields["rate"]
+    return Limits(fields["concurrency"], fields["per_key"], None if rate is None else Rate(**rate))
 
 
 def workers(connection: Connection) -> list[WorkerRecord]:

@@ -346,6 +346,11 @@ FROM params CROSS JOIN LATERAL (
 ) AS found
 WHERE found.number > 0
 
+-- name: demand
+-- Reads what an autoscaler reads, by the function that it calls.
+SELECT type, ready, due, running, held_back, oldest_seconds
+FROM {schema}.demand(%(types)s::text[], %(counted_up_to)s::integer)
+
 -- name: estimate
 -- Reads how many jobs of a type and status the planner expects. The statement is not run.
 EXPLAIN (FORMAT JSON) SELECT FROM {schema}.job WHERE type = %(type)s AND status = %(status)s

@@ -2,6 +2,29 @@
 -- Records that a worker is alive. It changes no indexed column, so the new version of the row is heap-only. It returns
 -- whether there are workers whose heartbeat has expired: another statement deletes these, so that none holds one row of
 -- this table and waits for another.
+--
+-- Limits are written only if they have changed: otherwise workers of one type would wait for each other's rows.
+WITH reported AS MATERIALIZED (
+    SELECT params.*
+    FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(rates)s::int[], %(windows)s::float8[])
+        AS params (type, concurrency, per_key, rate_count, rate_seconds)
+),
+limits AS (
+    INSERT INTO {schema}.type_limit (type, concurrency, per_key, rate_count, rate_seconds)
+    SELECT reported.* FROM reported
+    WHERE NOT EXISTS (
+        SELECT FROM {schema}.type_limit AS known
+        WHERE known.type = reported.type AND (known.concurrency, known.per_key, known.rate_count, known.rate_seconds)
+            IS NOT DISTINCT FROM (reported.concurrency, reported.per_key, reported.rate_count, reported.rate_seconds)
+    )
+    ORDER BY reported.type COLLATE "C"
+    ON CONFLICT (type) DO UPDATE SET concurrency = excluded.concurrency, per_key = excluded.per_key,
+        rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds
+),
+unlimited AS (
+    DELETE FROM {schema}.type_limit
+    WHERE type = ANY (%(job_types)s::text[]) AND type <> ALL (ARRAY(SELECT reported.type FROM reported))
+)
 INSERT INTO {schema}.worker AS beating
     (id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at, expires_at)
 SELECT %(id)s::text, %(name)s::text, %(host)s::text, %(pid)s::bigint, %(version)s::text, %(job_types)s::text[],

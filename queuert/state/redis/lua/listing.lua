@@ -257,3 +257,82 @@ local job = load(params[1])
 if holds(job, params[2]) then return '' end
 local reason = lost_reason(job, params[2])
 return reason == '' and 'already_completed' or reason
+
+-- name: demand
+-- Jobs that could be claimed now, and those that run. ARGV[1]: {types, all if empty; most}.
+-- Answers with {type, ready, due, running, held back, microseconds since the oldest became due or -1} for each.
+
+local params = given(1)
+local most = params.most
+
+local function oldest_of(type)
+    local since
+    for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
+        for _, entry in ipairs(call('LRANGE', P .. 'w:' .. rank .. ':' .. type, 0, 99)) do
+            if still_waits(entry) then
+                since = math.min(since or 1 / 0, tonumber(entry:match('^%d+:(%d+):')))
+                break
+            end
+        end
+    end
+    for _, member in ipairs(call('ZRANGE', P .. 'kz:' .. type, 0, most - 1)) do
+        local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
+        if job then since = math.min(since or 1 / 0, tonumber(job.due)) end
+    end
+    local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
+    if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end
+    return since
+end
+
+-- How many of these ready and due jobs the limits of their keys admit.
+local function admitted_by_keys(type, limits, ready, due)
+    local due_of, due_free = {}, due
+    for _, job in ipairs(due_of_type(type, due)) do
+        if job.limit then
+            due_of[job.limit] = (due_of[job.limit] or 0) + 1
+            due_free = due_free - 1
+        end
+    end
+    local keys = call('ZRANGE', P .. 'keys:' .. type, 0, most - 1)
+    local listed = {}
+    for _, key in ipairs(keys) do listed[key] = true end
+    for key in pairs(due_of) do if not listed[key] then keys[#keys + 1] = key end end
+    local left = math.max(0, allowance(type, limits, nil))
+    local admitted = math.min(math.max(0, ready - call('ZCARD', P .. 'kz:' .. type)), left)
+    local admitted_due = math.min(due_free, left - admitted)
+    for _, key in ipairs(keys) do
+        left = math.max(0, allowance(type, limits, key))
+        local of_key = math.min(call('ZCARD', P .. 'kk:' .. pair(type, key)), left)
+        admitted = admitted + of_key
+        admitted_due = admitted_due + math.min(due_of[key] or 0, left - of_key)
+    end
+    return admitted, admitted_due
+end
+
+local types = params.types
+if #types == 0 then types = call('SMEMBERS', P .. 'types') end
+table.sort(types)
+local answer, seen = {}, {}
+for _, type in ipairs(types) do
+    local in_all = tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0)
+    local running = math.min(most, call('ZCARD', P .. 'lease:' .. type))
+    local found_ready = math.min(most, in_all)
+    local found_due = math.min(most, call('ZCOUNT', P .. 'sched:' .. type, '-inf', text(NOW)))
+    if not seen[type] and running + found_ready + found_due > 0 then
+        local ready, due, free = found_ready, found_due, 1e9
+        local stored = call('HGET', P .. 'limits', type)
+        local limits = stored and cjson.decode(stored)
+        if limits and limits.concurrency then free = math.max(0, limits.concurrency - running) end
+        if call('HEXISTS', P .. 'paused', type) == 1 then free = 0 end
+        if limits and free > 0 and (limits.per_key or limits.rate) then
+            ready, due = admitted_by_keys(type, limits, in_all, found_due)
+        end
+        ready = math.min(ready, free, found_ready)
+        due = math.min(due, free - ready, found_due)
+        local since = oldest_of(type)
+        answer[#answer + 1] = {type, ready, due, running, found_ready + found_due - ready - due,
+            since and text(math.max(0, NOW - since)) or '-1'}
+    end
+    seen[type] = true
+end
+return answer

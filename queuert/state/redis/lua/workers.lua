@@ -1,6 +1,9 @@
 -- name: record_heartbeat
--- Records that a worker is alive. ARGV[1]: {ttl, uptime, record}. Also deletes workers whose heartbeat has expired.
--- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire.
+-- Records that a worker is alive. ARGV[1]: {ttl, uptime, record, limits}. Also deletes workers whose heartbeat has
+-- expired.
+--
+-- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire, limits a HASH of the limits of job
+-- types.
 
 local params = decoded(1)
 local id, record = params.record.id, params.record
@@ -9,6 +12,10 @@ record.started_at = stored and cjson.decode(stored).started_at or text(NOW - par
 record.seen_at = text(NOW)
 call('HSET', P .. 'workers', id, cjson.encode(record))
 call('ZADD', P .. 'workers:until', NOW + params.ttl, id)
+for _, type in ipairs(record.job_types) do
+    local limits = params.limits[type]
+    if limits then call('HSET', P .. 'limits', type, cjson.encode(limits)) else call('HDEL', P .. 'limits', type) end
+end
 for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
     if other ~= id then
         call('ZREM', P .. 'workers:until', other)

@@ -121,5 +121,7 @@ CREATE TABLE queuert_worker (
     seen_at     INTEGER NOT NULL,
     expires_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
+-- The limits of job types, as the worker that started last has them.
+CREATE TABLE queuert_type_limit (type TEXT NOT NULL PRIMARY KEY, limits TEXT NOT NULL) WITHOUT ROWID;
 -- Notifications for other processes; the latest few thousand are kept. Null keys stand for all keys.
 CREATE TABLE queuert_notification (id INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, topic TEXT NOT NULL, keys TEXT);

@@ -2,6 +2,11 @@
 -- Counts the attempts of jobs of a type without a limit key that began since a time.
 SELECT count(*) FROM queuert_limit_start WHERE type = :type AND limit_key IS NULL AND started_at > :since
 
+-- name: use_of_key
+-- How many jobs of a limit key run, and how many attempts have begun since a moment.
+SELECT (SELECT count(*) FROM queuert_job WHERE type = :type AND status = 'running' AND limit_key = :key),
+    (SELECT count(*) FROM queuert_limit_start WHERE type = :type AND limit_key = :key AND started_at > :since)
+
 -- name: prune_rate_window
 -- Deletes records of attempts that began before the window of their type, some at a time.
 DELETE FROM queuert_limit_start WHERE rowid IN (

@@ -46,6 +46,20 @@ SELECT count(*) FROM queuert_job_blocker WHERE job_id = :id AND NOT closed
 -- Counts the jobs of a type and status.
 SELECT count(*) FROM queuert_job WHERE type = :type AND status = :status
 
+-- name: count_type_up_to
+-- How many jobs of a type have a status, as far as they are counted.
+SELECT count(*) FROM (SELECT 1 FROM queuert_job WHERE type = :type AND status = :status LIMIT :limit)
+
+-- name: count_ready_of_key
+-- How many jobs of a type and limit key, or without one, are ready, as far as they are counted.
+SELECT count(*) FROM (
+    SELECT 1 FROM queuert_job WHERE type = :type AND status = 'ready' AND limit_key IS :key LIMIT :limit)
+
+-- name: due_keys
+-- The limit keys of the longest due scheduled jobs of a type.
+SELECT limit_key FROM queuert_job WHERE type = :type AND status = 'scheduled' AND scheduled_at <= :now
+ORDER BY scheduled_at LIMIT :limit
+
 -- name: types
 -- Reads all job types, with one index step for each.
 WITH RECURSIVE known (type) AS (

@@ -7,6 +7,19 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, host = excluded.host, pid =
     version = excluded.version, job_types = excluded.job_types, concurrency = excluded.concurrency,
     running = excluded.running, state = excluded.state, seen_at = excluded.seen_at, expires_at = excluded.expires_at
 
+-- name: record_limits
+-- The limits of a job type, if they have changed.
+INSERT INTO queuert_type_limit (type, limits) VALUES (:type, :limits)
+ON CONFLICT (type) DO UPDATE SET limits = excluded.limits WHERE limits <> excluded.limits
+
+-- name: delete_limits
+-- A job type has no limits any more.
+DELETE FROM queuert_type_limit WHERE type = :type
+
+-- name: read_limits
+-- The limits of a job type.
+SELECT limits FROM queuert_type_limit WHERE type = :type
+
 -- name: delete_stale_workers
 -- Deletes workers whose heartbeat has expired.
 DELETE FROM queuert_worker WHERE expires_at <= :now

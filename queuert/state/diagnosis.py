@@ -1,0 +1,192 @@
+"""What ``queuert doctor`` finds: the values, the thresholds, and the checks that every store has in common.
+
+Each store has a module ``doctor.py`` with the checks of its own; ``docs/operate/doctor.md`` lists all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from queuert.errors import QueuertError, StateUnavailableError
+from queuert.jobs import ChainStatus, JobStatus
+from queuert.state.paging import ChainFilter, PageRequest
+from queuert.state.sync_store import Store
+from queuert.state.types import StoreWarning
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    """The check found nothing wrong."""
+    SKIPPED = "skipped"
+    """The check could not be made, for want of a right or of something that is checked before it."""
+    WARNING = "warning"
+    """Jobs run, but something is slower, weaker or fuller than it should be."""
+    ERROR = "error"
+    """Jobs do not run, or acknowledged jobs may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        check: the name of the check, which stays the same from version to version.
+        severity: how bad it is.
+        found: what was found.
+        reason: why it matters; empty if nothing is wrong.
+        remedy: the command or the setting that fixes it; empty if nothing is wrong.
+    """
+
+    check: str
+    severity: Severity
+    found: str
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The values above which something is a warning.
+
+    Attributes:
+        transaction_seconds: age of the oldest transaction.
+        waiting_seconds: how long a due job may wait for a worker.
+        kept_days: age of the oldest closed chain.
+        clock_seconds: difference between the clocks of the server and of this machine, besides the round trip.
+        dead_rows: dead rows of a table, if they are also more than a fifth of its rows.
+        used_share: share of the connections, of the memory or of the disk that is in use.
+        answer_seconds: how long a notification may take.
+    """
+
+    transaction_seconds: float = 900.0
+    waiting_seconds: float = 60.0
+    kept_days: float = 90.0
+    clock_seconds: float = 2.0
+    dead_rows: int = 10_000
+    used_share: float = 0.9
+    answer_seconds: float = 2.0
+
+
+DEFAULT_THRESHOLDS = Thresholds()
+
+
+@runtime_checkable
+class Diagnosable(Protocol):
+    """A state adapter that can check its server, as those of this package can."""
+
+    def diagnose(self, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> list[Finding]:
+        """Check the server and the schema, and return a finding for each check. It changes nothing.
+
+        Raises:
+            StateUnavailableError: the server cannot be reached.
+        """
+        ...
+
+
+def ok(check: str, found: str) -> Finding:
+    """A finding of a check that found nothing wrong."""
+    return Finding(check, Severity.OK, found)
+
+
+def skipped(check: str, reason: str, remedy: str = "") -> Finding:
+    """A finding of a check that could not be made."""
+    return Finding(check, Severity.SKIPPED, "not checked", reason, remedy)
+
+
+def warning(check: str, found: str, reason: str, remedy: str) -> Finding:
+    """A finding of something that is worse than it should be."""
+    return Finding(check, Severity.WARNING, found, reason, remedy)
+
+
+def error(check: str, found: str, reason: str, remedy: str) -> Finding:
+    """A finding of something that keeps jobs from running, or may lose them."""
+    return Finding(check, Severity.ERROR, found, reason, remedy)
+
+
+def connection_findings(risks: Sequence[StoreWarning], *, secure: str) -> Iterator[Finding]:
+    """The risks that a store found when it was opened; ``secure`` is what there is to say if it found none."""
+    if not risks:
+        yield ok("connection", secure)
+    for risk in risks:
+        problem, _, remedy = risk.advice.partition(": ")
+        yield warning("connection", risk.name, problem, remedy)
+
+
+def clock_finding(server_time: Callable[[], float], thresholds: Thresholds) -> Finding:
+    """Compare a server's clock, in seconds since 1970, with this machine's, as if it was read half way through."""
+    begun = time.time()
+    server = server_time()
+    trip = time.time() - begun
+    difference = server - (begun + trip / 2)
+    if abs(difference) <= thresholds.clock_seconds + trip / 2:
+        return ok("clock", f"the server's clock differs by less than {thresholds.clock_seconds:g} seconds")
+    direction = "ahead of" if difference > 0 else "behind"
+    return warning(
+        "clock",
+        f"the server's clock is {abs(difference):,.1f} seconds {direction} this machine's",
+        "leases are by the server's clock alone, but at(...) of clients, and logs, are by their machine's",
+        "synchronise both clocks: timedatectl set-ntp true",
+    )
+
+
+def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
+    """The checks that use nothing but the operations of an open store."""
+    checks: tuple[tuple[str, Callable[[Store, Thresholds], Iterable[Finding]]], ...] = (
+        ("workers", _workers),
+        ("retention", _retention),
+    )
+    for name, check in checks:
+        try:
+            yield from check(store, thresholds)
+        except StateUnavailableError:
+            raise
+        except QueuertError as failure:
+            yield skipped(name, str(failure), "use a login that may read chains and workers")
+
+
+def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
+    """Due jobs that wait although nobody would take them: no worker handles their type, or it is paused."""
+    workers = store.list_workers()
+    handled = {type for worker in workers for type in worker.job_types}
+    paused = {one.type for one in store.list_paused_job_types()}
+    healthy = True
+    for count in store.count_jobs(exact_up_to=100):
+        waited = count.oldest_seconds
+        if count.status is not JobStatus.READY or waited is None or waited < thresholds.waiting_seconds:
+            continue
+        found = f"the oldest due job of type {count.type} has waited for {waited:,.0f} seconds"
+        if count.type in paused:
+            healthy = False
+            remedy = f"queuert job-types resume {count.type}"
+            yield warning("workers", found, "the type is paused, so no worker claims its jobs", remedy)
+        elif count.type not in handled:
+            healthy = False
+            remedy = "start a worker with a handler of this type: queuert worker MODULE:ATTRIBUTE"
+            yield warning("workers", found, "no live worker handles the type", remedy)
+    if healthy:
+        yield ok("workers", f"{len(workers)} alive; no due job waits for a type that nobody handles")
+
+
+def _retention(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
+    """Closed chains that are kept for long. Policies are in the code of workers; what they leave is in the store."""
+    closed = (ChainStatus.COMPLETED, ChainStatus.FAILED, ChainStatus.CANCELLED)
+    before = datetime.now(UTC) - timedelta(days=thresholds.kept_days)
+    page = store.list_chains(ChainFilter(statuses=closed, before=before), PageRequest(1, oldest_first=True))
+    if not page.items:
+        yield ok("retention", f"no closed chain is older than {thresholds.kept_days:g} days")
+        return
+    oldest = page.items[0]
+    yield warning(
+        "retention",
+        f"closed chains are older than {thresholds.kept_days:g} days; the oldest is of type {oldest.type}, "
+        f"from {oldest.created_at:%Y-%m-%d}",
+        "the store grows without end unless retention deletes closed chains",
+        f"give the handler a retention: handles({oldest.type}, retention=Retention(...)), and run a worker with it",
+    )

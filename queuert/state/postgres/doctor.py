@@ -1,0 +1,476 @@
+"""The checks of ``queuert doctor`` on Postgres. One that the login may not make does not stop the others."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql as sql_text
+
+from queuert import migrations
+from queuert.errors import MigrationError, QueuertError, StateUnavailableError
+from queuert.state.diagnosis import (
+    Finding,
+    Severity,
+    Thresholds,
+    clock_finding,
+    connection_findings,
+    error,
+    ok,
+    skipped,
+    store_findings,
+    warning,
+)
+from queuert.state.postgres.errors import BROKEN, mapped
+from queuert.state.postgres.event_log import moved_text
+from queuert.state.postgres.roles import Role, role_names, roles_sql
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.sync_statements import fetch
+from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.postgres.tls import connection_warnings
+
+OLDEST_SERVER = 140_000
+
+_SEE_ALL = "run it as a member of pg_read_all_stats: GRANT pg_read_all_stats TO {role}"
+_GRANT_AGAIN = "as the schema's owner: queuert migrate roles --apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What the checks look at.
+
+    Attributes:
+        connection: in autocommit, with the settings of the login and none of ours.
+        thresholds: what is too much.
+        listen_dsn: where notifications are listened to.
+        role: who is logged in.
+        sees_all: whether it sees the sessions of others.
+    """
+
+    connection: psycopg.Connection[Any]
+    statements: Statements
+    settings: PostgresSettings
+    thresholds: Thresholds
+    listen_dsn: str
+    role: str
+    sees_all: bool
+
+    def rows(self, statement: bytes, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        return fetch(self.connection, statement, values)
+
+
+Check = Callable[[Examination], Iterable[Finding]]
+
+
+def diagnose(
+    settings: PostgresSettings, statements: Statements, listen_dsn: str, thresholds: Thresholds
+) -> list[Finding]:
+    """Make all checks.
+
+    Raises:
+        StateUnavailableError: the server cannot be reached.
+    """
+    try:
+        with psycopg.connect(settings.dsn, **settings.connection_arguments()) as connection:
+            [(_, _, role, _, sees_all, *_)] = fetch(connection, statements.doctor_server)
+            one = Examination(connection, statements, settings, thresholds, listen_dsn, role, sees_all)
+            findings = list(_made(one, SERVER_CHECKS))
+            schema = list(_schema_revision(one))
+            findings += schema
+            if all(finding.severity is not Severity.ERROR for finding in schema):
+                findings += _made(one, SCHEMA_CHECKS)
+                findings += _on_store(one)
+            return findings
+    except BROKEN as failure:
+        raise mapped(failure) from failure
+
+
+def _made(one: Examination, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+    for name, check in checks:
+        try:
+            yield from check(one)
+        except BROKEN:
+            raise
+        except psycopg.Error as failure:
+            yield skipped(name, str(mapped(failure)), f"run it as a login that may: {_GRANT_AGAIN}")
+
+
+def _on_store(one: Examination) -> Iterator[Finding]:
+    store = PostgresStore(one.settings, one.statements, 1)
+    try:
+        store.open()
+        yield from store_findings(store, one.thresholds)
+    except StateUnavailableError:
+        raise
+    except QueuertError as failure:
+        yield skipped("workers", str(failure), f"run it as a login that may: {_GRANT_AGAIN}")
+    finally:
+        store.close()
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def _server(one: Examination) -> Iterator[Finding]:
+    [(version, standby, *_)] = one.rows(one.statements.doctor_server)
+    found = f"Postgres {version // 10_000}.{version % 10_000}"
+    if version < OLDEST_SERVER:
+        yield error("server", found, "Queuert needs Postgres 14 or newer", "upgrade the server")
+    elif standby:
+        remedy = "use the primary's address: name all servers and target_session_attrs=read-write"
+        yield error("server", f"{found}, a standby", "a standby takes no writes, so no job runs", remedy)
+    else:
+        yield ok("server", found)
+
+
+def _connection(one: Examination) -> Iterator[Finding]:
+    risks = connection_warnings(one.connection.pgconn)
+    yield from connection_findings(risks, secure="local, or encrypted with a verified server")
+
+
+def _pooler(one: Examination) -> Iterator[Finding]:
+    """A pooler gives out a number of its own in place of the session's."""
+    [(pid,)] = one.connection.execute("SELECT pg_backend_pid()").fetchall()
+    if pid == one.connection.info.backend_pid:
+        yield ok("pooler", "connected to Postgres itself")
+        return
+    yield ok("pooler", "connected through a pooler; for PgBouncer before 1.21 set prepare_threshold=none")
+
+
+def _listener(one: Examination) -> Iterator[Finding]:
+    """Whether a notification that the store sends comes to who listens."""
+    channel, text = f"{one.settings.schema}_doctor", secrets.token_hex(8)
+    arguments = one.settings.connection_arguments()
+    with psycopg.connect(one.listen_dsn, **arguments) as listening:
+        listening.execute(sql_text.SQL("LISTEN {}").format(sql_text.Identifier(channel)))
+        one.connection.execute("SELECT pg_notify(%s, %s)", [channel, text])
+        # To its end: while it is suspended it holds the connection.
+        found = list(listening.notifies(timeout=one.thresholds.answer_seconds, stop_after=1))
+        arrived = any(notification.payload == text for notification in found)
+        # Behind a pooler in transaction mode this may reach another session, and one then listens to what nobody sends.
+        listening.execute("UNLISTEN *")
+    if arrived:
+        yield ok("listener", "a notification arrived")
+        return
+    yield warning(
+        "listener",
+        f"a notification did not arrive within {one.thresholds.answer_seconds:g} seconds",
+        "a pooler in transaction mode does not pass LISTEN on, so workers and waiting clients poll, and begin later",
+        "PostgresState(dsn, listen_dsn='the address of Postgres itself'), or pool_mode=session for listeners",
+    )
+
+
+def _clock(one: Examination) -> Iterator[Finding]:
+    yield clock_finding(lambda: float(one.rows(one.statements.doctor_clock)[0][0]), one.thresholds)
+
+
+_NAMES = (
+    "fsync",
+    "full_page_writes",
+    "synchronous_commit",
+    "track_counts",
+    "autovacuum",
+    "statement_timeout",
+    "idle_session_timeout",
+    "transaction_timeout",
+    "idle_in_transaction_session_timeout",
+    "lock_timeout",
+)
+
+_MUST_BE_ON = {
+    "fsync": "a crash of the machine may lose or corrupt everything",
+    "full_page_writes": "a crash of the machine may corrupt pages that were being written",
+}
+
+
+def _settings(one: Examination) -> Iterator[Finding]:
+    found = dict(one.rows(one.statements.doctor_settings, {"names": list(_NAMES)}))
+    findings = [*_durability(found), *_timeouts(one, found)]
+    yield from findings or [ok("settings", "commits are flushed, and no timeout ends what workers need")]
+
+
+def _durability(found: dict[str, str]) -> Iterator[Finding]:
+    for name, reason in _MUST_BE_ON.items():
+        if found[name] == "off":
+            yield error("settings", f"{name} is off", reason, _set_system(name, "on"))
+    if found["synchronous_commit"] == "off":
+        reason = "a crash of the server loses jobs that were acknowledged within the last moments"
+        yield error("settings", "synchronous_commit is off", reason, _set_system("synchronous_commit", "on"))
+
+
+def _timeouts(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
+    role = sql_text.Identifier(one.role).as_string(one.connection)
+    if found["idle_session_timeout"] != "0":
+        yield warning(
+            "settings",
+            f"idle_session_timeout is {int(found['idle_session_timeout']):,} ms",
+            "the server ends idle connections of pools and listeners, which then connect again and look at everything",
+            f"ALTER ROLE {role} SET idle_session_timeout = 0",
+        )
+    longest = round(one.settings.answer_timeout * 1000)
+    for name in ("statement_timeout", "transaction_timeout", "idle_in_transaction_session_timeout", "lock_timeout"):
+        if 0 < int(found.get(name, "0")) < longest:
+            yield warning(
+                "settings",
+                f"{name} is {int(found[name]):,} ms, less than answer_timeout ({longest:,} ms)",
+                "the server ends statements or transactions of handlers and workers that Queuert would still wait for",
+                f"ALTER ROLE {role} SET {name} = '{one.settings.answer_timeout:g}s'",
+            )
+
+
+def _set_system(name: str, value: str) -> str:
+    return f"ALTER SYSTEM SET {name} = {value}; SELECT pg_reload_conf()"
+
+
+def _connections(one: Examination) -> Iterator[Finding]:
+    [row] = one.rows(one.statements.doctor_server)
+    usable, used, of_role, used_by_role, of_database = row[5:]
+    findings = []
+    for limit, number, what in (
+        (usable, used, "max_connections of the server"),
+        (of_role, used_by_role, f"the connection limit of role {one.role}"),
+        (of_database, used, "the connection limit of the database"),
+    ):
+        if 0 <= limit < number / one.thresholds.used_share:
+            reason = "a worker or client that needs one more connection is refused"
+            remedy = "lower the concurrency of workers, put a pooler in between, or raise the limit"
+            findings.append(warning("connections", f"{number} of {limit} in use ({what})", reason, remedy))
+    yield from findings or [ok("connections", f"{used} of {usable} in use")]
+
+
+def _transactions(one: Examination) -> Iterator[Finding]:
+    if not one.sees_all:
+        reason = f"role {one.role} sees only its own sessions"
+        yield skipped("transactions", reason, _SEE_ALL.format(role=one.role))
+        return
+    rows = one.rows(one.statements.doctor_transactions)
+    if not rows or rows[0][5] < one.thresholds.transaction_seconds:
+        age = rows[0][5] if rows else 0.0
+        yield ok("transactions", f"the oldest is {max(0.0, age):,.0f} seconds old")
+        return
+    [(kind, name, user, application, state, age)] = rows
+    described = f"of {user} ({application or 'no application name'}, {state})"
+    reason = "vacuum keeps all rows that were changed since, claims slow down, and readers of the event log wait"
+    remedy = f"SELECT pg_terminate_backend({name})" if kind == "session" else f"ROLLBACK PREPARED '{name}'"
+    yield warning("transactions", f"one {described} is {age:,.0f} seconds old", reason, remedy)
+
+
+def _slots(one: Examination) -> Iterator[Finding]:
+    names = [name for (name,) in one.rows(one.statements.doctor_slots)]
+    if not names:
+        yield ok("replication_slots", "none is unused")
+    for name in names:
+        yield warning(
+            "replication_slots",
+            f"nobody uses slot {name}",
+            "it keeps the write-ahead log, until the disk is full, and may keep dead rows from vacuum",
+            f"start its consumer, or SELECT pg_drop_replication_slot('{name}')",
+        )
+
+
+# --- the schema -------------------------------------------------------------------------------------------------------
+
+
+def _schema_revision(one: Examination) -> Iterator[Finding]:
+    schema = one.settings.schema
+    upgrade = f"queuert migrate up --schema {schema}"
+    try:
+        status = migrations.status(one.settings.dsn, schema=schema)
+    except StateUnavailableError:
+        raise
+    except (MigrationError, psycopg.Error) as failure:
+        yield error("schema", "its revision cannot be read", str(failure), f"upgrade queuert, or {_GRANT_AGAIN}")
+        return
+    if status.current is None:
+        reason = f"schema {schema} has no tables of Queuert, so no job can be stored"
+        yield error("schema", "no tables", reason, upgrade)
+    elif status.current < REQUIRED_REVISION:
+        reason = f"this version needs revision {REQUIRED_REVISION} or newer, and refuses to open the schema"
+        yield error("schema", f"revision {status.current}", reason, upgrade)
+    elif status.pending:
+        reason = f"these revisions are pending: {', '.join(status.pending)}"
+        yield warning("schema", f"revision {status.current}", reason, upgrade)
+    else:
+        yield ok("schema", f"revision {status.current}, the newest")
+
+
+def _moved(one: Examination) -> Iterator[Finding]:
+    for owner, system in one.rows(one.statements.log_owner):
+        if owner == system:
+            yield ok("cluster", "transaction numbers are this cluster's")
+        else:
+            reason = moved_text(owner, system).partition(": ")[0]
+            remedy = "stop the workers, then queuert migrate adopt"
+            yield error("cluster", "the database was moved here from another cluster", reason, remedy)
+
+
+_GRANT = re.compile(r"GRANT\s+(.+?)\s+ON\s+(?:(SCHEMA|SEQUENCE|FUNCTION)\s+)?(.+?)\s+TO\s+(.+?);", re.DOTALL)
+_PRIVILEGE = re.compile(r"([A-Z]+)\s*(?:\(([^)]*)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One privilege that a role should have: on a table, or on one of its columns, or on something else."""
+
+    role: str
+    kind: str
+    object: str
+    privilege: str
+    column: str | None
+
+
+def expected_grants(schema: str) -> list[Grant]:
+    """What ``roles.sql`` grants, with the roles' usual names."""
+    text = re.sub(r"--.*", "", roles_sql(schema))
+    found = []
+    for privileges, kind, objects, roles in _GRANT.findall(text):
+        # Commas inside the parentheses of a function separate types.
+        for object in re.split(r",\s*(?![^(]*\))", objects):
+            for privilege, columns in _PRIVILEGE.findall(privileges):
+                for column in columns.split(",") if columns else [None]:
+                    name = None if column is None else column.strip()
+                    found += [
+                        Grant(role.strip().strip('"'), (kind or "table").lower(), object.strip(), privilege, name)
+                        for role in roles.split(",")
+                    ]
+    return found
+
+
+def missing_grants(one: Examination, wanted: Sequence[Grant]) -> list[Grant]:
+    """Those of the grants that the database does not have; roles that do not exist are left out."""
+    values = {
+        "roles": [grant.role for grant in wanted],
+        "kinds": [grant.kind for grant in wanted],
+        "objects": [grant.object for grant in wanted],
+        "privileges": [grant.privilege for grant in wanted],
+        "fields": [grant.column for grant in wanted],
+    }
+    return [Grant(*row) for row in one.rows(one.statements.doctor_missing_grants, values)]
+
+
+def _login(one: Examination) -> Iterator[Finding]:
+    """What the login may: all that one of the roles may, and no more than it must."""
+    [(_, _, role, superuser, *_)] = one.rows(one.statements.doctor_server)
+    if superuser:
+        reason = "what a handler or a stolen password can do, it can do to the whole server"
+        remedy = f"use a login of its own: CREATE ROLE app LOGIN; GRANT {one.settings.schema}_worker TO app"
+        yield warning("login", f"{role} is a superuser", reason, remedy)
+        return
+    schema, names = one.settings.schema, role_names(one.settings.schema)
+    expected = expected_grants(schema)
+    fits = [
+        kind
+        for kind in Role
+        if not missing_grants(
+            one,
+            [
+                Grant(role, grant.kind, grant.object, grant.privilege, grant.column)
+                for grant in expected
+                if grant.role == names[kind]
+            ],
+        )
+    ]
+    if fits:
+        yield ok("login", f"{role} may do what these roles may: {', '.join(fits)}")
+        return
+    reason = "it lacks rights of each of the roles worker, client, writer, operator and observer"
+    yield error("login", role, reason, f"GRANT {schema}_worker TO {role}, or {_GRANT_AGAIN}")
+
+
+def _roles(one: Examination) -> Iterator[Finding]:
+    schema = one.settings.schema
+    known = [name for (name,) in one.rows(one.statements.doctor_roles, {"roles": list(role_names(schema).values())})]
+    if not known:
+        yield ok("roles", f"no role has one of the usual names ({schema}_worker and so on)")
+        return
+    missing = missing_grants(one, expected_grants(schema))
+    if not missing:
+        yield ok("roles", f"{', '.join(known)} have all grants of this version")
+    for role in dict.fromkeys(grant.role for grant in missing):
+        first = next(grant for grant in missing if grant.role == role)
+        column = "" if first.column is None else f" ({first.column})"
+        number = sum(grant.role == role for grant in missing)
+        found = f"{role} lacks {number} grants, the first: {first.privilege}{column} on {first.object}"
+        yield error("roles", found, "logins with this role get errors when they need it", _GRANT_AGAIN)
+
+
+def _pools(one: Examination) -> Iterator[Finding]:
+    [row] = one.rows(one.statements.doctor_server)
+    [(workers, wanted)] = one.rows(one.statements.doctor_pools)
+    usable = min(limit for limit in (row[5], row[7], row[9]) if limit >= 0)
+    if wanted <= usable:
+        yield ok("pools", f"{workers} live workers may open {wanted} of {usable} connections")
+        return
+    yield warning(
+        "pools",
+        f"{workers} live workers may open {wanted} connections, and there are {usable}",
+        "under load, workers and clients are refused connections; plain handlers may open more",
+        "lower the concurrency of workers, put a pooler in between, or raise max_connections",
+    )
+
+
+def _event_log(one: Examination) -> Iterator[Finding]:
+    rows = one.rows(one.statements.list_partitions)
+    parts = [(name, day, filled, old) for name, day, _, filled, old, missing in rows if not missing]
+    findings = []
+    remedy = "queuert events maintain, daily, as the owner of the tables"
+    if rows and any(missing for *_, missing in rows):
+        days = ", ".join(str(day) for _, day, *_, missing in rows if missing)
+        reason = "events of a day without a partition go to the default partition, which is slower to read and to empty"
+        findings.append(warning("event_log", f"no partition for {days}", reason, remedy))
+    if any(day is None and filled for _, day, filled, _ in parts):
+        reason = "its events are deleted row by row, when they are old"
+        findings.append(warning("event_log", "the default partition has events", reason, remedy))
+    old = [str(day) for _, day, _, is_old in parts if is_old]
+    if old:
+        reason = "retention of the event log is not applied, and the log grows"
+        findings.append(warning("event_log", f"days that are too old are kept: {', '.join(old)}", reason, remedy))
+    yield from findings or [ok("event_log", f"{len(parts) - 1} days, with those to come")]
+
+
+def _vacuum(one: Examination) -> Iterator[Finding]:
+    settings = dict(one.rows(one.statements.doctor_settings, {"names": ["autovacuum", "track_counts"]}))
+    reason = "dead rows stay, tables and indexes grow, and claims slow down"
+    findings = [
+        error("vacuum", f"{name} is off", reason, _set_system(name, "on"))
+        for name, value in sorted(settings.items())
+        if value == "off"
+    ]
+    schema = one.settings.schema
+    for table, live, dead, off in one.rows(one.statements.doctor_tables, {"schema": schema}):
+        if off:
+            remedy = f"ALTER TABLE {schema}.{table} RESET (autovacuum_enabled)"
+            findings.append(warning("vacuum", f"autovacuum is off for table {table}", reason, remedy))
+        if dead > one.thresholds.dead_rows and dead > (live + dead) / 5:
+            found = f"{dead:,} of {live + dead:,} rows of table {table} are dead"
+            remedy = f"look at the oldest transaction, then VACUUM (VERBOSE) {schema}.{table}"
+            findings.append(warning("vacuum", found, reason, remedy))
+    yield from findings or [ok("vacuum", "autovacuum is on, and tables have few dead rows")]
+
+
+SERVER_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("server", _server),
+    ("connection", _connection),
+    ("pooler", _pooler),
+    ("clock", _clock),
+    ("settings", _settings),
+    ("connections", _connections),
+    ("transactions", _transactions),
+    ("replication_slots", _slots),
+    ("listener", _listener),
+)
+
+SCHEMA_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("cluster", _moved),
+    ("login", _login),
+    ("roles", _roles),
+    ("pools", _pools),
+    ("event_log", _event_log),
+    ("vacuum", _vacuum),
+)

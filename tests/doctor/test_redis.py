@@ -1,0 +1,105 @@
+"""The checks of ``queuert doctor`` on Redis: each with its symptom, and all of them on a server where all is well."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import redis
+
+from queuert import Client, JobType, JobTypes
+from queuert.cli import main
+from queuert.cli.exit_codes import Exit
+from queuert.embedded.server import wait_until
+from queuert.notify.in_process import InProcessNotify
+from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thresholds
+from queuert.state.redis import RedisState
+from tests.conftest import StartRedis
+
+number = JobType("number", input=int, output=int)
+CHECKS = {
+    *("server", "connection", "eviction", "persistence", "clock", "memory", "disk", "workers", "retention"),
+}
+
+
+def problem(url: str, check: str, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> Finding:
+    [one] = [one for one in RedisState(url).diagnose(thresholds) if one.check == check]
+    assert one.severity in (Severity.WARNING, Severity.ERROR), one
+    assert one.reason
+    assert one.remedy
+    return one
+
+
+def test_all_is_well(private_redis: StartRedis, capsys: pytest.CaptureFixture[str]) -> None:
+    server = private_redis(options={"appendonly": "yes"})
+    assert main(["doctor", "--url", server.url(), "--json"]) == Exit.DONE
+    items = json.loads(capsys.readouterr().out)["items"]
+    assert {item["check"] for item in items} == CHECKS
+    assert {item["severity"] for item in items} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "severity", "remedy"),
+    [
+        ({"maxmemory-policy": "allkeys-lru"}, "eviction", Severity.ERROR, "maxmemory-policy noeviction"),
+        ({"appendonly": "no", "save": ""}, "persistence", Severity.ERROR, "appendonly yes"),
+        ({"appendonly": "no", "save": "3600 1"}, "persistence", Severity.WARNING, "appendonly yes"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "persistence", Severity.WARNING, "appendfsync everysec"),
+        ({"maxmemory": "500kb"}, "memory", Severity.WARNING, "maxmemory"),
+    ],
+)
+def test_settings_at_risk(
+    private_redis: StartRedis, settings: dict[str, str | int], check: str, severity: Severity, remedy: str
+) -> None:
+    url = private_redis().url()
+    with redis.Redis.from_url(url) as client:
+        for name, value in settings.items():
+            client.config_set(name, value)
+    one = problem(url, check)
+    assert one.severity is severity
+    assert remedy in one.remedy
+
+
+def test_a_replica(private_redis: StartRedis, capsys: pytest.CaptureFixture[str]) -> None:
+    primary, replica = private_redis(), private_redis()
+    with redis.Redis.from_url(replica.url()) as client:
+        client.replicaof("127.0.0.1", primary.port)
+    assert "replica" in problem(replica.url(), "server").found
+    assert main(["doctor", "--url", replica.url()]) == Exit.FAILED
+
+
+def test_a_disk_that_cannot_be_written(private_redis: StartRedis) -> None:
+    """A snapshot fails if its name is longer than a name may be."""
+    server = private_redis(options={"enable-protected-configs": "yes"})
+    with redis.Redis.from_url(server.url()) as client:
+        client.config_set("dbfilename", "a" * 300)
+        client.bgsave()
+
+        def has_failed() -> bool:
+            return bool(client.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+        assert wait_until(has_failed, 20.0)
+    assert "rdb_last_bgsave_status" in problem(server.url(), "disk").found
+
+
+def test_a_user_who_may_not_look(private_redis: StartRedis) -> None:
+    server = private_redis()
+    with redis.Redis.from_url(server.url()) as client:
+        client.acl_setuser("app", enabled=True, passwords=["+secret"], keys="*", channels="*", categories=["+@all"])
+        client.execute_command("ACL", "SETUSER", "app", "-info", "-config")
+    host = server.url().rpartition("@")[2].removeprefix("redis://")
+    findings = {one.check: one for one in RedisState(f"redis://app:secret@{host}").diagnose()}
+    assert findings["memory"].severity is Severity.SKIPPED
+    assert findings["persistence"].severity is Severity.WARNING
+    assert "+config|get" in findings["persistence"].remedy
+
+
+def test_what_is_in_it(redis_url: str) -> None:
+    with Client(RedisState(redis_url), JobTypes(number), notify=InProcessNotify()) as client:
+        chain = client.start_chain(number, 1)
+        assert (
+            "no live worker" in problem(redis_url, "workers", replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0)).reason
+        )
+        client.cancel_chain(chain.id, reason="a test")
+    assert "number" in problem(redis_url, "retention", replace(DEFAULT_THRESHOLDS, kept_days=0.0)).found
