@@ -93,9 +93,9 @@ def report_health(worker: WorkerRuntime, stale_after: float) -> HealthReport:
     """Why a started worker is not live, or not ready. From any thread."""
     not_live: list[str] = []
     unavailable = {_unavailable(worker.heartbeat.error)}
-    overdue = worker.loop_lag.overdue()
-    if overdue > stale_after:
-        not_live.append(f"the event loop has been blocked for {overdue:.0f} seconds: a handler does not await")
+    blocked = worker.loop_watch.blocked_seconds()
+    if blocked > stale_after:
+        not_live.append(f"the event loop has been blocked for {blocked:.0f} seconds: a handler does not await")
     since = worker.claimer.working_since
     # The store may take half of that time for an answer, or for saying that there is none.
     if since is not None and (waited := lease_time() - since) > 2 * stale_after:

@@ -1,4 +1,4 @@
-"""Notices that the event loop of a worker does not run, and says what blocks it."""
+"""Measures how late the event loop of a worker is, notices that it is blocked, and says what blocks it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ BLOCKED_AFTER = 5.0
 """Seconds that the event loop may stand still before that is an event."""
 
 _TICK = 1.0
+_DELAYS = 30
+"""Delays that are kept: those of half a minute."""
 _FRAMES = 30
 
 
@@ -47,6 +50,9 @@ class LoopWatch:
         self._blocked_after = blocked_after
         self._event_loop = asyncio.get_running_loop()
         self._thread_of_loop = threading.get_ident()
+        self._sent_at: float | None = None
+        """When the question that the event loop has not answered yet was sent; None if it has answered."""
+        self._delays: deque[float] = deque(maxlen=_DELAYS)
         self._answered = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -63,15 +69,34 @@ class LoopWatch:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
+        self._sent_at = None
+
+    def blocked_seconds(self) -> float:
+        """Seconds for which the event loop has not answered; 0 if no question is open. From any thread."""
+        sent_at = self._sent_at
+        return 0.0 if sent_at is None else time.monotonic() - sent_at
+
+    def longest_delay(self) -> float:
+        """The longest delay of the event loop in the last half minute, in seconds. From any thread."""
+        return max(self.blocked_seconds(), *self._delays.copy(), 0.0)
 
     def _watch(self) -> None:
         while not self._stopped.wait(min(_TICK, self._blocked_after)):
             self._answered.clear()
-            sent_at = time.monotonic()
+            if self._stopped.is_set():
+                return  # `stop` waits for this thread in the event loop, which could not answer.
+            self._sent_at = sent_at = time.monotonic()
             with suppress(RuntimeError):  # The loop is closed: the worker has stopped.
-                self._event_loop.call_soon_threadsafe(self._answered.set)
+                self._event_loop.call_soon_threadsafe(self._answer)
                 if not self._answered.wait(self._blocked_after) and not self._stopped.is_set():
                     self._report(sent_at)
+
+    def _answer(self) -> None:
+        """Called by the event loop, which runs."""
+        if self._sent_at is not None:
+            self._delays.append(time.monotonic() - self._sent_at)
+            self._sent_at = None
+        self._answered.set()
 
     def _report(self, sent_at: float) -> None:
         frame = sys._current_frames().get(self._thread_of_loop)

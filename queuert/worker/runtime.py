@@ -24,7 +24,6 @@ from queuert.worker.completer import Completer
 from queuert.worker.health import Health
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
 from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
-from queuert.worker.loop_lag import LoopLag
 from queuert.worker.loop_watch import LoopWatch
 from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import Prefetch
@@ -74,7 +73,6 @@ class WorkerRuntime:
         self.job_types = client.job_types
         self.notify = client.notify
         self.observers = client.observers
-        self.loop_lag = LoopLag(self.event_loop)
         self.tracing = client.tracing
         self.stopping = False
         self.abandoned = 0
@@ -354,7 +352,6 @@ class WorkerRuntime:
         try:
             await self._stop_loops()
         finally:
-            self.loop_lag.stop()
             self.prefetch.slots.cancel()
             for task in self._tasks:
                 task.cancel()
@@ -398,7 +395,7 @@ class WorkerRuntime:
             busy=slots.running,
             prefetched=len(self.prefetch),
             leases=len(self.leases),
-            event_loop_lag=self.loop_lag.worst(),
+            event_loop_lag=self.loop_watch.longest_delay(),
             pool=self.store.pool_use,
         )
 

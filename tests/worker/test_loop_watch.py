@@ -55,6 +55,22 @@ async def test_a_loop_that_runs_is_not_reported() -> None:
     assert heard.events == []
 
 
+async def test_it_measures_how_late_the_loop_is() -> None:
+    heard = Heard(events.EventLoopBlocked, events.EventLoopUnblocked)
+    watching = watch(heard)
+    assert (watching.blocked_seconds(), watching.longest_delay()) == (0.0, 0.0)
+    watching.start()
+    try:
+        assert heard.heard[events.EventLoopBlocked].wait(WAIT)
+        blocked = watching.blocked_seconds()
+        assert 0 < blocked <= watching.longest_delay()
+        await asyncio.to_thread(heard.heard[events.EventLoopUnblocked].wait, WAIT)
+        assert watching.longest_delay() >= blocked
+    finally:
+        watching.stop()
+    assert watching.blocked_seconds() == 0.0
+
+
 async def test_it_names_the_job_that_blocks(harness: PostgresHarness) -> None:
     heard = Heard(events.EventLoopBlocked)
 
