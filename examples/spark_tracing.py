@@ -28,7 +28,7 @@ from queuert import Attempt, Client, JobType, JobTypes, Outcome, PostgresState, 
 from queuert.observability.otel_tracing import OTelMiddleware
 
 measure = JobType("measure", input=int, output=int)
-publish = JobType("publish", input=int, output=str)
+publish = JobType("publish-report", input=int, output=str)
 render = JobType("render", input=int, continues_with=publish)
 price = JobType("price", input=int, continues_with=render)
 clean = JobType("clean", input=int, continues_with=price)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from importlib.resources import files
 
-from queuert.cli.exit_codes import Exit
+from queuert.cli.exit_codes import MEANINGS, Exit, exit_code_text
 from queuert.cli.list_options import Actions
 from queuert.cli.options import Commands, schema_name
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name
@@ -42,6 +42,7 @@ def _command(commands: Commands, debug: argparse.ArgumentParser, name: str, help
         name,
         help=help,
         description=description,
+        epilog=exit_code_text(MEANINGS),
         parents=[debug],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -440,8 +440,9 @@ def test_deliveries_are_kept_for_a_day_and_failed_ones_for_a_week() -> None:
     assert [processors[name].retention for name in (follow.name, post.name)] == [kept, kept]
 
 
-async def test_what_is_kept_by_outcome(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_kept_by_outcome(new_harness: NewHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """B06: by the age of each outcome; here all that was delivered goes, and what failed stays."""
+    harness = new_harness()
     monkeypatch.setattr("queuert.worker.maintenance.SWEEP_EVERY", 0.01)
     monkeypatch.setattr("queuert.worker.maintenance._FIRST", 0.01)
 
@@ -464,8 +465,9 @@ async def _gone(harness: Harness, id: str) -> None:
         pass
 
 
-async def test_two_queues_with_places_of_their_own(harness: Harness) -> None:
+async def test_two_queues_with_places_of_their_own(new_harness: NewHarness) -> None:
     """B01, B03, B07, G31: a worker for each, with connections of its own; the producer is not held up by busy ones."""
+    harness = new_harness()
     gate = Gate()
 
     async def handler(attempt: Attempt[Any, Any]) -> Any:
@@ -490,8 +492,9 @@ async def test_two_queues_with_places_of_their_own(harness: Harness) -> None:
         await harness.log.wait_for(AttemptStarted, times=25)
 
 
-async def test_defaults_of_a_queue_and_exceptions_from_them(harness: Harness) -> None:
+async def test_defaults_of_a_queue_and_exceptions_from_them(new_harness: NewHarness) -> None:
     """B29: retries and retention of the group, or of one type; delay, id, priority and TTL of one job."""
+    harness = new_harness()
     kept = Retention(failed=Keep(age=60))
     group = harness.new_processors(retry=RetryPolicy(max_attempts=5, initial_delay=5, jitter=0), retention=kept)
     group.handles(number)(lambda attempt: attempt.input)

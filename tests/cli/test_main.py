@@ -15,7 +15,7 @@ from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
     "migrate", "doctor", "worker", "health", "chains", "jobs", "stats", "demand", "job-types", "schedules",
-    "events", "workers", "history", "dev bench", "dev demo", "dev chaos", "version",
+    "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench", "dev demo", "dev chaos", "version",
 )  # fmt: skip
 
 

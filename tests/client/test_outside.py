@@ -300,7 +300,7 @@ async def test_a_waiter_is_woken(async_client: AsyncClient, monkeypatch: pytest.
     chains = await async_client.start_chains([NewChain(publish, "x") for _ in range(3)])
     waiting = [asyncio.create_task(chain.wait(WAIT)) for chain in chains]
     subscribed: Any = async_client.notify._subscribers  # type: ignore[attr-defined]
-    await until(lambda: len(subscribed._callbacks.get("chains", ())) == 3, "three wait")
+    await until(lambda: len(subscribed._subscriptions.get("chains", ())) == 3, "three wait")
     await async_client.complete_chain(chains[0], 1)
     await async_client.cancel_chain(chains[1])
     await async_client.delete_chain(chains[2])

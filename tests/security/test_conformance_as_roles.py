@@ -94,6 +94,7 @@ ELSEWHERE = {
         "delete_keys",
         "estimate",
         "notify",
+        "schedule_delays",
     ),  # The cases above.
 }
 """Statements that the tour does not come by. Bulk writes, Spark's reads, history and adoption are other logins'.

@@ -73,11 +73,11 @@ async def test_a_log_of_json_is_one_object_a_line(dsn: str) -> None:
     records = [json.loads(line) for line in lines.text().split("\n") if line]
     assert {record["logger"] for record in records} == {lines.logger.name}
     assert not any(record["message"] == "forged" for record in records)
-    assert any("AttemptFailed" in record["event"] for record in records)
+    assert any(record.get("queuert_event") == "AttemptFailed" for record in records)
     assert all(character.isprintable() or character in "\n\t" for character in lines.text())
     for record in records:
         assert all(
-            one.isprintable() for name, one in record.items() if name != "error_traceback" and isinstance(one, str)
+            one.isprintable() for name, one in record.items() if name != "queuert_error_traceback" and isinstance(one, str)
         )
 
 

@@ -57,6 +57,8 @@ COMPOSED = {
     "queuert/spark/read/csv_arrow.py",
     "queuert/state/sqlite/connection.py",
     "queuert/state/sqlite/listing.py",
+    # Commands that mend a finding: shown, and not sent.
+    "queuert/state/postgres/doctor.py",
     # The checked name of a schema, in a board that is printed and not sent.
     "queuert/cli/boards.py",
     # A password of hexadecimal digits, for a server without a client.

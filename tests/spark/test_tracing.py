@@ -107,7 +107,7 @@ def connected(spans: Iterable[Span]) -> list[set[str]]:
     return [{names[id] for id in part if id in names} for part in parts]
 
 
-JOBS = ("collect", "clean", "price", "render", "publish")
+JOBS = ("collect", "clean", "price", "render", "publish-report")
 
 
 async def test_the_chain_of_five_in_memory(dsn: str) -> None:

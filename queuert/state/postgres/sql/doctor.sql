@@ -52,7 +52,7 @@ SELECT extract(epoch FROM clock_timestamp())::float8
 SELECT role, kind, object, privilege, field
 FROM unnest(%(roles)s::text[], %(kinds)s::text[], %(objects)s::text[], %(privileges)s::text[], %(fields)s::text[])
     AS wanted (role, kind, object, privilege, field)
-WHERE to_regrole(format('%%I', role)) IS NOT NULL AND NOT CASE kind
+WHERE EXISTS (SELECT FROM pg_roles WHERE rolname = role) AND NOT CASE kind
     WHEN 'schema' THEN has_schema_privilege(role, trim(BOTH '"' FROM object), privilege)
     WHEN 'sequence' THEN has_sequence_privilege(role, object, privilege)
     WHEN 'function' THEN has_function_privilege(role, object, privilege)

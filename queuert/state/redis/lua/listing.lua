@@ -262,7 +262,7 @@ return reason == '' and 'already_completed' or reason
 -- Jobs that could be claimed now, and those that run. ARGV[1]: {types, all if empty; most}.
 -- Answers with {type, ready, due, running, held back, microseconds since the oldest became due or -1} for each.
 
-local params = given(1)
+local params = decoded(1)
 local most = params.most
 
 local function oldest_of(type)
