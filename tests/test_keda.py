@@ -14,7 +14,7 @@ from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.postgres.roles import Role, grant_roles
 from queuert.testing.databases import TemplateDatabases
-from tests.addresses import as_user, password_of
+from tests.support.addresses import as_user, password_of
 
 FILE = Path(__file__).resolve().parent.parent / "deploy" / "keda.yaml"
 

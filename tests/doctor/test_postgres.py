@@ -22,9 +22,9 @@ from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thres
 from queuert.state.postgres.doctor import expected_grants
 from queuert.state.postgres.roles import Role, grant_roles
 from queuert.workers import WorkerHeartbeat
-from tests.addresses import as_user, password_of
 from tests.conftest import TIMEOUT, StartPostgres, server_is_missing
 from tests.faults.pgbouncer import pgbouncer_before
+from tests.support.addresses import as_user, password_of
 
 number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)

@@ -28,11 +28,10 @@ from queuert.state.diagnosis import (
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.event_log import moved_text
 from queuert.state.postgres.roles import Role, role_names, roles_sql
-from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.postgres.tls import connection_warnings
 
 OLDEST_SERVER = 140_000
 

@@ -23,9 +23,8 @@ from queuert.state.diagnosis import (
 from queuert.state.redis.connections import Connections
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import MINIMUM, Risk, ServerFindings, sync_server_findings
-from queuert.state.redis.settings import RedisSettings
+from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.redis.sync_store import RedisStore
-from queuert.state.redis.tls import address_warnings
 
 _REMEDIES = {
     Risk.EVICTION: "CONFIG SET maxmemory-policy noeviction",

@@ -90,7 +90,7 @@ def _journal(connection: sqlite3.Connection, file: Path) -> Iterator[Finding]:
     if mode == "wal":
         yield ok("journal", "write-ahead log")
         return
-    reason = "readers wait for who writes, and who writes for readers, until a client or worker opens the file"
+    reason = "readers wait for writers, and writers for readers, until a client or worker opens the file"
     remedy = f"sqlite3 {file} 'PRAGMA journal_mode = wal'"
     yield warning("journal", f"journal_mode is {mode}", reason, remedy)
 

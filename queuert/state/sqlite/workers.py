@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from queuert.limits import Limits, Rate
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, first, now_us, run
+from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 Connection = sqlite3.Connection
@@ -45,7 +45,7 @@ def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
 
 def stored_limits(connection: Connection, type: str) -> Limits | None:
     """The limits that the last worker with a handler of the type recorded."""
-    row = first(connection, "read_limits", type=type)
+    row = fetch_one(connection, "read_limits", type=type)
     if row is None:
         return None
     fields = json.loads(row[0])
