@@ -13,14 +13,11 @@ from queuert.observability.http import Response
 from queuert.observability.otel import OTelObservability
 from queuert.optional_packages import needing_extras
 
-# First, so that an installation without this extra is told of it.
-with needing_extras():
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.exposition import choose_encoder
-
-with needing_extras():
+with needing_extras("prometheus"):
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from opentelemetry.sdk.metrics import MeterProvider
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
 
 
 class PrometheusMetrics:

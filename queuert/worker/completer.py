@@ -216,7 +216,11 @@ class Completer:
             part = [left.popleft() for _ in range(min(most, len(left)))]
             sent_at = lease_time()
             try:
-                results = await self._finish(part)
+                finishes = [one.finish for one in part]
+                if self._tracing is None:
+                    results = await self._store.finish(finishes, wait=False)
+                else:
+                    results = await self._traced_finish(self._tracing, part, finishes)
             except StateUnavailableError as error:
                 failures += 1
                 self._report(error)
@@ -241,16 +245,17 @@ class Completer:
                 failures, most = 0, 2 * most
                 duration = lease_time() - sent_at
                 self._decide(part, results)
-                self._report_written(len(part), duration)
+                if self._observers.want(FinishesWritten):
+                    written = FinishesWritten(worker=self._worker, count=len(part), duration=duration)
+                    self._observers.emit(written)
 
-    async def _finish(self, part: Sequence[_Pending]) -> Sequence[FinishResult]:
-        finishes = [one.finish for one in part]
-        if self._tracing is None:
-            return await self._store.finish(finishes, wait=False)
+    async def _traced_finish(
+        self, tracing: Tracing, part: Sequence[_Pending], finishes: Sequence[Finish]
+    ) -> list[FinishResult]:
         traced = [(trace, one.finish) for one in part if one.runner is not None and (trace := one.runner.trace)]
         if not traced:
             return await self._store.finish(finishes, wait=False)
-        with self._tracing.settling([trace for trace, _ in traced], [finish for _, finish in traced]) as settling:
+        with tracing.settling([trace for trace, _ in traced], [finish for _, finish in traced]) as settling:
             results = await self._store.finish(finishes, wait=False)
             settling.settled(results)
             return results
@@ -288,7 +293,7 @@ class Completer:
             if one.is_wanted:
                 one.decided = True
                 if one.runner is not None:
-                    reports.append(FinishReport(one.finish, result, one.runner.duration, one.runner.claimed_at))
+                    reports.append(FinishReport(one.finish, result, one.runner.duration, one.runner.held.claimed_at))
                     runners.append(one.runner)
                 elif one.future is not None:
                     one.future.set_result(result)
@@ -318,10 +323,6 @@ class Completer:
         if one in self._resting:
             self._resting.discard(one)
             self._add(one)
-
-    def _report_written(self, count: int, duration: float) -> None:
-        if self._observers.want(FinishesWritten):
-            self._observers.emit(FinishesWritten(worker=self._worker, count=count, duration=duration))
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=str(error)))

@@ -50,6 +50,7 @@ class HeldLease:
 
     Attributes:
         job: the job, with the lease's token.
+        claimed_at: when the claim was sent (by the lease clock).
         interval: seconds from one renewal to the next.
         renew_at: when to ask for the next renewal (by the lease clock).
         deadline: by then it must have been renewed. Counted from before the claim or renewal was sent, so that it is
@@ -58,13 +59,14 @@ class HeldLease:
         cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
             after: nobody can take the job, unless the server has ended the transaction and we were not told.
         progress: what the attempt told last and is not written yet.
-        ending_since: when its finish was handed on to be written (by the lease clock); None before.
+        finish_since: when its finish was handed on to be written (by the lease clock); None before.
     """
 
-    __slots__ = ("cut", "deadline", "finish_since", "holder", "interval", "job", "progress", "renew_at")
+    __slots__ = ("claimed_at", "cut", "deadline", "finish_since", "holder", "interval", "job", "progress", "renew_at")
 
     def __init__(self, job: ClaimedJob, interval: float, sent_at: float, holder: Holder) -> None:
         self.job = job
+        self.claimed_at = sent_at
         self.interval = interval
         self.renew_at = sent_at + interval
         self.deadline = sent_at + job.lease_seconds

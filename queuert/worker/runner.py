@@ -54,7 +54,6 @@ class AttemptState:
         signal: the abort signal.
         held: its lease.
         began: when its handler did (by the lease clock).
-        claimed_at: when the claim of its job was sent (by the lease clock).
         finishing: its finish is known, so there is nothing left to abort.
         finished: what its own ``complete()`` committed.
         indeterminate: what was to be committed when its block, or its child process, was last heard of.
@@ -62,7 +61,7 @@ class AttemptState:
     """
 
     __slots__ = (
-        "_closing", "_job", "_processor", "_runner", "_worker", "began", "claimed_at", "finished", "finishing", "held",
+        "_closing", "_job", "_processor", "_runner", "_worker", "began", "finished", "finishing", "held",
         "indeterminate", "signal", "trace",
     )  # fmt: skip
 
@@ -70,7 +69,7 @@ class AttemptState:
         job = runner.job
         self.signal = AbortSignal(job.id)
         self.held = HeldLease(job, processor.lease.renewal_interval, sent_at, self)
-        self.began = self.claimed_at = sent_at
+        self.began = sent_at
         self.finishing = False
         self.finished: FinishResult | None = None
         self.indeterminate: tuple[Finish, FinishResult] | None = None
@@ -210,7 +209,7 @@ class AttemptState:
         if self.trace is not None:
             self.trace.committed = finish
         self.cleanup()
-        self._worker.reporter.finished([FinishReport(finish, result, self.duration, self.claimed_at)])
+        self._worker.reporter.finished([FinishReport(finish, result, self.duration, self.held.claimed_at)])
 
     def trace_context(self) -> str | None:
         """The context of this attempt, if it is sampled."""
@@ -302,11 +301,6 @@ class AttemptRunner:
         """Its task was cancelled, by an abort or from within."""
         self._handler: asyncio.Task[Any] | None = None
         """This attempt's task, while its handler runs in it."""
-
-    @property
-    def claimed_at(self) -> float:
-        """When the claim of its job was sent, by the lease clock."""
-        return self._state.claimed_at
 
     def fields(self) -> dict[str, object]:
         """What log records of its handler say."""
@@ -416,7 +410,8 @@ class AttemptRunner:
 
     def cleanup(self) -> None:
         """Let go of everything that the worker keeps for the attempt: nothing is left to be done. Idempotent."""
-        self._end_trace(None)
+        if self._state.trace is not None:
+            self._end_trace(None)
         self._state.cleanup()
         self._worker.on_attempt_over(self)
 

@@ -333,7 +333,7 @@ class WorkerRuntime:
             late = StateUnavailableError("the worker stopped before the job could be released")
             self.reporter.finish_failed(runner.job, late)
             raise
-        self.reporter.finished([FinishReport(finish, result, runner.duration, runner.claimed_at)])
+        self.reporter.finished([FinishReport(finish, result, runner.duration, runner.held.claimed_at)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
         """Wait until no attempt is left, or ``hurry`` is set; whether none is."""

@@ -44,13 +44,13 @@ class InProcessWorker:
         name: shown with its jobs and events, 1 to 64 letters, digits and ``. _ -``; by default the host's name. A
             random part is added at each start, so that two workers of one name are two.
         concurrency: handlers that run at once.
-        grace: seconds that running handlers have to finish when the worker stops.
+        shutdown_timeout: seconds that running handlers have to finish when the worker stops.
         poll_interval: seconds between two looks when no notification comes; by default 60, and 1 while notifications
             do not arrive.
         claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their finishes are written;
             when that is full it claims no more. By default 64 MB. One input may exceed it.
-        connections: most connections of the pool for claims, finishes and ``complete()`` blocks; by default enough for
-            all handlers up to 20.
+        max_connections: most connections of the pool for claims, finishes and ``complete()`` blocks; by default enough
+            for all handlers up to 20.
         schedules: recurring schedules that it puts when it starts, as ``client.put_schedules`` does. Every worker
             starts the chains of all schedules of its job types, whoever put them.
         required_middlewares: each group of processors must have these very middlewares, in this order, perhaps with

@@ -11,7 +11,13 @@ from queuert.optional_packages import needing_extras
 
 PROGRAM = """
 import sys
-sys.modules[{package!r}] = None
+
+class Hidden:
+    def find_spec(self, name, path, target=None):
+        if name == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
 import queuert, queuert.spark, queuert.urls
 try:
     {use}
@@ -26,6 +32,14 @@ except ImportError as error:
         ("redis", "from queuert.state.redis import RedisState", "redis"),
         ("redis", "from queuert.notify.redis import RedisNotify", "redis"),
         ("pyspark", "from queuert.spark import register", "spark"),
+        ("prometheus_client", "from queuert.observability.prometheus import PrometheusMetrics", "prometheus"),
+        # The extra "otel" installs a part of these as well.
+        ("opentelemetry.exporter", "from queuert.observability.prometheus import PrometheusMetrics", "prometheus"),
+        (
+            "opentelemetry.sdk",
+            "with queuert.optional_packages.needing_extras(): import opentelemetry.sdk.trace",
+            "otel",
+        ),
     ],
 )
 def test_what_is_missing_is_named(package: str, use: str, extra: str) -> None:
