@@ -17,6 +17,7 @@ from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, Pos
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import ChainNotFoundError, ConfigurationError, SchemaMissingError
 from queuert.notify import InProcessNotify
+from queuert.observability.events import ChainStarted
 from queuert.state.adapter import StateAdapter
 from queuert.testing.events import EventLog
 from queuert.urls import postgres_from_url, state_from_url
@@ -72,7 +73,7 @@ def test_the_arguments_of_the_class(dsn: str) -> None:
         assert client.notify is notify
         assert client.job_types is JOB_TYPES
         client.start_chain(work, 1)
-        assert len(log.events) == 1
+        assert len(log.of(ChainStarted)) == 1
 
 
 def test_a_subclass_stays_one(dsn: str) -> None:

@@ -28,6 +28,7 @@ _PARAMETER = re.compile(r":(\w+)")
 _WHOLE = {
     # By name, what is read from end to end, or sorted, and is meant to.
     "list_schedules": "all are wanted",
+    "schedule_delays": "those of all types are wanted",
     "list_paused_job_types": "all are wanted",
     "list_workers": "all are wanted, and there are few",
     "delete_stale_workers": "there are few",
