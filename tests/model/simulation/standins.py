@@ -10,7 +10,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableSet
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta, tzinfo
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -21,9 +20,7 @@ import queuert.worker.claimer
 import queuert.worker.finishes
 import queuert.worker.leases
 import queuert.worker.runtime
-import queuert.worker.telemetry
 import queuert.worker.threads
-from tests.model.simulation.plain_store import EPOCH
 from tests.model.simulation.world import Thread, Waiter, World
 
 _THREADED = (queuert.worker.attempt, queuert.worker.leases, queuert.worker.threads)
@@ -45,17 +42,6 @@ class Clock:
     def clock_gettime(self, _: int) -> float:
         """Nobody suspends it."""
         return self._world.now
-
-
-class Calendar:
-    """Replaces the class ``datetime``, where only the time of now is asked for."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def now(self, zone: tzinfo) -> datetime:
-        """The world's time."""
-        return (EPOCH + timedelta(seconds=self._world.now)).astimezone(zone)
 
 
 class Event:
@@ -161,7 +147,6 @@ def simulated(world: World, seed: int) -> Iterator[None]:
             stack.enter_context(patch.object(module, "time", Clock(world)))
         for module in _THREADED:
             stack.enter_context(patch.object(module, "threading", Threading(world)))
-        stack.enter_context(patch.object(queuert.worker.telemetry, "datetime", Calendar(world)))
         stack.enter_context(patch.object(queuert.worker.threads, "SimpleQueue", lambda: Queue(world)))
         stack.enter_context(patch.object(queuert.worker.claimer, "new_token", token))
         stack.enter_context(patch.object(queuert.worker.runtime, "new_id", token))
