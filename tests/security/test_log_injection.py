@@ -77,7 +77,9 @@ async def test_a_log_of_json_is_one_object_a_line(dsn: str) -> None:
     assert all(character.isprintable() or character in "\n\t" for character in lines.text())
     for record in records:
         assert all(
-            one.isprintable() for name, one in record.items() if name != "queuert_error_traceback" and isinstance(one, str)
+            one.isprintable()
+            for name, one in record.items()
+            if name != "queuert_error_traceback" and isinstance(one, str)
         )
 
 
