@@ -113,7 +113,7 @@ def run_stream(writer: Any, checkpoint: Path) -> None:
 
 
 def test_a_history_is_refused(connect: SparkSession, dsn: str, tmp_path: Path) -> None:
-    with pytest.raises(SparkOptionError, match="classic session"):
+    with pytest.raises(SparkOptionError, match="must be a classic one"):
         run_history(connect, dsn, str(tmp_path), older_than=1)
 
 

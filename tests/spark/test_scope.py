@@ -441,7 +441,7 @@ async def test_misuse_is_reported(harness: PostgresHarness, spark: SparkSession)
         with pytest.raises(DefinitionError, match="run_in_scope") as error, spark_scope(attempt, spark):
             pass
         reported.append(str(error.value))
-        with pytest.raises(ConfigurationError, match="every is 0"):
+        with pytest.raises(ConfigurationError, match="every must be above 0 seconds, got 0"):
             await run_in_scope(attempt, spark, lambda scope: 1, every=0)
         return 1
 
