@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -57,6 +58,7 @@ class Author:
     """The runner, the reporter and the slots of finishes: notes the result of each."""
 
     duration = 0.0
+    held = SimpleNamespace(claimed_at=0.0)
 
     def __init__(self) -> None:
         self.written: list[str] = []
