@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -242,7 +243,12 @@ def test_the_run_itself_failing_is_no_violation(
 def test_an_interrupted_run_says_so_at_once() -> None:
     arguments = ("--store", "sqlite", "--jobs", "40", "--faults", "4", "--seconds", "100")
     process = subprocess.Popen(
-        [sys.executable, "-m", "queuert", "dev", "chaos", *arguments], cwd=_ROOT, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "queuert", "dev", "chaos", *arguments],
+        cwd=_ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests themselves run in the background of a shell, SIGINT is ignored, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     for line in process.stderr:
