@@ -16,6 +16,7 @@ from queuert.errors import SchemaMissingError
 from queuert.spark.errors import StagingLostError, WriteConflictError
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.write.stream import JobStreamWriter
+from queuert.state.postgres.settings import REQUIRED_REVISION
 from tests.spark.children import run_stream
 from tests.spark.support import numbers, query
 
@@ -94,7 +95,7 @@ def test_staged_rows_that_are_gone_fail_the_batch(dsn: str, in_batch: Any) -> No
 
 
 def test_an_older_schema_is_refused_and_nothing_is_written(dsn: str, in_batch: Any) -> None:
-    migrations.downgrade(dsn, revision="-1")
+    migrations.downgrade(dsn, revision=f"{int(REQUIRED_REVISION) - 1:04}")
     in_batch(0)
     message = writer(dsn).write(rows(1, 2))
     with pytest.raises(SchemaMissingError, match="queuert migrate up"):
