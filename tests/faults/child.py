@@ -13,6 +13,7 @@ from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
 from queuert.observability.events import Event
 from queuert.worker import leases, prefetch
 from tests.faults.application import JOB_TYPES, processors_for
+from tests.faults.witness import CHILD
 from tests.support.worker_process import RECORDS
 
 
@@ -36,7 +37,8 @@ def main() -> int:
     # What follows upon a handler that never waits does so in the same turn of the event loop, on a slow machine too.
     prefetch._MAX_INLINE_SECONDS = 3600.0
     settings = json.loads(sys.argv[1])
-    state = PostgresState(os.environ["QUEUERT_URL"], answer_timeout=settings.pop("answer_timeout"))
+    url, answer_timeout = os.environ["QUEUERT_URL"], settings.pop("answer_timeout")
+    state = PostgresState(url, answer_timeout=answer_timeout, application_name=CHILD)
     processors = processors_for(os.environ[RECORDS], lease=LeasePolicy(*settings.pop("lease")))
     client = AsyncClient(state, JOB_TYPES, observability=EventPipe())
     return InProcessWorker(client, processors, **settings).run()

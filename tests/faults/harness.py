@@ -68,6 +68,10 @@ class FaultHarness(Harness):
         what = f"attempt {attempt} of {job_id}: {name}"
         await until(lambda: self.witness.has_step(job_id, name, attempt), what, START)
 
+    async def disconnected(self) -> None:
+        """Wait until the server has ended the sessions of processes that were killed: what they sent last may renew."""
+        await until(lambda: self.witness.sessions() == 0, "the sessions of the killed process are over", START)
+
     async def outlast_leases(self) -> None:
         """Wait until all leases that are held now would be over, had nobody renewed them."""
         ends = self.witness.one("select max(lease_expires_at) from queuert.job")

@@ -20,6 +20,7 @@ async def killed_at(harness: FaultHarness, chain: AsyncChain[int], step: str) ->
     holder = await process.started()
     await harness.step(chain.id, step)
     await process.kill()
+    await harness.disconnected()
     return holder
 
 

@@ -6,6 +6,9 @@ from typing import Any, LiteralString
 
 import psycopg
 
+CHILD = "queuert child"
+"""The application name of a worker that is a process of its own."""
+
 _SET_UP = """
 create table effect (job_id text not null, attempt int not null, at timestamptz default clock_timestamp());
 create table step (
@@ -108,8 +111,17 @@ class Witness:
         return (row[0], row[1], row[2], row[3])
 
     def expire_leases(self) -> None:
-        """Let all leases be over now, as they would be by and by."""
+        """Let all leases be over now, as they would be by and by; also those extended beside a row that was locked."""
         self.rows("update queuert.job set lease_expires_at = clock_timestamp() where status = 'running'")
+        self.rows("update queuert.lease_extension set expires_at = clock_timestamp()")
+
+    def sessions(self) -> int:
+        """How many sessions of workers that are processes of their own the server still has."""
+        query: LiteralString = (
+            "select count(*) from pg_stat_activity where application_name = %s and datname = current_database()"
+        )
+        count: int = self.one(query, CHILD)
+        return count
 
     def leases(self) -> int:
         """How many jobs are leased."""
