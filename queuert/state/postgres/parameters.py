@@ -162,11 +162,12 @@ def closing_root(finish: Finish) -> str | None:
 
 def _finish_row(finish: Finish) -> str:
     job = finish.job
+    short_error = _short_error(finish, '"short_error":')
     row = (
         f'{{"id":{quoted(job.id)},"token":"{job.token}","kind":"{finish.kind.value}","delay":{finish.delay!r},'
         f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))},'
         f'"crashed":{"true" if finish.crashed else "false"},"ttl":{number(finish.result_ttl)},'
-        f'"trace":{quoted(job.attempt_trace_context)}{_short_error(finish, _SHORT_ERROR)}'
+        f'"trace":{quoted(job.attempt_trace_context)}{short_error}'
     )
     following = finish.continuation
     if following is None:
@@ -229,9 +230,6 @@ def _failed_entry(finish: Finish) -> str:
     error = "" if finish.error is None else f",{error_json(finish.error)}{_short_error(finish)}"
     trace = quoted(job.attempt_trace_context)
     return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d},{trace}{error}]'
-
-
-_SHORT_ERROR = '"short_error":'
 
 
 def _short_error(finish: Finish, name: str = "") -> str:
