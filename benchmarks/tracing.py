@@ -2,7 +2,8 @@
 
 Each round measures each variant, in an order that is rotated from round to round: without a tracing middleware, with
 one whose spans the SDK does not sample, with one whose attempts `attempt_ratio` leaves out, and with one whose spans
-are all sampled. `--old PYTHON` adds the version that is installed in another environment. Printed are medians a job, and ratios to `off` within a round, with their quartiles.
+are all sampled. `--old PYTHON` adds the version that is installed in another environment. Printed are medians a job,
+and ratios to `off` within a round, with their quartiles.
 """
 
 from __future__ import annotations
