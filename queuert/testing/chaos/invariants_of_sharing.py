@@ -84,9 +84,9 @@ def _hurried(type: str, steps: Iterable[_Step], count: int, seconds: float) -> I
 @invariant("I32", "a caller's transaction behind a running job costs it no attempt")
 def held_attempts_live(history: History) -> Iterator[str]:
     """Report if more than half of the leases of live workers were reaped while another transaction had their rows
-    locked. A lease of a second may expire on a crowded machine without any fault, but not most of them.
+    locked.
 
-    A lease of a second may run out on a crowded machine, whoever has the row; not most of them.
+    A lease of a second may expire on a crowded machine without any fault, but not most of them.
     """
     held, lost = 0, []
     for (detail,) in history.rows("SELECT detail FROM f WHERE kind = 'start behind a running job' AND happened = 1"):
