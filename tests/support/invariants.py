@@ -1,8 +1,7 @@
 """The invariants of every row of `job`, as additional check constraints of the tests' databases.
 
-Each check of a table is parsed anew by every statement that writes a row of it: all of these together would cost a
-start of one chain as much as the writing of its row. So they are where defects are to be found, and not where jobs
-are run.
+Every statement that writes a row parses each check again: all checks together would cost the start of one chain as
+much as the write of its row. So only the tests' databases have them.
 """
 
 from __future__ import annotations
