@@ -15,7 +15,7 @@ _OUTCOMES: dict[type[events.Event], str] = {
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
     events.AttemptWaiting: "waiting",
-    events.AttemptReleased: "interrupted",
+    events.AttemptInterrupted: "interrupted",
     events.AttemptAborted: "aborted",
     events.FinishRejected: "refused",
     events.FinishFailed: "broken",

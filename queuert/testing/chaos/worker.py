@@ -19,7 +19,7 @@ from queuert.worker.run import run
 
 _KEPT = (
     events.WorkerStarted, events.WorkerStopping, events.WorkerStopped, events.AttemptStarted, events.AttemptCompleted,
-    events.AttemptFailed, events.AttemptRetried, events.AttemptAborted, events.AttemptReleased, events.FinishFailed,
+    events.AttemptFailed, events.AttemptRetried, events.AttemptAborted, events.AttemptInterrupted, events.FinishFailed,
     events.FinishRejected, events.JobReaped, events.JobsReleased, events.StrandedJobsReleased, events.ListenerLost,
     events.ListenerRestored, events.LoopFailed, events.LoopRecovered, events.StoreCallFailed,
 )  # fmt: skip
