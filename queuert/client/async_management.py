@@ -315,7 +315,7 @@ class AsyncClientManagement(AsyncClientBase):
                 chain_id=one.chain_id,
                 type=one.chain_type,
                 status=one.status,
-                duration=None,
+                duration=one.chain_seconds,
                 in_callers_transaction=connection is not None,
             )
             for one in results

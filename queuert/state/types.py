@@ -310,6 +310,8 @@ class ReapedJob:
     id: str
     type: str
     chain_id: str
+    chain_type: str
+    """The type of the chain's first job."""
     status: JobStatus
     """SCHEDULED or READY for another attempt; FAILED if it was the last one."""
     attempt: int
@@ -317,6 +319,8 @@ class ReapedJob:
     """The worker that held the lease."""
     due_types: tuple[str, ...] = ()
     """Types of the jobs that became due because the chain failed."""
+    chain_seconds: float | None = field(default=None, compare=False)
+    """By the store's clock, the seconds from the start of the chain to its end; None if it is still open."""
 
 
 class ReleasedClaim(NamedTuple):
@@ -440,6 +444,9 @@ class ChainUpdate:
     written: bool
     due_types: tuple[str, ...] = ()
     """Types of the jobs that became due by this or another update of the same call."""
+    chain_seconds: float | None = field(default=None, compare=False)
+    """By the store's clock, the seconds from the start of the chain to its end; None if this update did not close
+    it."""
 
 
 @dataclass(frozen=True, slots=True)

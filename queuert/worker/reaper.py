@@ -6,10 +6,10 @@ import random
 from collections.abc import Collection, Mapping
 
 from queuert.errors import StateUnavailableError
-from queuert.jobs import JobStatus
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobReaped
+from queuert.observability.events import ChainClosed, JobReaped
 from queuert.policies import RetryPolicy
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ReapedJob, ReapRequest
@@ -81,3 +81,12 @@ class Reaper:
                 failed=failed,
             )
         )
+        if failed:
+            self._observers.emit(
+                ChainClosed(
+                    chain_id=job.chain_id,
+                    type=job.chain_type,
+                    status=ChainStatus.FAILED,
+                    duration=job.chain_seconds,
+                )
+            )

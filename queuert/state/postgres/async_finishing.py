@@ -135,23 +135,24 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         async with self._connections.connection() as connection:
             found = await fetch(connection, self._sql.reap, parameters.reap(request))
             expired = [row for row in found if row[0] is not None]
-            reaped = [rows.reaped_job(row, status=row[3]) for row in expired if row[3] is not None]
-            spent = [row for row in expired if row[3] is None]
+            reaped = [rows.reaped_job(row, status=row[4]) for row in expired if row[4] is not None]
+            spent = [row for row in expired if row[4] is None]
             for row in spent:
                 reaped += await self._fail_expired(connection, row)
         unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
-        return ReapResult(reaped, 0.0 if unfinished else found[0][7])
+        return ReapResult(reaped, 0.0 if unfinished else found[0][8])
 
     async def _fail_expired(self, connection: AsyncConnection[Any], row: Row) -> list[ReapedJob]:
         """Fail a job after its last attempt and close its chain. It is skipped if another transaction has locked it."""
-        job_id, chain_id, token = row[0], row[2], row[6]
+        job_id, chain_id, token = row[0], row[2], row[7]
         try:
             async with async_bounded(connection, lock=LOCK_SOON):
                 await lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
-                if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
+                failed = await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]})
+                if not failed:
                     return []
                 released = await fetch(connection, self._sql.release_dependents, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
-        job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in CLAIMABLE})))]
+        due_types = tuple(sorted({one[0] for one in released if one[1] in CLAIMABLE}))
+        return [rows.with_closed_chain(rows.reaped_job(row, status=JobStatus.FAILED), failed[0][0], due_types)]

@@ -56,12 +56,12 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
             return [met[one.chain_id].update() for one in completions]
-        await fetch(connection, self._sql.complete_chains, management.completions(completions))
+        written = await fetch(connection, self._sql.complete_chains, management.completions(completions))
         statuses = await add_blockers(connection, self._sql, waiting) if waiting else {}
         blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
         closing = [one.chain_id for one in completions if one.continuation is None]
         released = await self._release_dependents(connection, closing)
-        return management.completed(completions, met, blocked, released)
+        return management.completed(completions, met, written, blocked, released)
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 
@@ -78,13 +78,9 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         if not open_chains:
             return [chain.update() for chain in met.values()]
         tails = [chain.tail_id for chain in open_chains]
-        await fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
+        written = await fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
         released = await self._release_dependents(connection, [chain.id for chain in open_chains])
-        results = [
-            chain.update(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
-            for chain in met.values()
-        ]
-        return management.with_released(results, released)
+        return management.cancelled(met.values(), written, released)
 
     # --- retry --------------------------------------------------------------------------------------------------------
 

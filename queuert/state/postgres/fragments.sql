@@ -38,6 +38,10 @@ jsonb_build_object('kind', 'lease_expired', 'message',
                     || ' times: it may be what kills its workers'
                 ELSE ' on the last attempt' END)
 
+-- name: chain_seconds
+-- How long the chain took whose first `job` has closed it; NULL for another job, and while the chain is open.
+extract(epoch FROM job.chain_closed_at - job.created_at)::float8
+
 -- name: insert_event
 -- One event a row of the log: SELECT kind, {event_columns}, worker, error.
 INSERT INTO {schema}.job_event

@@ -32,8 +32,13 @@ class LockedChain:
     tail_type: str
     tail_status: JobStatus
 
-    def update(self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = ()) -> ChainUpdate:
-        """Return the result of the operation for this chain: written if ``status`` is given, otherwise unchanged."""
+    def update(
+        self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = (), seconds: float | None = None
+    ) -> ChainUpdate:
+        """Return the result of the operation for this chain: written if ``status`` is given, otherwise unchanged.
+
+        ``seconds`` is how long the chain took, if the operation closed it.
+        """
         return ChainUpdate(
             chain_id=self.id,
             chain_type=self.type,
@@ -43,6 +48,7 @@ class LockedChain:
             previous_status=self.tail_status,
             written=status is not None,
             due_types=due_types,
+            chain_seconds=seconds,
         )
 
 
@@ -99,18 +105,38 @@ def completions(params: Sequence[WorkerlessCompletion]) -> Parameters:
 def completed(
     params: Sequence[WorkerlessCompletion],
     met: Mapping[str, LockedChain],
+    written: Sequence[Row],
     blocked: frozenset[str],
     released: Sequence[Row],
 ) -> list[ChainUpdate]:
-    """Return the results of completions that were written; ``blocked`` are the ids of continuations with open
-    blockers."""
-    results = []
+    """Return the results of completions that were written, from the rows of ``complete_chains``; ``blocked`` are the
+    ids of continuations with open blockers."""
+    results, seconds = [], chain_seconds(written)
     for one in params:
         following = one.continuation
         due_types = (following.type,) if following is not None and following.id not in blocked else ()
         status = ChainStatus.COMPLETED if following is None else ChainStatus.OPEN
-        results.append(met[one.chain_id].update(status=status, due_types=due_types))
+        chain = met[one.chain_id]
+        results.append(chain.update(status=status, due_types=due_types, seconds=seconds.get(one.chain_id)))
     return with_released(results, released)
+
+
+def cancelled(met: Iterable[LockedChain], written: Sequence[Row], released: Sequence[Row]) -> list[ChainUpdate]:
+    """Return the results of cancellations, from the rows of ``cancel_chains``; chains that were closed are
+    unchanged."""
+    seconds = chain_seconds(written)
+    results = [
+        chain.update(status=ChainStatus.CANCELLED, seconds=seconds.get(chain.id))
+        if chain.status is ChainStatus.OPEN
+        else chain.update()
+        for chain in met
+    ]
+    return with_released(results, released)
+
+
+def chain_seconds(written: Sequence[Row]) -> dict[str, float | None]:
+    """Return how long each chain took that was closed, from the rows of ``complete_chains`` and ``cancel_chains``."""
+    return {row[0]: row[1] for row in written}
 
 
 def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[ChainUpdate]:

@@ -34,12 +34,13 @@ Row = tuple[Any, ...]
 def reaped_job(row: Row, *, status: str) -> ReapedJob:
     """Decode a row of ``reap``, with the status that the job has now."""
     again = status != JobStatus.FAILED
-    return ReapedJob(row[0], row[1], row[2], JobStatus(status), row[4], row[5], (row[1],) if again else ())
+    due_types = (row[1],) if again else ()
+    return ReapedJob(row[0], row[1], row[2], row[3], JobStatus(status), row[5], row[6], due_types)
 
 
-def with_due_types(reaped: ReapedJob, types: tuple[str, ...]) -> ReapedJob:
-    """Add the types of the jobs that became due because its chain failed."""
-    return replace(reaped, due_types=types)
+def with_closed_chain(reaped: ReapedJob, seconds: float | None, due_types: tuple[str, ...]) -> ReapedJob:
+    """Add how long its chain took, and the types of the jobs that became due because the chain failed."""
+    return replace(reaped, due_types=due_types, chain_seconds=seconds)
 
 
 class LeaseState(Enum):

@@ -55,12 +55,12 @@ class PostgresManagement(PostgresBase):
         met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
             return [met[one.chain_id].update() for one in completions]
-        fetch(connection, self._sql.complete_chains, management.completions(completions))
+        written = fetch(connection, self._sql.complete_chains, management.completions(completions))
         statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
         blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
         closing = [one.chain_id for one in completions if one.continuation is None]
         released = self._release_dependents(connection, closing)
-        return management.completed(completions, met, blocked, released)
+        return management.completed(completions, met, written, blocked, released)
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 
@@ -77,13 +77,9 @@ class PostgresManagement(PostgresBase):
         if not open_chains:
             return [chain.update() for chain in met.values()]
         tails = [chain.tail_id for chain in open_chains]
-        fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
+        written = fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
         released = self._release_dependents(connection, [chain.id for chain in open_chains])
-        results = [
-            chain.update(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
-            for chain in met.values()
-        ]
-        return management.with_released(results, released)
+        return management.cancelled(met.values(), written, released)
 
     # --- retry --------------------------------------------------------------------------------------------------------
 

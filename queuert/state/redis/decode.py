@@ -66,6 +66,11 @@ def seconds(microseconds: bytes) -> float | None:
     return None if int(microseconds) < 0 else int(microseconds) / 1_000_000
 
 
+def took(microseconds: bytes | None) -> float | None:
+    """Decode how long a chain took; None if it was not closed."""
+    return None if microseconds is None else int(microseconds) / 1_000_000
+
+
 def texts(values: Sequence[bytes]) -> tuple[str, ...]:
     """Decode several texts."""
     return tuple(map(text, values))
@@ -139,7 +144,15 @@ def reaped(answer: Answer) -> ReapResult:
     """Decode the answer of ``reap``."""
     jobs = [
         ReapedJob(
-            text(one[0]), text(one[1]), text(one[2]), JobStatus(text(one[3])), one[4], maybe_text(one[5]), texts(one[6])
+            id=text(one[0]),
+            type=text(one[1]),
+            chain_id=text(one[2]),
+            chain_type=text(one[3]),
+            status=JobStatus(text(one[4])),
+            attempt=one[5],
+            holder=maybe_text(one[6]),
+            due_types=texts(one[7]),
+            chain_seconds=took(one[8]),
         )
         for one in answer[1]
     ]
@@ -246,6 +259,7 @@ def update(one: Answer) -> ChainUpdate:
         previous_status=JobStatus(text(one[5])),
         written=bool(one[6]),
         due_types=texts(one[7]),
+        chain_seconds=took(one[8]),
     )
 
 

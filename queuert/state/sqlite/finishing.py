@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from typing import Any
 
 from queuert.jobs import JobError, JobStatus
@@ -11,10 +12,16 @@ from queuert.policies import RetryPolicy
 from queuert.state import records
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import fetch_one, now_us, run
-from queuert.state.sqlite.writes import add_blockers, close_chain, created_next, open_among, write_job
+from queuert.state.sqlite.writes import (
+    add_blockers,
+    chain_seconds,
+    close_chain,
+    created_next,
+    open_among,
+    write_job,
+)
 from queuert.state.types import (
     MAX_FAILURES,
-    ClaimedJob,
     Finish,
     FinishKind,
     FinishResult,
@@ -51,16 +58,9 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     if finish.kind.closes_chain:
         assert ended is not None
         due_types = close_chain(connection, job.chain_id, ended.value, finish.result_ttl)
-        return FinishResult(job.id, due_types=tuple(due_types), chain_seconds=_chain_seconds(connection, job))
+        seconds = None if job.chain_index == 0 else chain_seconds(connection, job.chain_id)
+        return FinishResult(job.id, due_types=tuple(due_types), chain_seconds=seconds)
     return FinishResult(job.id, due_types=(job.type,))
-
-
-def _chain_seconds(connection: Connection, job: ClaimedJob) -> float | None:
-    """How long a chain took that a job after its first has closed."""
-    if job.chain_index == 0:
-        return None
-    row = fetch_one(connection, "chain_duration", id=job.chain_id)
-    return None if row is None else row[0] / 1_000_000
 
 
 def _end(connection: Connection, finish: Finish, **values: Any) -> None:
@@ -119,7 +119,7 @@ def _wait(connection: Connection, finish: Finish) -> list[str]:
 
 def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> ReapedJob:
     """Turn an expired lease into a failed attempt."""
-    id, job_type, chain_id, attempt, uncounted, expirations, holder = row
+    id, job_type, chain_id, chain_type, attempt, uncounted, expirations, holder = row
     counted = attempt - uncounted
     now = now_us()
     again = policy.allows_another(counted, expirations + 1)
@@ -136,8 +136,11 @@ def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> Reap
         finished_at=None if again else now,
         error=error,
     )
-    due_types = [job_type] if again else close_chain(connection, chain_id, JobStatus.FAILED.value)
-    return ReapedJob(id, job_type, chain_id, status, attempt, holder, tuple(due_types))
+    reaped = ReapedJob(id, job_type, chain_id, chain_type, status, attempt, holder, (job_type,))
+    if again:
+        return reaped
+    due_types = tuple(close_chain(connection, chain_id, JobStatus.FAILED.value))
+    return replace(reaped, due_types=due_types, chain_seconds=chain_seconds(connection, chain_id))
 
 
 def _why(holder: str | None, again: bool, expirations: int, policy: RetryPolicy) -> str:

@@ -17,7 +17,7 @@ from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.attributes import delete_chain_rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
-from queuert.state.sqlite.writes import close_chain, created_next, first_status, write_job
+from queuert.state.sqlite.writes import chain_seconds, close_chain, created_next, first_status, write_job
 from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 
 Connection = sqlite3.Connection
@@ -34,6 +34,13 @@ def _tail(connection: Connection, chain_id: str) -> Row:
 
 def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_types: Sequence[str] = ()) -> ChainUpdate:
     return ChainUpdate(chain_id, tail[7], status, tail[0], tail[1], JobStatus(tail[2]), written, tuple(due_types))
+
+
+def _closed(connection: Connection, chain_id: str, tail: Row, status: ChainStatus) -> ChainUpdate:
+    """Close the chain of a last job that was finished."""
+    due_types = close_chain(connection, chain_id, status.value)
+    closed = _met(chain_id, tail, status, written=True, due_types=due_types)
+    return replace(closed, chain_seconds=chain_seconds(connection, chain_id))
 
 
 def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
@@ -64,8 +71,7 @@ def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) 
     params = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
     run(connection, "finish_workerless", id=tail[0], **params)
     if following is None:
-        due_types = close_chain(connection, one.chain_id, ChainStatus.COMPLETED.value)
-        return _met(one.chain_id, tail, ChainStatus.COMPLETED, written=True, due_types=due_types)
+        return _closed(connection, one.chain_id, tail, ChainStatus.COMPLETED)
     created = created_next(connection, now)
     started = write_job(connection, following, now, created, after=(one.chain_id, tail[7], tail[3]))
     due_types = [] if started.status is JobStatus.BLOCKED else [started.type]
@@ -88,8 +94,7 @@ def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -
     error = rows.error_json(JobError("cancel", reason))
     params = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
     run(connection, "finish_workerless", id=tail[0], **params)
-    due_types = close_chain(connection, chain_id, ChainStatus.CANCELLED.value)
-    return _met(chain_id, tail, ChainStatus.CANCELLED, written=True, due_types=due_types)
+    return _closed(connection, chain_id, tail, ChainStatus.CANCELLED)
 
 
 def retry(connection: Connection, ids: Sequence[str]) -> list[ChainUpdate]:

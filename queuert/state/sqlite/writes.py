@@ -120,6 +120,12 @@ def close_chain(connection: Connection, chain_id: str, status: str, ttl: float |
     return sorted(due_types)
 
 
+def chain_seconds(connection: Connection, chain_id: str) -> float | None:
+    """Return how long a chain took that was closed."""
+    row = fetch_one(connection, "chain_duration", id=chain_id)
+    return None if row is None else row[0] / 1_000_000
+
+
 def tail_of(job: ClaimedJob) -> tuple[str, str, int]:
     """Return the position of a continuation: chain id, chain type and chain index of this job."""
     return job.chain_id, job.chain_type, job.chain_index

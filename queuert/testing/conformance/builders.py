@@ -158,6 +158,13 @@ async def reap(store: AsyncStore, policy: RetryPolicy = AT_ONCE, *, type: str = 
     return list(await eventually(some))
 
 
+async def check_chain_seconds(store: AsyncStore, chain_id: str, seconds: float | None) -> None:
+    """Check that these are the seconds from the stored start of a closed chain to its stored end."""
+    chain = await read_chain(store, chain_id)
+    assert chain.closed_at is not None and seconds is not None
+    assert abs(seconds - (chain.closed_at - chain.created_at).total_seconds()) < 1e-4
+
+
 async def lost_to_reaper(store: AsyncStore, policy: RetryPolicy = AT_ONCE) -> ClaimedJob:
     """Start and claim a job, let its lease expire, reap it, and return it as its holder still sees it."""
     [claimed] = await started_and_claimed(store)

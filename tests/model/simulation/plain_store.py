@@ -374,7 +374,8 @@ class PlainStore:
         else:
             row.status, row.leased, row.holder = JobStatus.FAILED, False, None
             due_types = due(self._close(row.chain, ChainStatus.FAILED))
-        return ReapedJob(row.id, row.type, row.chain, row.status, row.attempt, holder, due_types)
+        first = self.jobs[row.chain]
+        return ReapedJob(row.id, row.type, row.chain, first.type, row.status, row.attempt, holder, due_types)
 
     def next_due(self, types: Sequence[str]) -> float | None:
         """Seconds until the next job is due."""

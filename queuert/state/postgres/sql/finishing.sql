@@ -201,7 +201,7 @@ closed AS (
         expires_at = clock_timestamp() + coalesce(finished.ttl, job.result_ttl) * interval '1 second'
     FROM finished
     WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.status IN ('completed', 'failed', 'cancelled')
-    RETURNING job.id, extract(epoch FROM job.chain_closed_at - job.created_at)::float8 AS seconds
+    RETURNING job.id, {chain_seconds} AS seconds
 ),
 continued AS (
     INSERT INTO {schema}.job
@@ -333,7 +333,7 @@ forgotten AS (
         LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 ),
 expired AS MATERIALIZED (
-    SELECT id, type, chain_id, attempt, uncounted, lease_expirations, lease_token, holder
+    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, holder
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
         AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
@@ -379,12 +379,12 @@ following AS (
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND id NOT IN (SELECT id FROM expired)
         AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
 )
-SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt, judged.holder, judged.lease_token,
-    following.seconds
+SELECT judged.id, judged.type, judged.chain_id, judged.chain_type, returned.status, judged.attempt, judged.holder,
+    judged.lease_token, following.seconds
 FROM judged LEFT JOIN returned USING (id) RIGHT JOIN following ON true
 
 -- name: fail_expired
--- Fails jobs whose lease expired on their last attempt, and closes their chains, which the caller has locked.
+-- Fails a job whose lease expired on its last attempt, and closes its chain; the caller has locked both.
 WITH finished AS (
     UPDATE {schema}.job
     SET status = 'failed',
@@ -401,13 +401,14 @@ WITH finished AS (
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
     WHERE job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at <= clock_timestamp()
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.holder, job.error
+        job.started_at, job.holder, job.error, {chain_seconds} AS seconds
 ),
 closed AS (
     UPDATE {schema}.job
     SET chain_status = 'failed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second'
     FROM finished WHERE job.id = finished.chain_id AND finished.chain_index > 0
+    RETURNING job.id, {chain_seconds} AS seconds
 ),
 event AS (
     {insert_event}
@@ -415,4 +416,5 @@ event AS (
     FROM finished
     WHERE {event_level:finished.type} <> 'off'
 )
-SELECT id FROM finished
+SELECT coalesce(finished.seconds, closed.seconds)
+FROM finished LEFT JOIN closed ON closed.id = finished.chain_id

@@ -53,7 +53,7 @@ WITH cancelled AS (
         error = jsonb_build_object('kind', 'cancel', 'message', %(reason)s::text)
     WHERE id = ANY (%(tails)s::text[])
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.error
+        job.started_at, job.error, {chain_seconds} AS seconds
 ),
 closed AS (
     UPDATE {schema}.job
@@ -61,6 +61,7 @@ closed AS (
         expires_at = clock_timestamp() + result_ttl * interval '1 second'
     FROM cancelled
     WHERE job.id = cancelled.chain_id AND cancelled.chain_index > 0
+    RETURNING job.id, {chain_seconds} AS seconds
 ),
 event AS (
     {insert_event}
@@ -68,7 +69,8 @@ event AS (
     FROM cancelled
     WHERE {event_level:cancelled.type} <> 'off'
 )
-SELECT id FROM cancelled
+SELECT chain_id, coalesce(cancelled.seconds, closed.seconds)
+FROM cancelled LEFT JOIN closed ON closed.id = cancelled.chain_id
 
 -- name: complete_chains
 -- Completes the last jobs of chains for a client: with an output, which closes the chain, or with a continuation. All
@@ -97,7 +99,7 @@ finished AS (
     FROM params
     WHERE job.id = params.id
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.continued_by, job.result_ttl
+        job.started_at, job.continued_by, job.result_ttl, {chain_seconds} AS seconds
 ),
 closed AS (
     UPDATE {schema}.job
@@ -105,6 +107,7 @@ closed AS (
         expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
     FROM finished
     WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.continued_by IS NULL
+    RETURNING job.id, {chain_seconds} AS seconds
 ),
 continued AS (
     INSERT INTO {schema}.job
@@ -136,7 +139,8 @@ event AS (
     ) AS entry
     WHERE {event_level:entry.type} IN ('all', entry.level)
 )
-SELECT id FROM finished
+SELECT chain_id, coalesce(finished.seconds, closed.seconds)
+FROM finished LEFT JOIN closed ON closed.id = finished.chain_id
 
 -- name: retry_chains
 -- Reopens closed chains: their last jobs are due now, and their earlier attempts do not count. The last error can still

@@ -174,13 +174,15 @@ local function reap_one(job, policy)
     call('SET', P .. 'e:' .. job.id, error)
     add_failure(job, error)
     move(job, status, changes, true)
-    local due_types = {}
+    local due_types, took = {}, false
     if again then
         due_types[job.type] = true
     else
-        close_chain(job.index == 0 and job or load(job.chain), 'failed', due_types)
+        took = close_chain(job.index == 0 and job or load(job.chain), 'failed', due_types)
     end
-    return {job.id, job.type, job.chain, status, job.attempt, job.holder or false, listed(due_types)}
+    return {
+        job.id, job.type, job.chain, job.chain_type, status, job.attempt, job.holder or false, listed(due_types), took,
+    }
 end
 
 local answer, next_expiry = {}, nil

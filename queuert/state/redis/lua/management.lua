@@ -15,8 +15,8 @@ for at, id in ipairs(ids) do
             local previous_status, due_types = tail.status, {}
             finish_workerless(tail, 'cancelled', {})
             call('SET', P .. 'e:' .. tail.id, ARGV[2])
-            close_chain(tail.id == id and tail or first, 'cancelled', due_types)
-            done[id] = chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types))
+            local took = close_chain(tail.id == id and tail or first, 'cancelled', due_types)
+            done[id] = chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types), took)
         end
     end
     answer[at] = done[id]
@@ -57,7 +57,7 @@ local named_types = {}
 for at, one in ipairs(params) do
     local first, tail, due_types = chains[one.chain].first, load(one.tail), {}
     if tail.id == first.id then first = tail end
-    local previous_status, following = tail.status, one.continuation
+    local previous_status, following, took = tail.status, one.continuation, nil
     if following then
         finish_workerless(tail, 'continued', {next = following.id})
         if one.output then call('SET', P .. 'o:' .. tail.id, ARGV[one.output]) end
@@ -66,9 +66,10 @@ for at, one in ipairs(params) do
     else
         finish_workerless(tail, 'completed', {})
         call('SET', P .. 'o:' .. tail.id, ARGV[one.output])
-        close_chain(first.id == tail.id and tail or load(first.id), 'completed', due_types)
+        took = close_chain(first.id == tail.id and tail or load(first.id), 'completed', due_types)
     end
-    answer[at] = chain_update(first, tail, previous_status, following and 'open' or 'completed', true, fresh(due_types, named_types))
+    local status = following and 'open' or 'completed'
+    answer[at] = chain_update(first, tail, previous_status, status, true, fresh(due_types, named_types), took)
 end
 return answer
 

@@ -13,6 +13,7 @@ from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
     ask,
+    check_chain_seconds,
     claim_one,
     complete,
     due_later,
@@ -92,6 +93,21 @@ async def the_last_job_of_a_long_chain(stores: Stores) -> None:
     assert (await read(store, "second")).status is JobStatus.CANCELLED
     chain = await read_chain(store, held.id)
     assert (chain.status, chain.output) == (ChainStatus.CANCELLED, None) and chain.closed_at is not None
+
+
+@case()
+async def tells_the_age_of_the_chain(stores: Stores) -> None:
+    """The results say how long the chains took that were cancelled, of one job and of several, and of no others."""
+    store = await stores.open()
+    long, closed = await started_and_claimed(store, 2)
+    await store.finish([go_on(long, job("next")), complete(closed)])
+    [alone] = await start(store, job())
+    results = {one.chain_id: one for one in await _cancel(store, closed.id, long.id, alone)}
+    assert not results[closed.id].written and results[closed.id].chain_seconds is None
+    for id in (long.id, alone):
+        await check_chain_seconds(store, id, results[id].chain_seconds)
+    assert (await _cancel(store, alone))[0].chain_seconds is None
+    assert [one.chain_seconds for one in await store.retry_chains([long.id, alone])] == [None, None]
 
 
 @case()

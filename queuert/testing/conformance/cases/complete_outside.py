@@ -11,6 +11,7 @@ from queuert.state import AsyncStore, Capability
 from queuert.state.types import ChainUpdate, NewJob, Renewal, WorkerlessCompletion
 from queuert.testing.conformance.builders import (
     ask,
+    check_chain_seconds,
     claim_one,
     complete,
     due_later,
@@ -63,6 +64,24 @@ async def each_status_that_is_open(stores: Stores) -> None:
         assert found.finished_at is not None and found.lease_expires_at is None
         assert chain.status is ChainStatus.COMPLETED and chain.closed_at is not None and chain.error is None
     assert await store.claim(ask()) == []
+
+
+@case()
+async def tells_the_age_of_the_chain(stores: Stores) -> None:
+    """The results say how long the chains took that were completed, of one job and of several; not of continued ones,
+    nor of any if nothing is written."""
+    store = await stores.open()
+    alone, long, open_one = await start(store, job(), job(), job())
+    assert (await _continue(store, long, job("next", id="b"))).chain_seconds is None
+    completions = [WorkerlessCompletion(alone, alone, output="1"), WorkerlessCompletion(long, "b", output="2")]
+    continuation = WorkerlessCompletion(open_one, open_one, continuation=job("next"))
+    results = await store.complete_chains([*completions, continuation])
+    assert all(one.written for one in results)
+    await check_chain_seconds(store, alone, results[0].chain_seconds)
+    await check_chain_seconds(store, long, results[1].chain_seconds)
+    assert results[2].chain_seconds is None
+    late = await store.complete_chains(completions)
+    assert [(one.written, one.chain_seconds) for one in late] == [(False, None), (False, None)]
 
 
 @case()

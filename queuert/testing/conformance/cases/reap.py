@@ -13,6 +13,7 @@ from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
     ask,
+    check_chain_seconds,
     claim_one,
     complete,
     eventually,
@@ -115,6 +116,31 @@ async def fails_a_continuation_at_the_cap(stores: Stores) -> None:
     assert chain.status is ChainStatus.FAILED
     assert chain.error is not None and chain.error.kind == "lease_expired"
     assert (await read(store, first.id)).status is JobStatus.CONTINUED
+
+
+@case()
+async def tells_the_age_of_the_chain(stores: Stores) -> None:
+    """The answer names the type of the chain, and says how long a chain took that the reaper closed: of one job, and of
+    several. An attempt that is retried closes nothing."""
+    store = await stores.open()
+    [alone] = await started_and_claimed(store)
+    await run_out(store, alone)
+    [again] = await reap(store)
+    assert (again.status, again.chain_type, again.chain_seconds) == (JobStatus.READY, "work", None)
+    await run_out(store, await claim_one(store))
+    [failed] = await reap(store, LAST_ATTEMPT)
+    assert (failed.status, failed.chain_type) == (JobStatus.FAILED, "work")
+    await check_chain_seconds(store, alone.id, failed.chain_seconds)
+
+    [first] = await started_and_claimed(store)
+    await store.finish([go_on(first, job("next"))])
+    await run_out(store, await claim_one(store, "next"))
+    [again] = await reap(store, type="next")
+    assert (again.type, again.chain_type, again.chain_seconds) == ("next", "work", None)
+    await run_out(store, await claim_one(store, "next"))
+    [failed] = await reap(store, LAST_ATTEMPT, type="next")
+    assert (failed.type, failed.chain_id, failed.chain_type) == ("next", first.id, "work")
+    await check_chain_seconds(store, first.id, failed.chain_seconds)
 
 
 @case()

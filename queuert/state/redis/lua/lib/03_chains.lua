@@ -85,9 +85,11 @@ local function release_dependents(first, status, due_types)
     for _, job in ipairs(released) do unblock_job(job, first.id, due_types) end
 end
 
+-- Returns the microseconds from the start of the chain to its end, as text.
 local function close_chain(first, status, due_types)
     put(first, closing(first, status))
     release_dependents(first, status, due_types)
+    return text(first.closed - first.created)
 end
 
 -- Attributes of chains. a:{chain} is their text, at:{name,value} a ZSET of the chains that have one, by their start.

@@ -1,9 +1,12 @@
 -- Functions that the management operations share.
 
 -- The result of one chain: id, type, status, its last job and the status before, whether it was written, the types that
--- became due.
-local function chain_update(chain, tail, previous_status, status, written, due_types)
-    return {chain.id, chain.type, status, tail.id, tail.type, previous_status, written and 1 or 0, listed(due_types or {})}
+-- became due, the microseconds that it took if it was closed now.
+local function chain_update(chain, tail, previous_status, status, written, due_types, took)
+    return {
+        chain.id, chain.type, status, tail.id, tail.type, previous_status, written and 1 or 0, listed(due_types or {}),
+        took or false,
+    }
 end
 
 -- Finishes a job for a client: the lease is lost with its token.
