@@ -290,9 +290,12 @@ class TickIdTaken(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainClosed(BaseEvent):
-    """A chain was closed, by an attempt of one of its jobs or from outside, ``duration`` seconds after it was started.
+    """A chain was closed, ``duration`` seconds after it was started, by the store's clock.
 
-    With ``committed=False`` it stands if the caller's transaction commits, see :class:`ChainStarted`.
+    It was closed by an attempt of one of its jobs, by a client, or by a worker that found the lease of its last attempt
+    expired (:class:`JobReaped` with ``failed`` comes before). ``duration`` is None only if the answer to an attempt's
+    finish was lost, and the store said later that it had been written. With ``committed=False`` the event stands if the
+    caller's transaction commits, see :class:`ChainStarted`.
     """
 
     level: ClassVar[str] = "debug"
@@ -348,7 +351,8 @@ class ChainsDeleted(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReaped(BaseEvent):
-    """A lease of ``holder`` had expired: the attempt counts as failed. ``failed`` says that it was the last."""
+    """A lease of ``holder`` had expired: the attempt counts as failed. ``failed`` says that it was the last, and that
+    the job has failed with its chain: a :class:`ChainClosed` follows."""
 
     level: ClassVar[str] = "warning"
     worker: str

@@ -96,7 +96,7 @@ def _gauge(source: Source, name: str, unit: str, description: str, *attributes: 
 _CLIENTS = (
     _counter("chain.started", "chain", "Chains whose start is known to be committed", _CHAIN),
     _counter("chain.start_pending", "chain", "Chains started in a caller's transaction whose end is unknown", _CHAIN),
-    _counter("chain.closed", "chain", "Chains closed by an attempt or a client", _CHAIN, "queuert.chain.status"),
+    _counter("chain.closed", "chain", "Chains that closed, whoever closed them", _CHAIN, "queuert.chain.status"),
     _counter("chain.continued", "chain", "Chains that a client continued with their next job", _CHAIN),
     _counter("chain.retried", "chain", "Closed chains that a client opened again", _CHAIN),
     _counter("chain.deleted", "chain", "Chains that a client deleted"),

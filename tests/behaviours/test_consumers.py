@@ -21,6 +21,7 @@ from queuert.observability.events import (
     AttemptStarted,
     ChainClosed,
     ChainStarted,
+    JobReaped,
     LeasesRenewed,
     WorkerStarted,
     WorkerStopped,
@@ -30,7 +31,7 @@ from queuert.observability.otel import OTelObservability
 from queuert.worker.after_attempt import EndedAttempt
 from tests.behaviours.support import kept
 from tests.support.harness import Harness
-from tests.support.job_types import JOB_TYPES, anything, echo, number, text
+from tests.support.job_types import BRIEF, JOB_TYPES, LATER, anything, echo, loop, number, relay, text
 from tests.support.waiting import WAIT, Gate, in_time, until
 
 
@@ -469,3 +470,58 @@ async def test_one_client_serves_a_worker_and_its_producers(harness: Harness) ->
         assert await client.start_and_wait(number, 1) == 1
     with pytest.raises(ClosedError):
         await client.start_chain(number, 2)
+
+
+async def check_closed(harness: Harness, measured: Measured, expected: dict[str, tuple[str, str]]) -> None:
+    """Of each chain with its type and status: told once, counted and measured, from its start to its end."""
+    closed = {event.chain_id: event for event in harness.log.of(ChainClosed)}
+    assert {id: (event.type, event.status.value) for id, event in closed.items()} == expected
+    assert len(harness.log.of(ChainClosed)) == len(expected)
+    for id, event in closed.items():
+        chain = await harness.client.get_chain(id)
+        assert chain.closed_at is not None and chain.created_at is not None and event.duration is not None
+        assert abs(event.duration - (chain.closed_at - chain.created_at).total_seconds()) < 1e-4
+    counts = measured.count_jobs()
+    for name, status in expected.values():
+        assert counts["queuert.chain.closed", status, name] == 1
+        assert counts["queuert.chain.duration", status, name] == 1
+
+
+async def test_chains_that_a_client_closes_are_measured(harness: Harness, measured: Measured) -> None:
+    """Of one job and of several, completed and cancelled; not those that were closed already."""
+    client = harness.new_client(observability=[harness.log, measured.adapter])
+    for job_type, id in ((number, "done"), (text, "unwanted"), (relay, "long"), (loop, "looped")):
+        await client.start_chain(job_type, "a" if job_type is text else 1, id=id)
+    await client.complete_chain("done", 1)
+    await client.continue_chain("long", number, 2)
+    await client.complete_chain("long", 3)
+    await client.continue_chain("looped", loop, 2)
+    await client.cancel_chains(["done", "unwanted", "looped"])
+    completed, cancelled = "completed", "cancelled"
+    await check_closed(
+        harness, measured, {"done": ("number", completed), "unwanted": ("text", cancelled),
+                            "long": ("relay", completed), "looped": ("loop", cancelled)},
+    )  # fmt: skip
+
+
+async def test_chains_that_the_reaper_closes_are_counted_and_measured(harness: Harness, measured: Measured) -> None:
+    """By the type of the chain, after the event of the job; not those whose job is tried again."""
+    client = harness.new_client(observability=[harness.log, measured.adapter])
+    await client.start_chain(text, "a", id="short")
+    await client.start_chain(relay, 1, id="long")
+    await client.continue_chain("long", number, 2)
+    await client.start_chain(loop, 1, id="again")
+    for job_type in (text, number, loop):
+        await harness.claim_and_die(job_type)
+    harness.handles(text, echo, lease=BRIEF, retry=RetryPolicy(max_attempts=1))
+    harness.handles(number, echo, retry=RetryPolicy(max_attempts=1))
+    harness.handles(loop, echo, retry=LATER)
+    async with harness.worker(client=client):
+        for job_type in (text, number, loop):
+            await harness.log.wait_for(JobReaped, type=job_type.name)
+        for id in ("short", "long"):
+            await harness.log.wait_for(ChainClosed, chain_id=id)
+    await check_closed(harness, measured, {"short": ("text", "failed"), "long": ("relay", "failed")})
+    for id in ("short", "long"):
+        of_chain = [event for event in harness.log.events if getattr(event, "chain_id", None) == id]
+        assert [type(event) for event in of_chain][-2:] == [JobReaped, ChainClosed]

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from psycopg_pool import ConnectionPool
 from sqlalchemy.orm import Session
 
@@ -44,12 +44,12 @@ class Reported:
         return [(event.chain_id, event.committed) for event in self.log.of(ChainStarted)]
 
     def counted(self, name: str = "queuert.chain.started") -> int:
-        """A counter of the metrics."""
+        """A counter of the metrics, or how often a histogram recorded."""
         data = self._reader.get_metrics_data()
         resources = data.resource_metrics if data else []
         metrics = [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
         found: list[Any] = [point for metric in metrics if metric.name == name for point in metric.data.data_points]
-        return sum(point.value for point in found)
+        return sum(point.count if isinstance(point, HistogramDataPoint) else point.value for point in found)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_what_clients_do_to_chains_is_reported_after_the_commit_too(
         session.commit()
     assert [event.committed for event in reported.log.of(ChainClosed)] == [True]
     assert [event.committed for event in reported.log.of(ChainsDeleted)] == [True]
-    assert reported.counted("queuert.chain.closed") == 1
+    assert (reported.counted("queuert.chain.closed"), reported.counted("queuert.chain.duration")) == (1, 1)
 
 
 def test_a_start_on_sqlite_within_a_transaction_is_not_counted_as_started(reported: Reported, tmp_path: Path) -> None:

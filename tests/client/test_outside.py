@@ -90,7 +90,10 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
     assert chain.result(timeout=WAIT) == 7
     [one, two] = log.of(ChainContinued, chain_id=chain.id, type="order")
     assert (one.next_job_id, two.next_job_id, two.next_type) == (step, "last", "publish")
-    assert log.of(ChainClosed, chain_id=chain.id, type="order", status=ChainStatus.COMPLETED)
+    [closed] = log.of(ChainClosed, chain_id=chain.id, type="order", status=ChainStatus.COMPLETED)
+    record = client.get_chain(chain.id)
+    assert record.closed_at is not None and record.created_at is not None and closed.duration is not None
+    assert abs(closed.duration - (record.closed_at - record.created_at).total_seconds()) < 1e-4
 
 
 def test_completing_at_once(client: Client) -> None:

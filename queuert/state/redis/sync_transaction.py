@@ -79,8 +79,8 @@ class RedisTransaction:
         written = self._write(finish)
         if written.lost is not None:
             raise LeaseLostError(finish.job.id, written.lost)
-        # The caller has this result and sends the notifications after the block.
-        result.due_types = written.due_types
+        # The caller has this result, and sends the notifications and emits the events after the block.
+        result.due_types, result.chain_seconds = written.due_types, written.chain_seconds
 
     def _write(self, finish: Finish) -> FinishResult:
         """Write the finish. It is repeated if the answer was lost, since a finish that was written says so."""

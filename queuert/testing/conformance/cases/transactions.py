@@ -15,6 +15,7 @@ from queuert.testing.conformance.builders import (
     LAST_ATTEMPT,
     ask,
     cancel,
+    check_chain_seconds,
     claim_one,
     complete,
     error_of,
@@ -95,6 +96,19 @@ async def rolls_back_a_continuation(stores: Stores) -> None:
             raise _OnPurpose
     assert await store.get_jobs(["next"]) == [None]
     assert (await store.finish([go_on(held, job("next", id="next"))]))[0].written
+
+
+@case()
+async def closing_tells_the_age_of_the_chain(stores: Stores) -> None:
+    """After the block the result of a finish that closes a chain of several jobs says how long the chain took."""
+    store = await stores.open()
+    for last in (True, False):
+        [first] = await started_and_claimed(store)
+        await store.finish([go_on(first, job("next"))])
+        held = await claim_one(store, "next")
+        async with store.transaction(held) as transaction:
+            result = await transaction.finish(complete(held), last=last)
+        await check_chain_seconds(store, first.id, result.chain_seconds)
 
 
 @case()
