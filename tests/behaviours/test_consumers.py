@@ -490,8 +490,10 @@ async def check_closed(harness: Harness, measured: Measured, expected: dict[str,
 async def test_chains_that_a_client_closes_are_measured(harness: Harness, measured: Measured) -> None:
     """Of one job and of several, completed and cancelled; not those that were closed already."""
     client = harness.new_client(observability=[harness.log, measured.adapter])
-    for job_type, id in ((number, "done"), (text, "unwanted"), (relay, "long"), (loop, "looped")):
-        await client.start_chain(job_type, "a" if job_type is text else 1, id=id)
+    await client.start_chain(number, 1, id="done")
+    await client.start_chain(text, "a", id="unwanted")
+    await client.start_chain(relay, 1, id="long")
+    await client.start_chain(loop, 1, id="looped")
     await client.complete_chain("done", 1)
     await client.continue_chain("long", number, 2)
     await client.complete_chain("long", 3)
