@@ -303,7 +303,7 @@ class Listener:
             self.waker.close()
 
     def _run_session(self) -> bool:
-        """Connect, and serve until the connection is lost or the listener is stopped. Return whether to connect again."""
+        """Connect, and serve until the connection is lost, or until ``stop``. Return whether to connect again."""
         if self._stopping and not self.outbox.keys:
             return False
         try:

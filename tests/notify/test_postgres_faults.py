@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from queuert.notify import Topic
-from queuert.notify.postgres import PostgresNotify, ListenConnection
+from queuert.notify.postgres import ListenConnection, PostgresNotify
 from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres

@@ -45,7 +45,7 @@ class ScheduleHarness(Harness):
 
     async def store(self) -> AsyncStore:
         """The client's."""
-        return await self.client._opened()
+        return await self.client._open_store()
 
     async def next_at(self) -> datetime:
         """The schedule's next tick."""

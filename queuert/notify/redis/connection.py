@@ -146,7 +146,7 @@ class ListenConnection:
                 pass
 
     def collect(self) -> bool:
-        """Read what has arrived, without waiting, and return whether there are messages. After it, :func:`wait` is safe.
+        """Read what has arrived, without waiting, and return whether there are messages. Call it before :func:`wait`.
 
         Raises:
             ConnectionLost: the connection is lost.
