@@ -377,7 +377,7 @@ def function(attempt: Attempt[Any, Any]) -> Any:
         (CoroutineOnly(), function, "CoroutineOnly.*around_complete.*around_complete_in_thread"),
         (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_in_thread.*around_prepare"),
         (Undecorated(), coroutine, "contextmanager"),
-        (AttemptMiddleware, coroutine, "a made AttemptMiddleware"),
+        (AttemptMiddleware, coroutine, "must be functions or instances of AttemptMiddleware"),
         ("name", coroutine, "a function"),
     ],
 )
