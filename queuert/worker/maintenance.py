@@ -1,6 +1,6 @@
 """Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept.
 
-And looks after the days of the event log, and what bulk writes have left.
+And looks after the days of the event log, the activity, and what bulk writes have left.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from queuert.observability.events import (
     EventLogMaintenancePostponed,
     StagingCleaned,
     StagingCleanupFailed,
+    StoreCallFailed,
     StrandedJobsReleased,
 )
 from queuert.policies import Retention
@@ -41,7 +42,7 @@ _NAMED = 10
 class Maintenance:
     """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between.
 
-    Then it looks after the event log of a store that has one.
+    Then it looks after the event log of a store that has one, and after the activity.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Maintenance:
         self._has_events = has_events
         self._log_trouble: str | None = None
         """What was told of the event log last: it is told once, until it goes well again."""
+        self._activity_trouble: str | None = None
         self._staging_at = time.monotonic()
         self._staging_trouble: str | None = None
         self._worker = worker
@@ -88,6 +90,8 @@ class Maintenance:
             self._tending = True
             return _BETWEEN_PAGES
         self._tending = False
+        if await self._maintain_activity():
+            return _BETWEEN_PAGES
         if time.monotonic() >= self._staging_at:
             await self._tend_staging()
             self._staging_at = time.monotonic() + STAGING_EVERY * random.uniform(0.5, 1.5)
@@ -121,6 +125,22 @@ class Maintenance:
         self._staging_trouble = None
         if done.dropped or done.forgotten:
             self._observers.emit(StagingCleaned(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
+
+    async def _maintain_activity(self) -> bool:
+        """Whether something is left that is to be done at once."""
+        try:
+            done = await self._store.maintain_activity()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            if str(error) != self._activity_trouble:
+                self._activity_trouble = str(error)
+                self._observers.emit(
+                    StoreCallFailed(worker=self._worker, operation="maintain_activity", error=str(error))
+                )
+            return False
+        self._activity_trouble = None
+        return done.more
 
     async def _tend_events(self) -> bool:
         """Whether something is left that is to be done at once."""

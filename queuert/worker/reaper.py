@@ -13,6 +13,7 @@ from queuert.observability.events import JobReaped
 from queuert.policies import RetryPolicy
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ReapedJob, ReapRequest
+from queuert.worker.activity import REAPED, ActivityCounter
 from queuert.worker.supervisor import SupervisedLoop
 
 _BATCH = 100
@@ -36,9 +37,11 @@ class Reaper:
         limited: Collection[str] = (),
         worker: str,
         observers: Observers,
+        activity: ActivityCounter,
     ) -> None:
         self._store = store
         self._notify = notify
+        self._activity = activity
         self._request = ReapRequest(policies, _BATCH)
         self._longest = min(shortest_lease, _LONGEST_PAUSE)
         # Workers that saw the same lease should not all come at once; a take-over may be late by this much.
@@ -65,6 +68,7 @@ class Reaper:
 
     def _tell(self, job: ReapedJob) -> None:
         failed = job.status is JobStatus.FAILED
+        self._activity.count_one(job.type, REAPED)
         self._notify.publish(Topic.LEASES, [job.id])
         # Under a limit its slot is free for others now, whenever the job itself is due again.
         self._notify.publish(Topic.JOBS, self._limited.intersection((job.type,)).union(job.due_types))

@@ -18,6 +18,7 @@ from queuert.observability.snapshots import WorkerSnapshot
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
+from queuert.worker.activity import ActivityCounter
 from queuert.worker.batches import Batches
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
@@ -106,7 +107,10 @@ class WorkerRuntime:
             limits=self._limits,
             poll_interval=poll_interval,
         )
-        self.reporter = AttemptReporter(self.name, self.observers, self.notify, self.claimer, frozenset(self._limits))
+        self.activity = ActivityCounter()
+        self.reporter = AttemptReporter(
+            self.name, self.observers, self.notify, self.claimer, self.activity, frozenset(self._limits)
+        )
         self.completer = Completer(
             self.store,
             self.reporter,
@@ -151,7 +155,7 @@ class WorkerRuntime:
             stopping=lambda: self.stopping,
             limits=self._limits,
         )
-        return Heartbeat(info, observers=self.observers)
+        return Heartbeat(info, observers=self.observers, activity=self.activity)
 
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
@@ -173,6 +177,7 @@ class WorkerRuntime:
             limited=self._limits.keys(),
             worker=self.name,
             observers=self.observers,
+            activity=self.activity,
         )
 
     def _new_maintenance(self) -> Maintenance:

@@ -10,6 +10,7 @@ from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability import events
 from queuert.observability.adapter import Observers
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult
+from queuert.worker.activity import ENDED_AT, REJECTED, RUN_AT, STARTED, WAIT_AT, ActivityCounter
 from queuert.worker.finishes import error_of
 from queuert.worker.leases import lease_time
 
@@ -47,7 +48,7 @@ class FinishReport(NamedTuple):
 
 
 class AttemptReporter:
-    """Reports the attempts of one worker.
+    """Reports the attempts of one worker, and counts them.
 
     The claimer is woken for types whose jobs became due by a finish. ``limited`` are the types with limits: a job of
     such a type may be claimable when an attempt of it ends.
@@ -59,12 +60,14 @@ class AttemptReporter:
         observers: Observers,
         notify: NotifyAdapter,
         claimer: Claimer,
+        activity: ActivityCounter,
         limited: frozenset[str] = frozenset(),
     ) -> None:
         self._worker = worker
         self._observers = observers
         self._notify = notify
         self._claimer = claimer
+        self._activity = activity
         self._limited = limited
         self._reports_starts = True
 
@@ -83,8 +86,14 @@ class AttemptReporter:
 
     def started(self, job: ClaimedJob) -> None:
         """The handler begins."""
+        waited = (job.started_at - job.scheduled_at).total_seconds()
+        bucket = WAIT_AT[int(waited * 1000).bit_length()] if waited > 0.0 else WAIT_AT[0]
+        activity = self._activity
+        with activity.lock:
+            numbers = activity.counts[job.type]
+            numbers[STARTED] += 1
+            numbers[bucket] += 1
         if self._reports_starts:
-            waited = (job.started_at - job.scheduled_at).total_seconds()
             self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
 
     def aborted(self, job: ClaimedJob, reason: AbortReason) -> None:
@@ -97,6 +106,7 @@ class AttemptReporter:
 
     def finish_rejected(self, job: ClaimedJob, reason: AbortReason) -> None:
         """A finish was not written, since the lease does not hold any more."""
+        self._activity.count_one(job.type, REJECTED)
         self._observers.emit(events.FinishRejected(**self._identity(job), reason=reason))
 
     def error_after_completion(self, job: ClaimedJob, error: BaseException) -> None:
@@ -114,6 +124,13 @@ class AttemptReporter:
     def finished(self, reports: Sequence[FinishReport]) -> None:
         """Finishes were written, or rejected: one notification for all, and events for each."""
         self._publish(reports)
+        activity = self._activity
+        with activity.lock:
+            for finish, result, duration, _ in reports:
+                if result.lost is None:
+                    numbers = activity.counts[finish.job.type]
+                    numbers[ENDED_AT[finish.kind]] += 1
+                    numbers[RUN_AT[int(duration * 1000).bit_length()]] += 1
         chains = self._observers.want(events.ChainClosed)
         wanted: dict[FinishKind, bool] = {}
         for report in reports:

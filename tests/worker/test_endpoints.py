@@ -6,17 +6,20 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 
 from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert.activity import ActivityReport
 from queuert.errors import StateUnavailableError
 from queuert.observability import Observers
 from queuert.observability.events import LoopFailed
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
+from queuert.worker.activity import ActivityCounter
 from queuert.worker.endpoints import worker_endpoints
 from queuert.worker.health import HealthReport
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
@@ -156,14 +159,16 @@ class Registry:
 
     lost = True
 
-    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> datetime:
         if self.lost:
             raise StateUnavailableError("nobody answers")
+        return datetime.now(UTC)
 
 
 def test_a_failed_heartbeat_is_remembered_until_the_next() -> None:
     store: Any = Registry()
-    heartbeat = Heartbeat(WorkerInfo("id", "name", ("shout",), 1, lambda: 0, lambda: False), observers=Observers())
+    subject = WorkerInfo("id", "name", ("shout",), 1, lambda: 0, lambda: False)
+    heartbeat = Heartbeat(subject, observers=Observers(), activity=ActivityCounter())
     heartbeat.beat_if_due(lambda: store)
     assert isinstance(heartbeat.error, StateUnavailableError)
     store.lost = False
