@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from queuert.activity import MINUTE
 from queuert.limits import Limits
@@ -21,8 +22,10 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
-from queuert.worker.activity import ActivityCounter
 from queuert.workers import WorkerHeartbeat, WorkerState
+
+if TYPE_CHECKING:
+    from queuert.worker.telemetry import ActivityCounter
 
 TTL = 60.0
 """Seconds that a worker is listed after a beat: two may be lost."""

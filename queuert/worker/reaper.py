@@ -13,8 +13,8 @@ from queuert.observability.events import JobReaped
 from queuert.policies import RetryPolicy
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ReapedJob, ReapRequest
-from queuert.worker.activity import REAPED, ActivityCounter
 from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.telemetry import REAPED, ActivityCounter
 
 _BATCH = 100
 _LONGEST_PAUSE = 30.0

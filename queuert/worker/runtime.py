@@ -18,7 +18,6 @@ from queuert.observability.snapshots import WorkerSnapshot
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
-from queuert.worker.activity import ActivityCounter
 from queuert.worker.batches import Batches
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
@@ -35,7 +34,7 @@ from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import AttemptReporter, FinishReport
+from queuert.worker.telemetry import ActivityCounter, AttemptReporter, FinishReport
 from queuert.worker.threads import HandlerThreads, ThreadStore
 from queuert.worker.timeouts import called_within, ended_within, left_behind, run_within
 

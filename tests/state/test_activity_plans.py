@@ -22,12 +22,12 @@ SQL = Statements("queuert")
 FILL = """
     INSERT INTO queuert.activity
     SELECT 60, date_trunc('minute', now()) - n * interval '1 minute', 'type' || type, 'worker' || worker, 1,
-        1, 1, 0, 0, 0, 0, 0, 0, 0, 0, '{0,1}', '{0,0,1}'
+        1, 1, 0, 0, 0, 0, 0, 0, 0, 0, '{0,1}'::bigint[], '{0,0,1}'::bigint[]
     FROM generate_series(0, 599) AS n
     CROSS JOIN generate_series(1, 4) AS type CROSS JOIN generate_series(1, 5) AS worker
     UNION ALL
     SELECT 3600, date_trunc('hour', now()) - n * interval '1 hour', 'type' || type, '', 0,
-        1, 1, 0, 0, 0, 0, 0, 0, 0, 0, '{0,1}', '{0,0,1}'
+        1, 1, 0, 0, 0, 0, 0, 0, 0, 0, '{0,1}'::bigint[], '{0,0,1}'::bigint[]
     FROM generate_series(20, 743) AS n CROSS JOIN generate_series(1, 4) AS type
 """
 

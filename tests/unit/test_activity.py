@@ -24,7 +24,7 @@ from queuert.activity import (
     summed,
 )
 from queuert.errors import ConfigurationError
-from queuert.worker.activity import RUN_AT, WAIT_AT
+from queuert.worker.telemetry import RUN_AT, WAIT_AT
 
 AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
 

@@ -14,9 +14,9 @@ from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import AttemptCompleted, JobReaped, StoreCallFailed
 from queuert.testing.events import EventLog
-from queuert.worker import activity, heartbeat, leases
-from queuert.worker.activity import STARTED, ActivityCounter
+from queuert.worker import heartbeat, leases, telemetry
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.worker.telemetry import REAPED, ActivityCounter
 from queuert.workers import WorkerHeartbeat
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import anything, echo, number, relay
@@ -68,7 +68,7 @@ async def test_each_outcome_is_counted(harness: PostgresHarness) -> None:
         await until(
             lambda: (
                 not harness.rows(
-                    "select from queuert.job where status <> all (%s)",
+                    "select id from queuert.job where status <> all (%s)",
                     ["completed", "failed", "cancelled", "continued"],
                 )
             ),
@@ -108,12 +108,12 @@ async def test_rejected_finishes_and_expired_leases_are_counted(harness: Postgre
     await harness.client.start_chain(number, 1, id="lost")
     await harness.claim_and_die(number, seconds=0.001)
     harness.handles(number, handler)
-    async with harness.worker():
+    async with harness.worker(concurrency=2):
         await harness.log.wait_for(JobReaped)
         await gate.next()
         await harness.client.start_chain(number, 1, id="taken")
         await gate.next()
-        harness.rows("update queuert.job set lease_token = gen_random_uuid()::text where id = 'taken'")
+        harness.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'taken'")
         gate.open()
         await until(lambda: bool(harness.log.of(AttemptCompleted)), "the first is completed")
     found = await total(harness, "number")
@@ -211,10 +211,10 @@ class Reporter:
         self.heartbeat.forget(lambda: self._registry)
 
 
-def started(report: ActivityReport | None) -> list[tuple[datetime, int]]:
+def counted(report: ActivityReport | None) -> list[tuple[datetime, int]]:
     assert report is not None
     assert {(one.seconds, one.worker) for one in report.minutes} == {(MINUTE, "me")}
-    return [(one.begins_at, one.started) for one in report.minutes]
+    return [(one.begins_at, one.reaped) for one in report.minutes]
 
 
 def minute_of(registry: Registry) -> datetime:
@@ -229,7 +229,7 @@ def test_minutes_are_those_of_the_store(registry: Registry) -> None:
     expected = []
     for count in range(1, 21):
         for _ in range(count):
-            reporter.counter.count_one("number", STARTED)
+            reporter.counter.count_one("number", REAPED)
         expected.append((minute_of(registry), count))
         registry.now += pause
         assert pause <= heartbeat.EVERY
@@ -240,7 +240,7 @@ def test_minutes_are_those_of_the_store(registry: Registry) -> None:
         sums[at] = sums.get(at, 0) + count
     found: dict[datetime, int] = {}
     for report in [*registry.reports, *filter(None, registry.removals)]:
-        for at, count in started(report):
+        for at, count in counted(report):
             found[at] = found.get(at, 0) + count
     assert found == sums
     assert len(sums) > 5
@@ -251,14 +251,14 @@ def test_a_report_without_an_answer_is_sent_again_as_it_was(registry: Registry) 
     reporter.beat()
     registry.answers = False
     for _ in range(3):
-        reporter.counter.count_one("number", STARTED)
+        reporter.counter.count_one("number", REAPED)
         registry.now += 1.0
         reporter.beat_now()
-    assert [(one.number, started(one)[0][1]) for one in registry.reports] == [(1, 1)] * 3
+    assert [(one.number, counted(one)[0][1]) for one in registry.reports] == [(1, 1)] * 3
     registry.answers = True
     reporter.beat_now()
     reporter.beat_now()
-    assert [(one.number, started(one)[0][1]) for one in registry.reports[3:]] == [(1, 1), (2, 2)]
+    assert [(one.number, counted(one)[0][1]) for one in registry.reports[3:]] == [(1, 1), (2, 2)]
     reporter.beat_now()
     reporter.stop()
     assert (len(registry.reports), registry.removals) == (5, [None])
@@ -268,10 +268,10 @@ def test_the_last_report_goes_with_the_end(registry: Registry) -> None:
     """Behind one that is not confirmed, if there is one."""
     reporter = Reporter(registry)
     reporter.beat()
-    reporter.counter.count_one("number", STARTED)
+    reporter.counter.count_one("number", REAPED)
     registry.answers = False
     reporter.beat_now()
-    reporter.counter.count_one("number", STARTED)
+    reporter.counter.count_one("number", REAPED)
     reporter.stop()
     assert [one and one.number for one in registry.removals] == [1, 2]
 
@@ -279,25 +279,25 @@ def test_the_last_report_goes_with_the_end(registry: Registry) -> None:
 def test_counts_before_the_first_answer_are_kept(registry: Registry) -> None:
     reporter = Reporter(registry)
     registry.answers = False
-    reporter.counter.count_one("number", STARTED)
+    reporter.counter.count_one("number", REAPED)
     reporter.beat()
     registry.answers = True
     registry.now += 5.0
     reporter.beat()
     reporter.stop()
-    assert (registry.reports, started(registry.removals[0])) == ([], [(minute_of(registry), 1)])
+    assert (registry.reports, counted(registry.removals[0])) == ([], [(minute_of(registry), 1)])
 
 
 def test_what_cannot_be_reported_for_long_is_dropped_and_told(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "MAX_PENDING", 3)
+    monkeypatch.setattr(telemetry, "MAX_PENDING", 3)
     reporter = Reporter(registry)
     reporter.beat()
     registry.answers = False
     for _ in range(6):
         registry.now += 60.0
-        reporter.counter.count_one("number", STARTED)
+        reporter.counter.count_one("number", REAPED)
         reporter.beat_now()
     [dropped, again] = [one for one in reporter.log.of(StoreCallFailed) if one.operation == "record_activity"]
     assert "counts of 1 minutes and job types are dropped" in dropped.error
@@ -305,8 +305,8 @@ def test_what_cannot_be_reported_for_long_is_dropped_and_told(
     reporter.beat_now()
     reporter.stop()
     # The report that was under way, and the youngest minutes.
-    assert len(started(registry.reports[-1])) == 1
-    assert [at for at, _ in started(registry.removals[0])] == [
+    assert len(counted(registry.reports[-1])) == 1
+    assert [at for at, _ in counted(registry.removals[0])] == [
         minute_of(registry) - timedelta(minutes=at) for at in (2, 1, 0)
     ]
     assert again.error == dropped.error
@@ -319,11 +319,11 @@ def test_a_clock_that_is_set_back_loses_nothing(registry: Registry) -> None:
     for ahead in (registry.ahead, registry.ahead - 3_600.0, registry.ahead):
         registry.ahead = ahead
         reporter.beat_now()
-        reporter.counter.count_one("number", STARTED)
+        reporter.counter.count_one("number", REAPED)
         registry.now += 0.001
         reporter.beat_now()
     assert [one.number for one in registry.reports] == [1, 2, 3]
-    assert len({started(one)[0][0] for one in registry.reports}) == 2
+    assert len({counted(one)[0][0] for one in registry.reports}) == 2
 
 
 def test_an_empty_counter_reports_nothing() -> None:
@@ -331,9 +331,9 @@ def test_an_empty_counter_reports_nothing() -> None:
     assert counter.collect(1) == 0
     assert counter.report("me") is None
     assert counter.confirmed() is False
-    counter.count_one("number", STARTED)
+    counter.count_one("number", REAPED)
     assert counter.report("me") is None
     counter.collect(2)
     assert counter.report("me") == ActivityReport(
-        1, [Activity(datetime(1970, 1, 1, 0, 2, tzinfo=UTC), MINUTE, "number", "me", started=1)]
+        1, [Activity(datetime(1970, 1, 1, 0, 2, tzinfo=UTC), MINUTE, "number", "me", reaped=1)]
     )

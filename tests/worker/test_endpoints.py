@@ -19,10 +19,10 @@ from queuert.observability import Observers
 from queuert.observability.events import LoopFailed
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
-from queuert.worker.activity import ActivityCounter
 from queuert.worker.endpoints import worker_endpoints
 from queuert.worker.health import HealthReport
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.worker.telemetry import ActivityCounter
 from queuert.workers import WorkerHeartbeat
 
 shout = JobType("shout", input=str, output=str)

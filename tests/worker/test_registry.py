@@ -21,8 +21,8 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopping
 from queuert.state.postgres.statements import Statements
 from queuert.worker import heartbeat, leases
-from queuert.worker.activity import ActivityCounter
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.worker.telemetry import ActivityCounter
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import echo, number, text

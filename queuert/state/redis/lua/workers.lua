@@ -90,7 +90,7 @@ while begin and folded < params.limit do
 end
 local last = oldest('3600', now - params.hours_kept)
 while last and dropped < params.limit do
-    dropped = dropped + call('HLEN', P .. 'activity:3600:' .. last)
+    dropped = dropped + #call('HGETALL', P .. 'activity:3600:' .. last) / 2
     drop_period('3600', last)
     last = oldest('3600', now - params.hours_kept)
 end
