@@ -288,7 +288,7 @@ def test_counts_before_the_first_answer_are_kept(registry: Registry) -> None:
     assert (registry.reports, counted(registry.removals[0])) == ([], [(minute_of(registry), 1)])
 
 
-def test_what_cannot_be_reported_for_long_is_dropped_and_told(
+def test_what_cannot_be_reported_for_long_is_dropped_and_reported(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telemetry, "MAX_PENDING", 3)
