@@ -278,17 +278,18 @@ END
 $migration$
 """
 
-SIGNATURE = (
-    "start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, "
-    "interval, text)"
-)
+# Who may call it is for roles.sql to say. Without roles the owner may.
+NOT_PUBLIC = """
+REVOKE ALL ON FUNCTION start_chain(
+    text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text
+) FROM PUBLIC
+"""
 
 
 def upgrade() -> None:
     op.execute(START_CHAIN)
-    # Who may call it is for roles.sql to say. Without roles the owner may.
-    op.execute("REVOKE ALL ON FUNCTION " + SIGNATURE + " FROM PUBLIC")
+    op.execute(NOT_PUBLIC)
 
 
 def downgrade() -> None:
-    op.execute("DROP FUNCTION " + SIGNATURE)
+    op.execute("DROP FUNCTION start_chain")

@@ -9,7 +9,7 @@ It needs ``queuert[sqlalchemy]``. A handler writes by a session, in the commit t
 
 A coroutine does so with ``async with async_session_on(tx.connection) as session``. In ``env.py`` of Alembic::
 
-    context.configure(..., include_schemas=True, include_object=include_object())
+    context.configure(..., include_schemas=True, include_name=include_name())
 
 To start chains in the transaction of a session, pass it to the client as ``connection=``: that needs nothing from here.
 """
@@ -89,11 +89,12 @@ async def async_session_on(
         _connection.reset(token)
 
 
-def include_object(schema: str = DEFAULT_SCHEMA) -> Callable[[Any, str | None, str, bool, Any], bool]:
-    """Return an ``include_object`` for Alembic's ``context.configure``: autogenerate leaves out the tables of a schema.
+def include_name(schema: str = DEFAULT_SCHEMA) -> Callable[[str | None, str, Any], bool]:
+    """Return an ``include_name`` for Alembic's ``context.configure``: autogenerate does not look into a schema.
 
-    With ``include_schemas=True`` it would otherwise propose to drop them, as no model of yours declares them.
-    ``queuert migrate`` alone creates and changes them.
+    With ``include_schemas=True`` it would otherwise propose to drop Queuert's tables, as no model of yours declares
+    them. ``queuert migrate`` alone creates and changes them. (``include_object`` is no help: Alembic reads all tables
+    before it calls that, and SQLAlchemy warns of types that it does not know.)
 
     Args:
         schema: the schema of Queuert's tables.
@@ -102,16 +103,13 @@ def include_object(schema: str = DEFAULT_SCHEMA) -> Callable[[Any, str | None, s
         ConfigurationError: the name of the schema is not allowed.
 
     Example:
-        >>> from sqlalchemy import MetaData, Table
-        >>> job = Table("job", MetaData(), schema="queuert")
-        >>> include_object()(job, "job", "table", True, None)
-        False
+        >>> include_name()("queuert", "schema", {}), include_name()("public", "schema", {})
+        (False, True)
     """
     check_schema_name(schema)
 
-    def included(object: Any, name: str | None, type_: str, reflected: bool, compare_to: Any) -> bool:
-        table = object if type_ == "table" else getattr(object, "table", None)
-        return getattr(table, "schema", None) != schema
+    def included(name: str | None, type_: str, parent_names: Any) -> bool:
+        return not (type_ == "schema" and name == schema)
 
     return included
 
