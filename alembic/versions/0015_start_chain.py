@@ -109,7 +109,8 @@ BEGIN
         -- Numbers are looked for outside of texts.
         FOR what IN
             SELECT long.match[1] FROM regexp_matches(
-                regexp_replace(given, '"([^"\\]|\\.)*"', '', 'g'), '([0-9.]{200}[0-9.]{101}[0-9.]*)', 'g') AS long (match)
+                regexp_replace(given, '"([^"\\]|\\.)*"', '', 'g'), '([0-9.]{200}[0-9.]{101}[0-9.]*)', 'g'
+            ) AS long (match)
         LOOP
             IF char_length(what) > 360 OR what::numeric > 1.7976931348623157e308 THEN
                 wrong := 'input must not have a number of more than 300 digits';
@@ -211,18 +212,19 @@ BEGIN
     FOR round IN 1..5 LOOP
         SELECT job.type, job.chain_index, coalesce(job.expires_at <= clock_timestamp(), false) AS expired INTO existing
         FROM {schema}.job WHERE start_chain.id IS NOT NULL AND job.id = start_chain.chain_id;
-        IF FOUND AND NOT (coalesce(start_chain.attach, false) AND existing.chain_index = 0 AND NOT existing.expired) THEN
+        IF FOUND AND (existing.chain_index > 0 OR existing.expired OR start_chain.attach IS NOT TRUE) THEN
             RAISE EXCEPTION USING ERRCODE = 'unique_violation', CONSTRAINT = 'job_pkey', TABLE = 'job',
-                MESSAGE = 'start_chain: the id is taken: ' || chain_id,
-                DETAIL = 'Key (id)=(' || chain_id || ') already exists.',
-                HINT = CASE WHEN existing.expired
-                    THEN 'The chain of this id has expired. A worker deletes it: repeat the call later.'
-                    WHEN existing.chain_index > 0 THEN 'It is the id of a later job of a chain: choose another one.'
-                    ELSE 'Choose another id, or pass attach => true to get this chain.' END;
+                MESSAGE = 'start_chain: a job with the id ' || quote_literal(chain_id) || ' exists: '
+                    || CASE WHEN existing.expired
+                        THEN 'its chain has expired, repeat the call when a worker has deleted it'
+                        WHEN existing.chain_index > 0 THEN 'it is a later one of its chain, choose another id'
+                        ELSE 'choose another id, or pass attach => true to get its chain' END,
+                DETAIL = 'Key (id)=(' || chain_id || ') already exists.';
         ELSIF FOUND AND existing.type <> start_chain.type THEN
             RAISE EXCEPTION USING ERRCODE = 'datatype_mismatch',
-                MESSAGE = 'start_chain: the chain of this id has another job type: ' || chain_id,
-                DETAIL = existing.type, HINT = 'Choose another id.';
+                MESSAGE = 'start_chain: the chain with the id ' || quote_literal(chain_id)
+                    || ' has another job type, ' || existing.type || ': choose another id',
+                DETAIL = existing.type;
         ELSIF FOUND THEN
             RETURN;
         END IF;
@@ -269,8 +271,8 @@ BEGIN
         END IF;
     END LOOP;
     RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
-        MESSAGE = 'start_chain: could neither write nor find the chain of this id: ' || chain_id,
-        HINT = 'Others create and delete chains of this id: repeat the transaction.';
+        MESSAGE = 'start_chain: could neither write nor find a chain with the id ' || quote_literal(chain_id)
+            || ', as others create and delete such chains: repeat the transaction';
 END
 $function$
 $text$, '{schema}', quote_ident(current_schema())), '{channel}', quote_literal(current_schema() || '_jobs'));

@@ -43,8 +43,8 @@ def session_on(connection: Any, make: Callable[..., Session] = Session) -> Itera
     with the block of the attempt, and is rolled back if that raises.
 
     Args:
-        connection: ``tx.connection`` of ``attempt.complete()``, ``prepare()`` or ``transaction()``, in a handler that is
-            a plain function, on Postgres.
+        connection: ``tx.connection`` of ``attempt.complete()``, ``prepare()`` or ``transaction()``, in a handler that
+            is a plain function, on Postgres.
         make: what makes the session: a ``sessionmaker`` of yours, or a subclass of ``Session``.
 
     Raises:
