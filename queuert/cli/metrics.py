@@ -56,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise PrerequisiteError(f"queuert metrics: {error}") from error
     metrics = PrometheusMetrics()
-    gauges = StoreGauges(store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval or _INTERVAL)
+    gauges = StoreGauges(
+        store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval or _INTERVAL
+    )
     if args.serve is None:
         try:
             gauges.read()
