@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -178,7 +179,7 @@ async def test_codecs_of_asyncpg_have_no_part_in_it(async_client: AsyncClient, d
 
 def test_factories_and_decoders_of_psycopg2_have_no_part_in_it(client: Client, dsn: str) -> None:
     with psycopg2_connected(dsn, connection_factory=psycopg2.extras.LoggingConnection) as connection:
-        connection.initialize(open("/dev/null", "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        connection.initialize(logging.getLogger(__name__))
         connection.cursor_factory = psycopg2.extras.RealDictCursor
         as_text = psycopg2.extensions.new_type((1184,), "AS_TEXT", lambda value, cursor: value)
         psycopg2.extensions.register_type(as_text, connection)
