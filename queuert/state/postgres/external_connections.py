@@ -48,6 +48,10 @@ def sync_callers_connection(given: Any) -> Iterator[AnyConnection]:
         UnsupportedConnectionError: the object has no sync connection of psycopg or psycopg2.
         StateUnavailableError: the pool had no connection in time.
     """
+    if isinstance(given, Connection):
+        _tell_block(given)
+        yield given
+        return
     if isinstance(given, ConnectionPool):
         with mapped_errors(), given.connection() as borrowed, sync_bounded(borrowed):
             yield borrowed
@@ -80,6 +84,10 @@ async def async_callers_connection(given: Any) -> AsyncIterator[AsyncAnyConnecti
         UnsupportedConnectionError: the object has no async connection of psycopg or asyncpg.
         StateUnavailableError: the pool had no connection in time.
     """
+    if isinstance(given, AsyncConnection):
+        _tell_block(given)
+        yield given
+        return
     if isinstance(given, AsyncConnectionPool):
         with mapped_errors():
             async with given.connection() as borrowed, async_bounded(borrowed):
