@@ -34,6 +34,7 @@ from queuert.notify import encoding
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.state.named_sections import read_sections
+from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
 from queuert.testing.events import EventLog
 from tests.client import callers
@@ -470,6 +471,19 @@ async def test_a_connection_is_compared_once(async_client: AsyncClient, dsn: str
     compared = [query for query in sent if "pg_postmaster_start_time" in query]
     started = [query for query in sent if "INSERT INTO" in query]
     assert (len(compared), len(started)) == (1, 3)
+
+
+async def test_after_a_failover_the_stores_own_database_is_read_again(dsn: str) -> None:
+    """What its server answered before is no reason to reject a connection."""
+    store = PostgresState(dsn).async_store()
+    await store.open()
+    try:
+        store._database.row = (1, "another start", "the server before")
+        async with connected(dsn) as connection:
+            await store.start_jobs([NewJob("a", "work", "{}")], connection=connection)
+    finally:
+        await store.aclose()
+    assert ids(dsn) == {"a"}
 
 
 def test_the_same_address_needs_no_statement(client: Client, dsn: str) -> None:
