@@ -40,12 +40,12 @@ def known_statuses(kind: type[S], statuses: Iterable[S | str] | None) -> tuple[S
     allowed = ", ".join(kind)
     if isinstance(statuses, str):
         raise ConfigurationError(f"statuses must be a sequence of {allowed}, got {str(statuses)!r}")
-    given = list(statuses)
+    values = list(statuses)
     try:
-        return tuple(dict.fromkeys(kind(status) for status in given))
+        return tuple(dict.fromkeys(kind(status) for status in values))
     except ValueError:
-        wrong = next(status for status in given if status not in tuple(kind))
-        raise ConfigurationError(f"statuses must be among {allowed}, got {wrong!r}") from None
+        unknown = next(status for status in values if status not in tuple(kind))
+        raise ConfigurationError(f"statuses must be among {allowed}, got {unknown!r}") from None
 
 
 def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
@@ -61,7 +61,7 @@ def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
     return moment
 
 
-def shown(job_types: JobTypes, job: Job) -> Job:
+def decoded_job(job_types: JobTypes, job: Job) -> Job:
     """Return the job with input and output decoded, if its job type is registered and its format can read them."""
     job_type = job_types.get(job.type)
     if job_type is None:
@@ -73,9 +73,9 @@ def shown(job_types: JobTypes, job: Job) -> Job:
     return replace(job, input=job_type.shown("input", job.input), output=job_type.shown("output", job.output))
 
 
-def shown_page(job_types: JobTypes, page: Page[Job]) -> Page[Job]:
-    """Return the page with its jobs decoded by :func:`shown`."""
-    return Page(tuple(shown(job_types, job) for job in page), page.next_cursor)
+def decoded_jobs(job_types: JobTypes, page: Page[Job]) -> Page[Job]:
+    """Return the page with its jobs decoded by :func:`decoded_job`."""
+    return Page(tuple(decoded_job(job_types, job) for job in page), page.next_cursor)
 
 
 def decoded_blockers(job_types: JobTypes, records: Sequence[BlockerRecord]) -> list[Blocker]:
@@ -84,10 +84,10 @@ def decoded_blockers(job_types: JobTypes, records: Sequence[BlockerRecord]) -> l
     Raises:
         PayloadDecodeError: an output is not valid for its model.
     """
-    return [_decoded(job_types, record) for record in records]
+    return [_decoded_blocker(job_types, record) for record in records]
 
 
-def _decoded(job_types: JobTypes, record: BlockerRecord) -> Blocker:
+def _decoded_blocker(job_types: JobTypes, record: BlockerRecord) -> Blocker:
     if record.status is not ChainStatus.COMPLETED or record.output is None:
         output = None
     elif record.tail_type in job_types.names:

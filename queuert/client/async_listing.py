@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from queuert.attributes import GivenAttributes, attribute_filter
-from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
+from queuert.client.arguments import checked_time, decoded_blockers, decoded_jobs, known_statuses, type_filter
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain, AsyncChainReader
 from queuert.client.schedules import JobTypeReference
@@ -81,9 +81,9 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        page = await (await self._opened()).list_chains(filter, request)
+        page = await (await self._open_store()).list_chains(filter, request)
         client = cast("AsyncChainReader", self)
-        return Page(tuple(AsyncChain(client, one.id, one.type, one) for one in page), page.next_cursor)
+        return Page(tuple(AsyncChain(client, record.id, record.type, record) for record in page), page.next_cursor)
 
     async def list_jobs(
         self,
@@ -108,7 +108,7 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_jobs(filter, request))
+        return decoded_jobs(self.job_types, await (await self._open_store()).list_jobs(filter, request))
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_chain_jobs(id, request))
+        return decoded_jobs(self.job_types, await (await self._open_store()).list_chain_jobs(id, request))
 
     async def list_dependents(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
@@ -141,7 +141,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_dependents(id, request))
+        return decoded_jobs(self.job_types, await (await self._open_store()).list_dependents(id, request))
 
     async def get_blockers(self, job_id: str) -> list[Blocker]:
         """Return the chains that a job waits for, or waited for, in the order in which they were passed.
@@ -154,7 +154,7 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
-        return decoded_blockers(self.job_types, await (await self._opened()).get_blockers(id))
+        return decoded_blockers(self.job_types, await (await self._open_store()).get_blockers(id))
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: the name of a job type is not valid.
         """
         names = type_filter(job_types)
-        return await (await self._opened()).count_jobs(names)
+        return await (await self._open_store()).count_jobs(names)
 
     async def get_demand(
         self, job_types: Iterable[JobTypeReference] | None = None, *, counted_up_to: int = COUNTED_DEMAND
@@ -198,7 +198,7 @@ class AsyncClientListing(AsyncClientBase):
             raise ConfigurationError(
                 f"counted_up_to must be an integer between 1 and {MAX_COUNTED:,}, got {counted_up_to!r}"
             )
-        return await (await self._opened()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
+        return await (await self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -213,4 +213,4 @@ class AsyncClientListing(AsyncClientBase):
             for worker in await client.list_workers():
                 print(worker.id, worker.state, worker.running, "of", worker.concurrency)
         """
-        return await (await self._opened()).list_workers()
+        return await (await self._open_store()).list_workers()

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from queuert.attributes import GivenAttributes, attribute_filter
-from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
+from queuert.client.arguments import checked_time, decoded_blockers, decoded_jobs, known_statuses, type_filter
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainReader
@@ -82,9 +82,9 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        page = (self._opened()).list_chains(filter, request)
+        page = (self._open_store()).list_chains(filter, request)
         client = cast("ChainReader", self)
-        return Page(tuple(Chain(client, one.id, one.type, one) for one in page), page.next_cursor)
+        return Page(tuple(Chain(client, record.id, record.type, record) for record in page), page.next_cursor)
 
     def list_jobs(
         self,
@@ -109,7 +109,7 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, (self._opened()).list_jobs(filter, request))
+        return decoded_jobs(self.job_types, (self._open_store()).list_jobs(filter, request))
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, (self._opened()).list_chain_jobs(id, request))
+        return decoded_jobs(self.job_types, (self._open_store()).list_chain_jobs(id, request))
 
     def list_dependents(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
@@ -142,7 +142,7 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, (self._opened()).list_dependents(id, request))
+        return decoded_jobs(self.job_types, (self._open_store()).list_dependents(id, request))
 
     def get_blockers(self, job_id: str) -> list[Blocker]:
         """Return the chains that a job waits for, or waited for, in the order in which they were passed.
@@ -155,7 +155,7 @@ class ClientListing(ClientBase):
             InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
-        return decoded_blockers(self.job_types, (self._opened()).get_blockers(id))
+        return decoded_blockers(self.job_types, (self._open_store()).get_blockers(id))
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class ClientListing(ClientBase):
             InvalidIdentifierError: the name of a job type is not valid.
         """
         names = type_filter(job_types)
-        return (self._opened()).count_jobs(names)
+        return (self._open_store()).count_jobs(names)
 
     def get_demand(
         self, job_types: Iterable[JobTypeReference] | None = None, *, counted_up_to: int = COUNTED_DEMAND
@@ -199,7 +199,7 @@ class ClientListing(ClientBase):
             raise ConfigurationError(
                 f"counted_up_to must be an integer between 1 and {MAX_COUNTED:,}, got {counted_up_to!r}"
             )
-        return (self._opened()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
+        return (self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -214,4 +214,4 @@ class ClientListing(ClientBase):
             for worker in client.list_workers():
                 print(worker.id, worker.state, worker.running, "of", worker.concurrency)
         """
-        return (self._opened()).list_workers()
+        return (self._open_store()).list_workers()

@@ -1,4 +1,4 @@
-"""Reports attempts: events for observers, notifications for whoever waits. A result only when it is durable."""
+"""Reports attempts: events for observers, and notifications. A finish is reported only after it is durable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FinishReport(NamedTuple):
     finish: Finish
     result: FinishResult
     duration: float
-    """Seconds from the beginning of the handler to its end."""
+    """Seconds that the handler ran."""
     claimed_at: float
     """When the claim was sent, by the lease clock."""
 
@@ -78,7 +78,7 @@ class AttemptReporter:
         }
 
     def claimed(self) -> None:
-        """Jobs were claimed: find out, once for all of them, whether anybody observes when they start."""
+        """Jobs were claimed: find out, once for all of them, whether an observer wants their start."""
         self._reports_starts = self._observers.want(events.AttemptStarted)
 
     def started(self, job: ClaimedJob) -> None:
@@ -88,7 +88,7 @@ class AttemptReporter:
             self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
 
     def aborted(self, job: ClaimedJob, reason: AbortReason) -> None:
-        """The handler was told to stop."""
+        """The attempt was aborted."""
         self._observers.emit(events.AttemptAborted(**self._identity(job), reason=reason))
 
     def killed(self, job: ClaimedJob, reason: AbortReason) -> None:
@@ -96,7 +96,7 @@ class AttemptReporter:
         self._observers.emit(events.HandlerKilled(**self._identity(job), reason=reason))
 
     def finish_rejected(self, job: ClaimedJob, reason: AbortReason) -> None:
-        """A finish was not written, since the lease does not hold any more."""
+        """A finish was not written, since the lease does not hold."""
         self._observers.emit(events.FinishRejected(**self._identity(job), reason=reason))
 
     def error_after_completion(self, job: ClaimedJob, error: BaseException) -> None:
@@ -104,17 +104,17 @@ class AttemptReporter:
         self._observers.emit(events.ErrorAfterCompletion(**self._identity(job), error=error_of(error)))
 
     def after_attempt_failed(self, job: ClaimedJob, error: BaseException) -> None:
-        """The hook after the attempt raised, or left what cannot be written."""
+        """The hook ``after_attempt`` raised, or its changes cannot be written."""
         self._observers.emit(events.AfterAttemptFailed(**self._identity(job), error=error_of(error)))
 
     def finish_failed(self, job: ClaimedJob, error: Exception) -> None:
-        """The finish could not be written: the job is run again when its lease has expired."""
+        """The finish could not be written: the job is run again after its lease has expired."""
         self._observers.emit(events.FinishFailed(**self._identity(job), error=error_of(error, "store")))
 
     def finished(self, reports: Sequence[FinishReport]) -> None:
-        """Finishes were written, or rejected: one notification for all, and events for each."""
+        """Finishes were written, or rejected: notify once for all, and emit events for each."""
         self._publish(reports)
-        chains = self._observers.want(events.ChainClosed)
+        wants_chains = self._observers.want(events.ChainClosed)
         wanted: dict[FinishKind, bool] = {}
         for report in reports:
             finish, result = report.finish, report.result
@@ -126,7 +126,7 @@ class AttemptReporter:
                 wanted[kind] = self._observers.want(_FINISH_EVENTS[kind])
             if wanted[kind]:
                 self._observers.emit(self._finish_event(finish, report.duration))
-            if chains and kind in _CHAIN_STATUS:
+            if wants_chains and kind in _CHAIN_STATUS:
                 self._observers.emit(_chain_closed(report))
 
     def _publish(self, reports: Sequence[FinishReport]) -> None:
@@ -161,8 +161,8 @@ class AttemptReporter:
         identity, error = self._identity(job), finish.error or _UNKNOWN
         match finish.kind:
             case FinishKind.CONTINUE:
-                following = finish.continuation
-                next_type, next_id = (following.type, following.id) if following else ("", "")
+                next_job = finish.continuation
+                next_type, next_id = (next_job.type, next_job.id) if next_job else ("", "")
                 return events.AttemptContinued(**identity, duration=duration, next_type=next_type, next_job_id=next_id)
             case FinishKind.RETRY:
                 return events.AttemptRetried(**identity, duration=duration, error=error, retry_in=finish.delay)
@@ -179,8 +179,8 @@ class AttemptReporter:
 def _chain_closed(report: FinishReport) -> events.Event:
     job, seconds = report.finish.job, report.result.chain_seconds
     if job.chain_index == 0:
-        # How old the first job was when it was claimed is known by the clock of the store, and no clock of this
-        # machine is compared with that one.
+        # The age of the first job at its claim is by the store's clock, the time since then by the lease clock: the two
+        # clocks are never compared.
         seconds = (job.started_at - job.created_at).total_seconds() + lease_time() - report.claimed_at
     status = _CHAIN_STATUS[report.finish.kind]
     return events.ChainClosed(chain_id=job.chain_id, type=job.chain_type, status=status, duration=seconds)

@@ -64,10 +64,12 @@ def failed_chains(client: Client, dsn: str, count: int, job_type: JobType[Any, A
         connection.execute(
             """
             UPDATE queuert.job
-            SET status = 'failed', chain_status = 'failed', finished_at = now(), chain_closed_at = now(), error = %s
-            WHERE id = ANY (%s)
+            SET status = 'failed', chain_status = 'failed', finished_at = now(), chain_closed_at = now(), attempt = 1,
+                error = %(error)s, failures = jsonb_build_array(jsonb_build_object('attempt', 1, 'started_at', now(),
+                    'failed_at', now(), 'worker', 'host-1', 'error', %(error)s::jsonb))
+            WHERE id = ANY (%(ids)s)
             """,
-            [Jsonb(error), found],
+            {"error": Jsonb(error), "ids": found},
         )
     return found
 
@@ -175,6 +177,10 @@ def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: st
     client.complete_chain(good, "done")
     text = run("jobs", "show", bad)
     assert "last_error         handler: ValueError: no\\nsuch" in text
+    [title, attempt] = text.partition("failed attempts:\n")[2].partition("traceback")[0].strip().splitlines()
+    assert title.split() == ["attempt", "failed_at", "worker", "kind", "error"]
+    assert attempt.split()[0] == "1"
+    assert attempt.endswith("Z  host-1  handler  ValueError: no\\nsuch")
     assert text.endswith("traceback of the last error:\n  File x\n  boom\n")
     assert run("jobs", "show", waiting).partition("blockers:")[2].count("\n") == 4
     found = document(run, "jobs", "show", waiting)
@@ -183,7 +189,9 @@ def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: st
         (bad, "failed", None),
         (good.id, "completed", "done"),
     ]
-    assert document(run, "jobs", "show", bad)["last_error"]["message"] == "no\nsuch"
+    shown_job = document(run, "jobs", "show", bad)
+    assert shown_job["last_error"]["message"] == "no\nsuch"
+    assert [(one["attempt"], one["error"]) for one in shown_job["failures"]] == [(1, shown_job["last_error"])]
     assert "'nowhere' does not exist" in run("jobs", "show", "nowhere", code=1)
 
 

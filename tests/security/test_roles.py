@@ -352,7 +352,8 @@ async def test_an_expired_chain_is_no_clients_to_delete(granted: str, login: Log
 # --- the script -------------------------------------------------------------------------------------------------------
 
 HIDDEN = {
-    "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token", "progress"},
+    "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token"}
+    | {"progress", "failures"},
     "chain": {"input", "output", "error", "attributes"},
     "job_event": {"error"},
     "event": {"error"},

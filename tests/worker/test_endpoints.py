@@ -164,9 +164,9 @@ class Registry:
 def test_a_failed_heartbeat_is_remembered_until_the_next() -> None:
     store: Any = Registry()
     heartbeat = Heartbeat(WorkerInfo("id", "name", ("shout",), 1, lambda: 0, lambda: False), observers=Observers())
-    heartbeat.beat_if_due(lambda: store)
+    heartbeat.record_if_due(lambda: store)
     assert isinstance(heartbeat.error, StateUnavailableError)
     store.lost = False
     heartbeat.renew_now()
-    heartbeat.beat_if_due(lambda: store)
+    heartbeat.record_if_due(lambda: store)
     assert heartbeat.error is None

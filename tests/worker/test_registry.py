@@ -35,8 +35,8 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers beat all the time."""
-    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
-    monkeypatch.setattr(heartbeat, "AGAIN", 0.01)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
+    monkeypatch.setattr(heartbeat, "RETRY_AFTER", 0.01)
 
 
 def listed(harness: PostgresHarness) -> list[WorkerRecord]:
@@ -207,7 +207,7 @@ def test_nothing_else_reads_the_registry() -> None:
 
 def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry is there until the next beat arrives, though each of the two takes as long as the pause between."""
-    now, takes, lost = 1000.0, heartbeat.EVERY, False
+    now, takes, lost = 1000.0, heartbeat.INTERVAL, False
     written: list[tuple[float, float]] = []
 
     class Store:
@@ -222,17 +222,17 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
         return Store()
 
     monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: now))
-    subject = WorkerInfo("holder", "name", ("number",), 1, held=lambda: 0, stopping=lambda: False, begun=now)
-    registered = Heartbeat(subject, observers=Observers())
+    info = WorkerInfo("holder", "name", ("number",), 1, running=lambda: 0, stopping=lambda: False, started_at=now)
+    registered = Heartbeat(info, observers=Observers())
     for outcome in ("written", "lost", "lost", "written", "lost", "lost", "written"):
         lost = outcome == "lost"
-        pause = registered.beat_if_due(store)
+        pause = registered.record_if_due(store)
         now += pause
     assert len(written) == 3
     assert all(later[0] <= earlier[1] for earlier, later in pairwise(written))
     # One that is refused at once is told again soon.
     lost, takes = True, 0.0
-    assert registered.beat_if_due(store) <= heartbeat.AGAIN
+    assert registered.record_if_due(store) <= heartbeat.RETRY_AFTER
 
 
 async def test_workers_of_two_clients(harness: PostgresHarness) -> None:

@@ -18,6 +18,26 @@ CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
             THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
 
+-- name: kept_failures
+-- The failures of a `job` that are kept beside a new one, which is appended: all but the second oldest, once there are
+-- {max_failures}. A value that is no array, such as a manual edit, is dropped.
+CASE WHEN jsonb_typeof(job.failures) <> 'array' OR job.failures IS NULL THEN '[]'
+            WHEN jsonb_array_length(job.failures) < {max_failures} THEN job.failures
+            ELSE job.failures - 1 END
+
+-- name: failed_attempt
+-- The attempt of a `job` that fails now, as pairs of a JSON object. Its error is to be added.
+'attempt', job.attempt, 'started_at', job.started_at, 'failed_at', clock_timestamp(), 'worker', job.holder
+
+-- name: last_expiry
+-- The error of a `job` whose lease expired on its last attempt.
+jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(job.holder, '?') || ' expired'
+            || CASE WHEN job.lease_expirations > 0
+                THEN ', and the job has expired ' || job.lease_expirations + 1
+                    || ' times: it may be what kills its workers'
+                ELSE ' on the last attempt' END)
+
 -- name: insert_event
 -- One event a row of the log: SELECT kind, {event_columns}, worker, error.
 INSERT INTO {schema}.job_event

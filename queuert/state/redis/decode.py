@@ -11,7 +11,7 @@ from typing import Any
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.schedules import MissedRuns
 from queuert.state import records
-from queuert.state.records import job_error, job_progress, json_value
+from queuert.state.records import job_error, job_failures, job_progress, json_value
 from queuert.state.redis.encode import EPOCH
 from queuert.state.types import (
     BlockerRecord,
@@ -191,6 +191,7 @@ def job(one: Any, now: int) -> Job | None:
         deduplication_key=fields.get("dedup"),
         limit_key=fields.get("limit"),
         progress=job_progress(fields.get("progress"), number("attempt")),
+        failures=job_failures([json_value(text(failure)) for failure in one[5]]),
     )
 
 

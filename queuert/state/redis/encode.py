@@ -31,6 +31,7 @@ from queuert.state.types import (
     Renewal,
     ScheduleRecord,
     WorkerlessCompletion,
+    failure_error,
 )
 
 Arguments: TypeAlias = list[str]
@@ -174,12 +175,14 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
     if output is None and finish.kind == "complete":
         output = "null"
     following = finish.continuation
+    short = failure_error(finish.error)
     return _set(
         id=finish.job.id,
         token=finish.job.token,
         kind=finish.kind.value,
         output=payloads.put(output),
         error=payloads.put(error_text(finish.error)),
+        short_error=None if short is finish.error else payloads.put(error_text(short)),
         delay=pause(finish.delay) or None,
         crashed=finish.crashed or None,
         ttl=None if finish.result_ttl is None else pause(finish.result_ttl),

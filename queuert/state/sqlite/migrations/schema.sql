@@ -37,6 +37,7 @@ CREATE TABLE queuert_job (
     error             TEXT,
     progress          TEXT,
     attempt_trace_context TEXT,
+    failures          TEXT,
     CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((chain_index = 0) = (id = chain_id)),
     CHECK ((chain_index = 0) = (chain_status IS NOT NULL)),
