@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from queuert.cli import build_parser
-from queuert.worker.health import STALE_AFTER, WRITTEN_EVERY
+from queuert.worker.health import STALE_AFTER, WRITE_INTERVAL
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = ROOT / "docker-compose.yml"
@@ -64,7 +64,7 @@ def test_the_health_check_reads_the_file_that_the_worker_writes(services: dict[s
     health = build_parser().parse_args(arguments)
     assert health.command == "health"
     assert health.file == worker_arguments(services).health_file
-    assert WRITTEN_EVERY < health.stale_after <= STALE_AFTER
+    assert WRITE_INTERVAL < health.stale_after <= STALE_AFTER
 
 
 def test_the_health_file_can_be_written_in_a_read_only_container(services: dict[str, Any]) -> None:

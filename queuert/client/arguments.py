@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from queuert.activity import ActivityFilter, Period
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError
@@ -40,12 +41,12 @@ def known_statuses(kind: type[S], statuses: Iterable[S | str] | None) -> tuple[S
     allowed = ", ".join(kind)
     if isinstance(statuses, str):
         raise ConfigurationError(f"statuses must be a sequence of {allowed}, got {str(statuses)!r}")
-    given = list(statuses)
+    values = list(statuses)
     try:
-        return tuple(dict.fromkeys(kind(status) for status in given))
+        return tuple(dict.fromkeys(kind(status) for status in values))
     except ValueError:
-        wrong = next(status for status in given if status not in tuple(kind))
-        raise ConfigurationError(f"statuses must be among {allowed}, got {wrong!r}") from None
+        unknown = next(status for status in values if status not in tuple(kind))
+        raise ConfigurationError(f"statuses must be among {allowed}, got {unknown!r}") from None
 
 
 def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
@@ -61,7 +62,32 @@ def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
     return moment
 
 
-def shown(job_types: JobTypes, job: Job) -> Job:
+_DEFAULT_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
+
+
+def activity_filter(
+    job_types: Iterable[JobTypeReference] | None,
+    since: datetime | None,
+    until: datetime | None,
+    by: Period,
+    per_worker: bool,
+) -> ActivityFilter:
+    """Return which activity is to be read.
+
+    Raises:
+        ConfigurationError: a time has no time zone, or ``by`` is neither ``minute`` nor ``hour``.
+        InvalidIdentifierError: a name is not valid, or ``job_types`` is a string.
+    """
+    if by not in ("minute", "hour"):
+        raise ConfigurationError(f"by must be 'minute' or 'hour', got {by!r}")
+    begin = checked_time(since, name="since") or datetime.now(UTC) - _DEFAULT_SPANS[by]
+    if by == "hour":
+        # The first hour is a whole one.
+        begin = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return ActivityFilter(begin, checked_time(until, name="until"), type_filter(job_types), by, bool(per_worker))
+
+
+def decoded_job(job_types: JobTypes, job: Job) -> Job:
     """Return the job with input and output decoded, if its job type is registered and its format can read them."""
     job_type = job_types.get(job.type)
     if job_type is None:
@@ -73,9 +99,9 @@ def shown(job_types: JobTypes, job: Job) -> Job:
     return replace(job, input=job_type.shown("input", job.input), output=job_type.shown("output", job.output))
 
 
-def shown_page(job_types: JobTypes, page: Page[Job]) -> Page[Job]:
-    """Return the page with its jobs decoded by :func:`shown`."""
-    return Page(tuple(shown(job_types, job) for job in page), page.next_cursor)
+def decoded_jobs(job_types: JobTypes, page: Page[Job]) -> Page[Job]:
+    """Return the page with its jobs decoded by :func:`decoded_job`."""
+    return Page(tuple(decoded_job(job_types, job) for job in page), page.next_cursor)
 
 
 def decoded_blockers(job_types: JobTypes, records: Sequence[BlockerRecord]) -> list[Blocker]:
@@ -84,10 +110,10 @@ def decoded_blockers(job_types: JobTypes, records: Sequence[BlockerRecord]) -> l
     Raises:
         PayloadDecodeError: an output is not valid for its model.
     """
-    return [_decoded(job_types, record) for record in records]
+    return [_decoded_blocker(job_types, record) for record in records]
 
 
-def _decoded(job_types: JobTypes, record: BlockerRecord) -> Blocker:
+def _decoded_blocker(job_types: JobTypes, record: BlockerRecord) -> Blocker:
     if record.status is not ChainStatus.COMPLETED or record.output is None:
         output = None
     elif record.tail_type in job_types.names:

@@ -42,10 +42,12 @@ class AsyncClientBase:
         self.job_types = job_types
         self.notify = state.default_notify() if notify is None else notify
         self.observers = observers(observability)
-        given = tuple(middlewares)
-        self._middlewares = tuple(one for one in given if not isinstance(one, TracingMiddleware))
-        self.tracing = tracing_of(given)
-        self._connections = max_connections
+        all_middlewares = tuple(middlewares)
+        self._middlewares = tuple(
+            middleware for middleware in all_middlewares if not isinstance(middleware, TracingMiddleware)
+        )
+        self.tracing = tracing_of(all_middlewares)
+        self._max_connections = max_connections
         self._stores: dict[int, AsyncStore] = {}
         """The stores by process id: a forked child must neither use nor close its parent's connections."""
         self._closed = False
@@ -94,7 +96,7 @@ class AsyncClientBase:
             StateUnavailableError: the store cannot be reached.
             SchemaMissingError: the schema does not exist: run ``queuert migrate up``.
         """
-        await self._opened()
+        await self._open_store()
 
     async def aclose(self) -> None:
         """Send pending notifications and close all connections. Idempotent; the client cannot be used afterwards."""
@@ -116,27 +118,28 @@ class AsyncClientBase:
     ) -> None:
         await self.aclose()
 
-    def _keeps(self, store: AsyncStore) -> bool:
-        """Keep this store as the client's, and return whether it is; atomic, as other threads may open one too."""
+    def _adopt(self, store: AsyncStore) -> bool:
+        """Make this the client's store, unless it has one or is closed. Return whether it is; atomic, for threads."""
         return not self._closed and self._stores.setdefault(os.getpid(), store) is store
 
-    async def _opened(self) -> AsyncStore:
+    async def _open_store(self) -> AsyncStore:
+        """Return the client's store, opened by the first call."""
         if self._closed:
             raise ClosedError("the client is closed: create a new one")
         store = self._stores.get(os.getpid())
         if store is not None:
             return store
-        store = self.state.async_store(max_connections=self._connections)
+        store = self.state.async_store(max_connections=self._max_connections)
         await store.open()
-        if not self._keeps(store):
-            # The client was closed meanwhile, or another call has opened it.
+        if not self._adopt(store):
+            # The client was closed meanwhile, or another call has opened a store.
             await store.aclose()
-            return await self._opened()
+            return await self._open_store()
         self.notify.open(self.observers)
         emit_store_warnings(self.state, store.risks, self.observers)
-        # The last notifications should go out even if nobody closes the client.
+        # Pending notifications should be sent even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
         if self._stores.get(os.getpid()) is not store:
-            # The client was closed just now, perhaps before there was a finalizer to call.
+            # The client was closed meanwhile, perhaps before there was a finalizer to call.
             await self.aclose()
         return store

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from queuert.attributes import GivenAttributes
-from queuert.client.arguments import shown
+from queuert.client.arguments import decoded_job
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
 from queuert.client.async_event_log import AsyncClientEventLog
@@ -17,8 +17,8 @@ from queuert.client.async_listing import AsyncClientListing
 from queuert.client.async_management import AsyncClientManagement
 from queuert.client.async_schedules import AsyncClientSchedules
 from queuert.client.async_waiting import AsyncChainWatcher
-from queuert.client.commits import tell_committed
-from queuert.client.middleware import wrapped
+from queuert.client.commits import emit_committed
+from queuert.client.middleware import apply_middlewares
 from queuert.deduplication import Deduplicate
 from queuert.errors import (
     ChainNotFoundError,
@@ -106,9 +106,9 @@ class AsyncClient(
                 without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
-            connection: a connection of yours, in whose transaction the chain is written: a psycopg connection or
-                cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit, and with a
-                psycopg pool, from which the client borrows a connection, the chain is committed at once.
+            connection: a connection of yours, in whose transaction the chain is written: one of psycopg, asyncpg or
+                psycopg2 or its cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit,
+                and with a pool of a driver, from which the client borrows a connection, it is committed at once.
 
         Raises:
             PayloadError: the input cannot be stored; the error has path and reason.
@@ -119,7 +119,7 @@ class AsyncClient(
             JobTypeMismatchError: with ``attach``: the existing chain is of another job type.
             ChainNotFoundError: a blocker does not exist.
             ClientMiddlewareError: a middleware did not yield the chains that it received.
-            UnsupportedConnectionError: the store cannot write on ``connection``.
+            UnsupportedConnectionError: the store cannot write on ``connection``, or it is one to another database.
             StateUnavailableError: the store cannot be reached; it is unknown whether the chain was written.
         """
         start = NewChain(
@@ -148,21 +148,21 @@ class AsyncClient(
 
             chains = await client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        listed = list(chains)
-        for chain in listed:
+        new_chains = list(chains)
+        for chain in new_chains:
             if not isinstance(chain, NewChain):
                 raise ConfigurationError(
                     f"start_chains takes NewChain(job_type, input) objects, got {type(chain).__name__}"
                 )
-        around = wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed)
-        with around as given, self._sending(given, connection) as sending:
+        middlewares = apply_middlewares(self._middlewares, new_chains) if self._middlewares else nullcontext(new_chains)
+        with middlewares as starts, self._sending(starts, connection) as sending:
             trace = None if sending is None else sending.context
-            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given, trace)
-            store = await self._opened()
+            jobs = None if connection is None and can_pipeline(starts) else new_jobs(self.job_types, starts, trace)
+            store = await self._open_store()
             sent_at = time.monotonic()
             try:
                 if jobs is None:
-                    started = await store.start_pipelined(pipeline_batches(self.job_types, given, trace))
+                    started = await store.start_pipelined(pipeline_batches(self.job_types, starts, trace))
                 else:
                     started = await store.start_jobs(jobs, connection=connection)
             except BaseException as error:
@@ -170,13 +170,13 @@ class AsyncClient(
                 # superfluous notification does no harm.
                 unknown = isinstance(error, StateUnavailableError) or not isinstance(error, Exception)
                 if unknown and connection is None:
-                    self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
+                    self.notify.publish(Topic.JOBS, {start.job_type.name for start in starts})
                 raise
             if self.observers.want(ChainsWritten):
                 self.observers.emit(ChainsWritten(count=len(started), duration=time.monotonic() - sent_at))
             if sending is not None:
                 sending.started(started)
-            self._tell(started, connection)
+            self._report_started(started, connection)
         return [
             AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
         ]
@@ -222,7 +222,7 @@ class AsyncClient(
 
             published = await client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
         """
-        watch = AsyncChainWatcher(await self._opened(), self.notify, self.observers, timeout)
+        watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
             chain = await self.start_chain(
                 job_type,
@@ -237,9 +237,9 @@ class AsyncClient(
                 result_ttl=result_ttl,
                 attributes=attributes,
             )
-            closed = await watch.wait([chain.id])
+            closed = await watcher.wait([chain.id])
         finally:
-            watch.close()
+            watcher.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
     def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
@@ -249,17 +249,20 @@ class AsyncClient(
         types = tuple(dict.fromkeys(chain.job_type.name for chain in chains))
         return self.tracing.sending(Send(types, len(chains), in_callers_transaction=connection is not None))
 
-    def _tell(self, started: Sequence[StartedJob], connection: Any) -> None:
-        inside = connection is not None
-        if not inside:
+    def _report_started(self, started: Sequence[StartedJob], connection: Any) -> None:
+        in_callers_transaction = connection is not None
+        if not in_callers_transaction:
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
-            new = [job for job in started if not job.existing]
-            events = [ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=inside) for job in new]
-            tell_committed(self.observers, events, connection)
+            events = [
+                ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
+                for job in started
+                if not job.existing
+            ]
+            emit_committed(self.observers, events, connection)
 
-    # --- look ---------------------------------------------------------------------------------------------------------
+    # --- read ---------------------------------------------------------------------------------------------------------
 
     @overload
     async def get_chain(self, chain_id: str, job_type: JobType[Any, R]) -> AsyncChain[R]: ...
@@ -293,16 +296,16 @@ class AsyncClient(
             JobNotFoundError: it was never committed, or it was deleted.
             InvalidIdentifierError: the id is not valid.
         """
-        job = (await (await self._opened()).get_jobs([check_text(job_id, what="job id")]))[0]
+        job = (await (await self._open_store()).get_jobs([check_text(job_id, what="job id")]))[0]
         if job is None:
             raise JobNotFoundError(job_id)
-        return shown(self.job_types, job)
+        return decoded_job(self.job_types, job)
 
     async def _records(self, ids: Sequence[str]) -> list[ChainRecord]:
-        found = await (await self._opened()).get_chains(ids)
-        records = [record for record in found if record is not None]
-        if len(records) < len(found):
-            raise ChainNotFoundError(ids[found.index(None)])
+        rows = await (await self._open_store()).get_chains(ids)
+        records = [record for record in rows if record is not None]
+        if len(records) < len(rows):
+            raise ChainNotFoundError(ids[rows.index(None)])
         return records
 
     # --- wait ---------------------------------------------------------------------------------------------------------
@@ -321,10 +324,10 @@ class AsyncClient(
             WaitTimeoutError: some are still open after ``timeout`` seconds; they keep running.
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
-        given = list(chains)
-        watch = AsyncChainWatcher(await self._opened(), self.notify, self.observers, timeout)
+        handles = list(chains)
+        watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
-            closed = await watch.wait([chain.id for chain in given])
+            closed = await watcher.wait([chain.id for chain in handles])
         finally:
-            watch.close()
-        return [AsyncChain(self, chain.id, chain.type, closed[chain.id]) for chain in given]
+            watcher.close()
+        return [AsyncChain(self, chain.id, chain.type, closed[chain.id]) for chain in handles]

@@ -71,11 +71,11 @@ class AsyncClientEventLog(AsyncClientBase):
             chain_id=None if chain is None else chain_ids([chain])[0],
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return await (await self._opened()).list_events(filter, request)
+        return await (await self._open_store()).list_events(filter, request)
 
     async def get_event_log(self) -> EventLog:
         """Return the settings of the event log, and its partitions."""
-        return await (await self._opened()).get_event_log()
+        return await (await self._open_store()).get_event_log()
 
     async def set_event_level(
         self, level: EventLevel | str | None, *, job_types: Iterable[JobTypeReference] | None = None
@@ -95,7 +95,7 @@ class AsyncClientEventLog(AsyncClientBase):
         if level is None and types is None:
             raise ConfigurationError("level=None removes the level of job types and needs them: pass job_types=")
         checked = None if level is None else checked_level(level)
-        await (await self._opened()).set_event_level(checked, types)
+        await (await self._open_store()).set_event_level(checked, types)
 
     async def set_event_retention(self, days: int) -> None:
         """Set for how many days events are kept. Workers drop older ones, a day at a time.
@@ -104,7 +104,7 @@ class AsyncClientEventLog(AsyncClientBase):
             ConfigurationError: ``days`` is not between 1 and 36,500.
         """
         checked_keep(days)
-        await (await self._opened()).set_event_retention(days)
+        await (await self._open_store()).set_event_retention(days)
 
     async def maintain_event_log(self) -> EventLogMaintenance:
         """Create the partitions of the days to come, and drop those that are too old. Running workers do so as well.
@@ -112,4 +112,4 @@ class AsyncClientEventLog(AsyncClientBase):
         Raises:
             StateError: the role of the connection does not own the tables.
         """
-        return await (await self._opened()).maintain_event_log()
+        return await (await self._open_store()).maintain_event_log()

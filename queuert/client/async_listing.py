@@ -6,8 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
 
+from queuert.activity import Activity, Period
 from queuert.attributes import GivenAttributes, attribute_filter
-from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
+from queuert.client.arguments import (
+    activity_filter,
+    checked_time,
+    decoded_blockers,
+    decoded_jobs,
+    known_statuses,
+    type_filter,
+)
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain, AsyncChainReader
 from queuert.client.schedules import JobTypeReference
@@ -24,7 +32,7 @@ MAX_COUNTED = 100_000
 
 
 class AsyncClientListing(AsyncClientBase):
-    """Lists and counts chains, jobs and workers.
+    """Lists and counts chains, jobs and workers, and what workers did.
 
     Lists are returned in pages. The cost of a page depends on its entries and the number of job types, not on the
     number of jobs. Entries that are added or deleted meanwhile shift no page.
@@ -81,9 +89,9 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        page = await (await self._opened()).list_chains(filter, request)
+        page = await (await self._open_store()).list_chains(filter, request)
         client = cast("AsyncChainReader", self)
-        return Page(tuple(AsyncChain(client, one.id, one.type, one) for one in page), page.next_cursor)
+        return Page(tuple(AsyncChain(client, record.id, record.type, record) for record in page), page.next_cursor)
 
     async def list_jobs(
         self,
@@ -108,7 +116,7 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_jobs(filter, request))
+        return decoded_jobs(self.job_types, await (await self._open_store()).list_jobs(filter, request))
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
@@ -130,7 +138,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_chain_jobs(id, request))
+        return decoded_jobs(self.job_types, await (await self._open_store()).list_chain_jobs(id, request))
 
     async def list_dependents(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
@@ -141,7 +149,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_dependents(id, request))
+        return decoded_jobs(self.job_types, await (await self._open_store()).list_dependents(id, request))
 
     async def get_blockers(self, job_id: str) -> list[Blocker]:
         """Return the chains that a job waits for, or waited for, in the order in which they were passed.
@@ -154,7 +162,7 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
-        return decoded_blockers(self.job_types, await (await self._opened()).get_blockers(id))
+        return decoded_blockers(self.job_types, await (await self._open_store()).get_blockers(id))
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
@@ -171,7 +179,7 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: the name of a job type is not valid.
         """
         names = type_filter(job_types)
-        return await (await self._opened()).count_jobs(names)
+        return await (await self._open_store()).count_jobs(names)
 
     async def get_demand(
         self, job_types: Iterable[JobTypeReference] | None = None, *, counted_up_to: int = COUNTED_DEMAND
@@ -198,7 +206,7 @@ class AsyncClientListing(AsyncClientBase):
             raise ConfigurationError(
                 f"counted_up_to must be an integer between 1 and {MAX_COUNTED:,}, got {counted_up_to!r}"
             )
-        return await (await self._opened()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
+        return await (await self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -213,4 +221,44 @@ class AsyncClientListing(AsyncClientBase):
             for worker in await client.list_workers():
                 print(worker.id, worker.state, worker.running, "of", worker.concurrency)
         """
-        return await (await self._opened()).list_workers()
+        return await (await self._open_store()).list_workers()
+
+    async def get_activity(
+        self,
+        job_types: Iterable[JobTypeReference] | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: Period = "minute",
+        per_worker: bool = False,
+    ) -> list[Activity]:
+        """Return what workers did, by minute or hour and job type: counts of attempts, how long they waited and ran.
+
+        Workers report with their heartbeats, so the last 20 seconds are incomplete. What a worker counted since its
+        last heartbeat is lost if it is killed. Minutes and types in which nothing happened are left out.
+
+        Minutes are kept until their hour is over for six hours. Before that only hours are there, which are returned
+        with ``by="minute"`` too: look at ``seconds``. Hours are kept for 30 days.
+
+        Args:
+            job_types: job types, or names; by default all.
+            since: only minutes and hours that end after this time; by default an hour ago, or with ``by="hour"`` a day
+                ago, by the clock of this machine.
+            until: only minutes and hours that begin before this time.
+            by: ``"minute"`` or ``"hour"``.
+            per_worker: return what each worker did apart, as far as minutes are kept; by default the sum over all.
+
+        Returns:
+            One entry for each time and job type, by time and then type. Times are UTC, by the store's clock.
+
+        Raises:
+            ConfigurationError: a time has no time zone, or ``by`` is neither.
+            InvalidIdentifierError: the name of a job type is not valid.
+
+        Example::
+
+            for minute in await client.get_activity([resize]):
+                print(minute.begins_at, minute.completed, minute.failed, minute.run.quantile(0.95))
+        """
+        filter = activity_filter(job_types, since, until, by, per_worker)
+        return await (await self._open_store()).get_activity(filter)

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.commits import tell_committed
-from queuert.client.management import WorkerlessContinuation, expected_tail, job_ids
+from queuert.client.commits import emit_committed
+from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
@@ -73,14 +73,14 @@ class AsyncClientManagement(AsyncClientBase):
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
         id = _only_id(chain)
-        store = await self._opened()
+        store = await self._open_store()
         for _ in range(_ROUNDS):
             record = await self._open_record(id)
-            text = expected_tail(self.job_types, record, expecting).encode_output(output)
+            text = expected_last_type(self.job_types, record, expecting).encode_output(output)
             completion = WorkerlessCompletion(id, record.tail_id, output=text)
             [result] = await store.complete_chains([completion], connection=connection)
             if result.written:
-                self._tell_closed([result], connection)
+                self._report_closed([result], connection)
                 return
         raise _contention_error(id)
 
@@ -127,7 +127,7 @@ class AsyncClientManagement(AsyncClientBase):
             ChainAlreadyClosedError: the chain is closed already.
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
-        following = WorkerlessContinuation(
+        continuation = WorkerlessContinuation(
             self.job_types,
             job_type,
             input,
@@ -137,24 +137,24 @@ class AsyncClientManagement(AsyncClientBase):
             blockers=blockers,
             limit_key=limit_key,
         )
-        return await self._continue(_only_id(chain), following, expecting, connection)
+        return await self._continue(_only_id(chain), continuation, expecting, connection)
 
     async def _continue(
-        self, chain_id: str, following: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
+        self, chain_id: str, continuation: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
     ) -> str:
-        store = await self._opened()
+        store = await self._open_store()
         for _ in range(_ROUNDS):
             record = await self._open_record(chain_id)
-            last_type = expected_tail(self.job_types, record, expecting)
+            last_type = expected_last_type(self.job_types, record, expecting)
             [last] = await store.get_jobs([record.tail_id])
-            job = following.after(chain_id, last_type, 0 if last is None else last.priority)
+            job = continuation.after(chain_id, last_type, 0 if last is None else last.priority)
             with self._continuing(job, connection) as sending:
                 if sending is not None:
                     job = replace(job, trace_context=sending.context(job.type, job.id))
                 completion = WorkerlessCompletion(chain_id, record.tail_id, continuation=job)
                 [result] = await store.complete_chains([completion], connection=connection)
             if result.written:
-                self._tell_continued(result, job.type, job.id, connection)
+                self._report_continued(result, job.type, job.id, connection)
                 return job.id
         raise _contention_error(chain_id)
 
@@ -164,7 +164,7 @@ class AsyncClientManagement(AsyncClientBase):
         return self.tracing.sending(Send((job.type,), 1, in_callers_transaction=connection is not None))
 
     async def _open_record(self, chain_id: str) -> ChainRecord:
-        [record] = await (await self._opened()).get_chains([chain_id])
+        [record] = await (await self._open_store()).get_chains([chain_id])
         if record is None:
             raise ChainNotFoundError(chain_id)
         if record.status is not ChainStatus.OPEN:
@@ -195,9 +195,9 @@ class AsyncClientManagement(AsyncClientBase):
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
         """
-        store, ids = await self._opened(), chain_ids(chains)
+        store, ids = await self._open_store(), chain_ids(chains)
         results = await store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
-        self._tell_closed([result for result in results if result.written], connection)
+        self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
 
     async def retry_chain(self, chain: ChainReference, *, connection: Any = None) -> None:
@@ -218,14 +218,16 @@ class AsyncClientManagement(AsyncClientBase):
             ChainNotFoundError: one of them does not exist; none was retried.
             ChainNotRetriableError: one of them is open or completed; none was retried.
         """
-        store, ids = await self._opened(), chain_ids(chains)
+        store, ids = await self._open_store(), chain_ids(chains)
         results = await store.retry_chains(ids, connection=connection)
         self._publish(update_notifications(results), connection)
-        inside = connection is not None
         retried = [
-            ChainRetried(chain_id=one.chain_id, type=one.chain_type, in_callers_transaction=inside) for one in results
+            ChainRetried(
+                chain_id=result.chain_id, type=result.chain_type, in_callers_transaction=connection is not None
+            )
+            for result in results
         ]
-        tell_committed(self.observers, retried, connection)
+        emit_committed(self.observers, retried, connection)
 
     # --- trigger and delete -------------------------------------------------------------------------------------------
 
@@ -244,13 +246,13 @@ class AsyncClientManagement(AsyncClientBase):
             JobNotFoundError: one of them does not exist; none was triggered.
             JobNotTriggerableError: one of them is blocked, running or finished; none was triggered.
         """
-        store, ids = await self._opened(), job_ids(jobs)
+        store, ids = await self._open_store(), job_ids(jobs)
         triggered = await store.trigger_jobs(ids, connection=connection)
         if not triggered:
             return
         self._publish(trigger_notifications(triggered), connection)
         event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
-        tell_committed(self.observers, [event], connection)
+        emit_committed(self.observers, [event], connection)
 
     async def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
         """Delete one chain, see :meth:`delete_chains`. Return False if it did not exist."""
@@ -273,16 +275,16 @@ class AsyncClientManagement(AsyncClientBase):
         Raises:
             BlockerReferenceError: one of them is a blocker of a job that would remain; none was deleted.
         """
-        store, ids = await self._opened(), chain_ids(chains)
+        store, ids = await self._open_store(), chain_ids(chains)
         result = await store.delete_chains(ids, cascade=cascade, connection=connection)
         if not result.chain_ids:
             return []
         self._publish(delete_notifications(result), connection)
         event = ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None)
-        tell_committed(self.observers, [event], connection)
+        emit_committed(self.observers, [event], connection)
         return list(result.chain_ids)
 
-    # --- keep ---------------------------------------------------------------------------------------------------------
+    # --- retention ----------------------------------------------------------------------------------------------------
 
     async def update_result_ttl(self, chains: Iterable[ChainReference], seconds: float | timedelta) -> list[TtlUpdate]:
         """Keep closed chains for ``seconds`` from now, instead of by the TTL of their start.
@@ -298,31 +300,31 @@ class AsyncClientManagement(AsyncClientBase):
             ConfigurationError: ``seconds`` is out of range.
         """
         ids, ttl = chain_ids(chains), checked_ttl("result_ttl", seconds)
-        return await (await self._opened()).update_result_ttl(ids, ttl)
+        return await (await self._open_store()).update_result_ttl(ids, ttl)
 
-    # --- tell ---------------------------------------------------------------------------------------------------------
+    # --- notifications and events -------------------------------------------------------------------------------------
 
     def _publish(self, notifications: Notifications, connection: Any) -> None:
-        """Send notifications, unless the caller's transaction is used: the store sends those with the commit."""
+        """Send notifications, except in a caller's transaction, where the store sends them with the commit."""
         if connection is None:
             for topic, keys in notifications.items():
                 self.notify.publish(topic, keys)
 
-    def _tell_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:
+    def _report_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:
         self._publish(update_notifications(results), connection)
         closed = [
             ChainClosed(
-                chain_id=one.chain_id,
-                type=one.chain_type,
-                status=one.status,
-                duration=one.chain_seconds,
+                chain_id=result.chain_id,
+                type=result.chain_type,
+                status=result.status,
+                duration=result.chain_seconds,
                 in_callers_transaction=connection is not None,
             )
-            for one in results
+            for result in results
         ]
-        tell_committed(self.observers, closed, connection)
+        emit_committed(self.observers, closed, connection)
 
-    def _tell_continued(self, result: ChainUpdate, next_type: str, next_id: str, connection: Any) -> None:
+    def _report_continued(self, result: ChainUpdate, next_type: str, next_id: str, connection: Any) -> None:
         self._publish(update_notifications([result]), connection)
         event = ChainContinued(
             chain_id=result.chain_id,
@@ -331,7 +333,7 @@ class AsyncClientManagement(AsyncClientBase):
             next_job_id=next_id,
             in_callers_transaction=connection is not None,
         )
-        tell_committed(self.observers, [event], connection)
+        emit_committed(self.observers, [event], connection)
 
 
 def _only_id(chain: ChainReference) -> str:

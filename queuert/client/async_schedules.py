@@ -38,7 +38,7 @@ class AsyncClientSchedules(AsyncClientBase):
             await client.put_schedules([nightly])
         """
         records = schedule_records(self.job_types, schedules)
-        store = await self._opened()
+        store = await self._open_store()
         await store.put_schedules(records)
         self.notify.publish(Topic.JOBS, {notification_key(record.type) for record in records})
 
@@ -50,11 +50,11 @@ class AsyncClientSchedules(AsyncClientBase):
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
-        return await (await self._opened()).delete_schedules(schedule_names(names))
+        return await (await self._open_store()).delete_schedules(schedule_names(names))
 
     async def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules by name, each with its next tick and the last one for which a chain was started."""
-        return await (await self._opened()).list_schedules()
+        return await (await self._open_store()).list_schedules()
 
     async def pause_schedules(self, names: Iterable[str]) -> int:
         """Pause schedules by name, so that they start no chains until resumed; return how many exist.
@@ -62,7 +62,7 @@ class AsyncClientSchedules(AsyncClientBase):
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
-        return await (await self._opened()).set_schedules_paused(schedule_names(names), True)
+        return await (await self._open_store()).set_schedules_paused(schedule_names(names), True)
 
     async def resume_schedules(self, names: Iterable[str]) -> int:
         """Resume paused schedules by name; return how many exist. Ticks during the pause count as missed.
@@ -70,11 +70,11 @@ class AsyncClientSchedules(AsyncClientBase):
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
-        given = schedule_names(names)
-        store = await self._opened()
-        count = await store.set_schedules_paused(given, False)
+        resumed = schedule_names(names)
+        store = await self._open_store()
+        count = await store.set_schedules_paused(resumed, False)
         if count:
-            types = {one.type for one in await store.list_schedules() if one.name in given}
+            types = {schedule.type for schedule in await store.list_schedules() if schedule.name in resumed}
             self.notify.publish(Topic.JOBS, {notification_key(type) for type in types})
         return count
 
@@ -95,7 +95,7 @@ class AsyncClientSchedules(AsyncClientBase):
         """
         names = type_names(types)
         text = None if reason is None else safe_text(reason, _MAX_REASON)
-        await (await self._opened()).pause_job_types(names, reason=text)
+        await (await self._open_store()).pause_job_types(names, reason=text)
 
     async def resume_job_types(self, types: Iterable[JobTypeReference]) -> list[str]:
         """Resume paused job types, and return the names of those that were paused.
@@ -103,10 +103,10 @@ class AsyncClientSchedules(AsyncClientBase):
         Raises:
             InvalidIdentifierError: the name of a job type is not valid, or ``types`` is a string.
         """
-        resumed = await (await self._opened()).resume_job_types(type_names(types))
+        resumed = await (await self._open_store()).resume_job_types(type_names(types))
         self.notify.publish(Topic.JOBS, resumed)
         return resumed
 
     async def list_paused_job_types(self) -> list[PausedType]:
         """Return the paused job types by name, with the time and the reason."""
-        return await (await self._opened()).list_paused_job_types()
+        return await (await self._open_store()).list_paused_job_types()

@@ -25,8 +25,8 @@ _PAGE = 1_000
 class AsyncChainWatcher:
     """Receives notifications of chains that close, from its construction until it is closed.
 
-    It subscribes before the chains are known, so that none that closes meanwhile is missed. The timeout counts from
-    its construction.
+    It subscribes before the caller knows the chains, so that it misses none that closes meanwhile. The timeout counts
+    from its construction.
     """
 
     def __init__(self, store: AsyncStore, notify: NotifyAdapter, observers: Observers, timeout: float | None) -> None:
@@ -37,9 +37,9 @@ class AsyncChainWatcher:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._wakeup = AsyncWakeup()
         self._chains: dict[str, None] = {}
-        """The chains that are waited for; never changed, but replaced."""
-        self._named: set[str] = set()
-        """Those of them that notifications have named since they were last read."""
+        """The ids of the chains that are waited for. Replaced and never changed: it is read without the lock."""
+        self._notified_ids: set[str] = set()
+        """The ids that notifications have named since the chains were last read."""
         self._lock = threading.Lock()
         self._subscription = notify.subscribe(Topic.CHAINS, self._on_notification)
 
@@ -49,23 +49,23 @@ class AsyncChainWatcher:
 
     def _on_notification(self, notification: Notification) -> None:
         """Called by the thread of the notification adapter."""
-        chains = self._chains.keys()
-        names = chains if notification.keys is None else notification.keys & chains
-        if names:
+        chain_ids = self._chains.keys()
+        notified_ids = chain_ids if notification.keys is None else notification.keys & chain_ids
+        if notified_ids:
             with self._lock:
-                self._named.update(names)
+                self._notified_ids.update(notified_ids)
             self._wakeup.set()
 
     async def wait(
         self, ids: Iterable[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
-        """Read the chains until all are closed: those that notifications name, and now and then all of them.
+        """Read the chains until all are closed: those that notifications name at once, and all of them by polling.
 
         ``on_closed`` is called with the chains that have closed, as soon as they are read.
 
         Raises:
             ChainNotFoundError: a chain does not exist.
-            WaitTimeoutError: some are still open when the timeout is over.
+            WaitTimeoutError: some are still open after the timeout.
         """
         self._chains = dict.fromkeys(ids)
         unread, closed = list(self._chains), dict[str, ChainRecord]()
@@ -80,23 +80,23 @@ class AsyncChainWatcher:
             except StateUnavailableError as error:
                 failed = True
                 self._observers.emit(StoreCallFailed(worker="client", operation="wait", error=str(error)))
-            left = [id for id in self._chains if id not in closed]
-            if not left:
+            open_ids = [id for id in self._chains if id not in closed]
+            if not open_ids:
                 return closed
             pause = (POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY) * random.uniform(0.9, 1.1)
             if self._deadline is not None:
                 pause = min(pause, self._deadline - time.monotonic())
             if pause <= 0:
-                raise WaitTimeoutError(left, self._timeout or 0.0)
+                raise WaitTimeoutError(open_ids, self._timeout or 0.0)
             woken = await self._wakeup.wait(pause)
             with self._lock:
-                named, self._named = self._named, set()
-            unread = [id for id in left if id in named] if woken and not failed else left
+                notified_ids, self._notified_ids = self._notified_ids, set()
+            unread = [id for id in open_ids if id in notified_ids] if woken and not failed else open_ids
 
     async def _read(self, ids: list[str]) -> tuple[dict[str, ChainRecord], list[str]]:
-        """Read a page of these chains: those that are closed, and what is to be read next; of open ones only a status.
+        """Read a page of chains, and return those that are closed, and the ids that are still to be read.
 
-        A page has as many closed chains as fit into an answer; the others of the page come next.
+        Of closed chains the store returns as many records as fit into one answer; the others of the page are read next.
         """
         page, unread, closed = ids[:_PAGE], ids[_PAGE:], {}
         for id, chain in zip(page, await self._store.closed_chains(page), strict=True):

@@ -15,7 +15,9 @@ from queuert.run_at import RunAt
 from queuert.state.types import NewJob
 
 
-def expected_tail(job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None) -> JobType[Any, Any]:
+def expected_last_type(
+    job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None
+) -> JobType[Any, Any]:
     """Return the job type of a chain's last job.
 
     Raises:
@@ -31,7 +33,7 @@ def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """Return the ids of jobs, each once, in order."""
     if isinstance(ids, str):
         raise InvalidIdentifierError("jobs must be a sequence of ids, got a string; write [id]")
-    return tuple(dict.fromkeys(check_text(one, what="job id") for one in ids))
+    return tuple(dict.fromkeys(check_text(id, what="job id") for id in ids))
 
 
 class WorkerlessContinuation:

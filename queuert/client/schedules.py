@@ -24,7 +24,7 @@ def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]
         ConfigurationError: an element is not a ``RecurringSchedule``, two have the same name, or a priority is out of
             range.
     """
-    found: dict[str, ScheduleRecord] = {}
+    records: dict[str, ScheduleRecord] = {}
     for schedule in schedules:
         if not isinstance(schedule, RecurringSchedule):
             raise ConfigurationError(
@@ -32,10 +32,10 @@ def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]
             )
         if schedule.job_type not in job_types:
             raise UnknownJobTypeError(schedule.job_type.name, job_types.names)
-        if schedule.name in found:
+        if schedule.name in records:
             raise ConfigurationError(f"names of schedules must be unique, got {schedule.name!r} twice")
-        found[schedule.name] = _record(schedule)
-    return list(found.values())
+        records[schedule.name] = _record(schedule)
+    return list(records.values())
 
 
 def _record(schedule: RecurringSchedule) -> ScheduleRecord:
@@ -60,7 +60,7 @@ def type_names(types: Iterable[JobTypeReference]) -> list[str]:
     """
     if isinstance(types, str):
         raise InvalidIdentifierError("job types must be a sequence, got a string; write [name]")
-    names = (one.name if isinstance(one, JobType) else check_text(one, what="job type") for one in types)
+    names = (type.name if isinstance(type, JobType) else check_text(type, what="job type") for type in types)
     return list(dict.fromkeys(names))
 
 

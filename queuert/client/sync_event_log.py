@@ -72,11 +72,11 @@ class ClientEventLog(ClientBase):
             chain_id=None if chain is None else chain_ids([chain])[0],
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return (self._opened()).list_events(filter, request)
+        return (self._open_store()).list_events(filter, request)
 
     def get_event_log(self) -> EventLog:
         """Return the settings of the event log, and its partitions."""
-        return (self._opened()).get_event_log()
+        return (self._open_store()).get_event_log()
 
     def set_event_level(
         self, level: EventLevel | str | None, *, job_types: Iterable[JobTypeReference] | None = None
@@ -96,7 +96,7 @@ class ClientEventLog(ClientBase):
         if level is None and types is None:
             raise ConfigurationError("level=None removes the level of job types and needs them: pass job_types=")
         checked = None if level is None else checked_level(level)
-        (self._opened()).set_event_level(checked, types)
+        (self._open_store()).set_event_level(checked, types)
 
     def set_event_retention(self, days: int) -> None:
         """Set for how many days events are kept. Workers drop older ones, a day at a time.
@@ -105,7 +105,7 @@ class ClientEventLog(ClientBase):
             ConfigurationError: ``days`` is not between 1 and 36,500.
         """
         checked_keep(days)
-        (self._opened()).set_event_retention(days)
+        (self._open_store()).set_event_retention(days)
 
     def maintain_event_log(self) -> EventLogMaintenance:
         """Create the partitions of the days to come, and drop those that are too old. Running workers do so as well.
@@ -113,4 +113,4 @@ class ClientEventLog(ClientBase):
         Raises:
             StateError: the role of the connection does not own the tables.
         """
-        return (self._opened()).maintain_event_log()
+        return (self._open_store()).maintain_event_log()

@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
 
+from queuert.activity import Activity, Period
 from queuert.attributes import GivenAttributes, attribute_filter
-from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
+from queuert.client.arguments import (
+    activity_filter,
+    checked_time,
+    decoded_blockers,
+    decoded_jobs,
+    known_statuses,
+    type_filter,
+)
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainReader
@@ -25,7 +33,7 @@ MAX_COUNTED = 100_000
 
 
 class ClientListing(ClientBase):
-    """Lists and counts chains, jobs and workers.
+    """Lists and counts chains, jobs and workers, and what workers did.
 
     Lists are returned in pages. The cost of a page depends on its entries and the number of job types, not on the
     number of jobs. Entries that are added or deleted meanwhile shift no page.
@@ -82,9 +90,9 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        page = (self._opened()).list_chains(filter, request)
+        page = (self._open_store()).list_chains(filter, request)
         client = cast("ChainReader", self)
-        return Page(tuple(Chain(client, one.id, one.type, one) for one in page), page.next_cursor)
+        return Page(tuple(Chain(client, record.id, record.type, record) for record in page), page.next_cursor)
 
     def list_jobs(
         self,
@@ -109,7 +117,7 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, (self._opened()).list_jobs(filter, request))
+        return decoded_jobs(self.job_types, (self._open_store()).list_jobs(filter, request))
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
@@ -131,7 +139,7 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, (self._opened()).list_chain_jobs(id, request))
+        return decoded_jobs(self.job_types, (self._open_store()).list_chain_jobs(id, request))
 
     def list_dependents(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
@@ -142,7 +150,7 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, (self._opened()).list_dependents(id, request))
+        return decoded_jobs(self.job_types, (self._open_store()).list_dependents(id, request))
 
     def get_blockers(self, job_id: str) -> list[Blocker]:
         """Return the chains that a job waits for, or waited for, in the order in which they were passed.
@@ -155,7 +163,7 @@ class ClientListing(ClientBase):
             InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
-        return decoded_blockers(self.job_types, (self._opened()).get_blockers(id))
+        return decoded_blockers(self.job_types, (self._open_store()).get_blockers(id))
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +180,7 @@ class ClientListing(ClientBase):
             InvalidIdentifierError: the name of a job type is not valid.
         """
         names = type_filter(job_types)
-        return (self._opened()).count_jobs(names)
+        return (self._open_store()).count_jobs(names)
 
     def get_demand(
         self, job_types: Iterable[JobTypeReference] | None = None, *, counted_up_to: int = COUNTED_DEMAND
@@ -199,7 +207,7 @@ class ClientListing(ClientBase):
             raise ConfigurationError(
                 f"counted_up_to must be an integer between 1 and {MAX_COUNTED:,}, got {counted_up_to!r}"
             )
-        return (self._opened()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
+        return (self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
@@ -214,4 +222,44 @@ class ClientListing(ClientBase):
             for worker in client.list_workers():
                 print(worker.id, worker.state, worker.running, "of", worker.concurrency)
         """
-        return (self._opened()).list_workers()
+        return (self._open_store()).list_workers()
+
+    def get_activity(
+        self,
+        job_types: Iterable[JobTypeReference] | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: Period = "minute",
+        per_worker: bool = False,
+    ) -> list[Activity]:
+        """Return what workers did, by minute or hour and job type: counts of attempts, how long they waited and ran.
+
+        Workers report with their heartbeats, so the last 20 seconds are incomplete. What a worker counted since its
+        last heartbeat is lost if it is killed. Minutes and types in which nothing happened are left out.
+
+        Minutes are kept until their hour is over for six hours. Before that only hours are there, which are returned
+        with ``by="minute"`` too: look at ``seconds``. Hours are kept for 30 days.
+
+        Args:
+            job_types: job types, or names; by default all.
+            since: only minutes and hours that end after this time; by default an hour ago, or with ``by="hour"`` a day
+                ago, by the clock of this machine.
+            until: only minutes and hours that begin before this time.
+            by: ``"minute"`` or ``"hour"``.
+            per_worker: return what each worker did apart, as far as minutes are kept; by default the sum over all.
+
+        Returns:
+            One entry for each time and job type, by time and then type. Times are UTC, by the store's clock.
+
+        Raises:
+            ConfigurationError: a time has no time zone, or ``by`` is neither.
+            InvalidIdentifierError: the name of a job type is not valid.
+
+        Example::
+
+            for minute in client.get_activity([resize]):
+                print(minute.begins_at, minute.completed, minute.failed, minute.run.quantile(0.95))
+        """
+        filter = activity_filter(job_types, since, until, by, per_worker)
+        return (self._open_store()).get_activity(filter)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from queuert.client.commits import tell_committed
-from queuert.client.management import WorkerlessContinuation, expected_tail, job_ids
+from queuert.client.commits import emit_committed
+from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
@@ -74,14 +74,14 @@ class ClientManagement(ClientBase):
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
         id = _only_id(chain)
-        store = self._opened()
+        store = self._open_store()
         for _ in range(_ROUNDS):
             record = self._open_record(id)
-            text = expected_tail(self.job_types, record, expecting).encode_output(output)
+            text = expected_last_type(self.job_types, record, expecting).encode_output(output)
             completion = WorkerlessCompletion(id, record.tail_id, output=text)
             [result] = store.complete_chains([completion], connection=connection)
             if result.written:
-                self._tell_closed([result], connection)
+                self._report_closed([result], connection)
                 return
         raise _contention_error(id)
 
@@ -128,7 +128,7 @@ class ClientManagement(ClientBase):
             ChainAlreadyClosedError: the chain is closed already.
             NotInStatusError: the chain advanced several times during the operation. Try again.
         """
-        following = WorkerlessContinuation(
+        continuation = WorkerlessContinuation(
             self.job_types,
             job_type,
             input,
@@ -138,24 +138,24 @@ class ClientManagement(ClientBase):
             blockers=blockers,
             limit_key=limit_key,
         )
-        return self._continue(_only_id(chain), following, expecting, connection)
+        return self._continue(_only_id(chain), continuation, expecting, connection)
 
     def _continue(
-        self, chain_id: str, following: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
+        self, chain_id: str, continuation: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
     ) -> str:
-        store = self._opened()
+        store = self._open_store()
         for _ in range(_ROUNDS):
             record = self._open_record(chain_id)
-            last_type = expected_tail(self.job_types, record, expecting)
+            last_type = expected_last_type(self.job_types, record, expecting)
             [last] = store.get_jobs([record.tail_id])
-            job = following.after(chain_id, last_type, 0 if last is None else last.priority)
+            job = continuation.after(chain_id, last_type, 0 if last is None else last.priority)
             with self._continuing(job, connection) as sending:
                 if sending is not None:
                     job = replace(job, trace_context=sending.context(job.type, job.id))
                 completion = WorkerlessCompletion(chain_id, record.tail_id, continuation=job)
                 [result] = store.complete_chains([completion], connection=connection)
             if result.written:
-                self._tell_continued(result, job.type, job.id, connection)
+                self._report_continued(result, job.type, job.id, connection)
                 return job.id
         raise _contention_error(chain_id)
 
@@ -165,7 +165,7 @@ class ClientManagement(ClientBase):
         return self.tracing.sending(Send((job.type,), 1, in_callers_transaction=connection is not None))
 
     def _open_record(self, chain_id: str) -> ChainRecord:
-        [record] = (self._opened()).get_chains([chain_id])
+        [record] = (self._open_store()).get_chains([chain_id])
         if record is None:
             raise ChainNotFoundError(chain_id)
         if record.status is not ChainStatus.OPEN:
@@ -196,9 +196,9 @@ class ClientManagement(ClientBase):
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
         """
-        store, ids = self._opened(), chain_ids(chains)
+        store, ids = self._open_store(), chain_ids(chains)
         results = store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
-        self._tell_closed([result for result in results if result.written], connection)
+        self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
 
     def retry_chain(self, chain: ChainReference, *, connection: Any = None) -> None:
@@ -219,14 +219,16 @@ class ClientManagement(ClientBase):
             ChainNotFoundError: one of them does not exist; none was retried.
             ChainNotRetriableError: one of them is open or completed; none was retried.
         """
-        store, ids = self._opened(), chain_ids(chains)
+        store, ids = self._open_store(), chain_ids(chains)
         results = store.retry_chains(ids, connection=connection)
         self._publish(update_notifications(results), connection)
-        inside = connection is not None
         retried = [
-            ChainRetried(chain_id=one.chain_id, type=one.chain_type, in_callers_transaction=inside) for one in results
+            ChainRetried(
+                chain_id=result.chain_id, type=result.chain_type, in_callers_transaction=connection is not None
+            )
+            for result in results
         ]
-        tell_committed(self.observers, retried, connection)
+        emit_committed(self.observers, retried, connection)
 
     # --- trigger and delete -------------------------------------------------------------------------------------------
 
@@ -245,13 +247,13 @@ class ClientManagement(ClientBase):
             JobNotFoundError: one of them does not exist; none was triggered.
             JobNotTriggerableError: one of them is blocked, running or finished; none was triggered.
         """
-        store, ids = self._opened(), job_ids(jobs)
+        store, ids = self._open_store(), job_ids(jobs)
         triggered = store.trigger_jobs(ids, connection=connection)
         if not triggered:
             return
         self._publish(trigger_notifications(triggered), connection)
         event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
-        tell_committed(self.observers, [event], connection)
+        emit_committed(self.observers, [event], connection)
 
     def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
         """Delete one chain, see :meth:`delete_chains`. Return False if it did not exist."""
@@ -274,16 +276,16 @@ class ClientManagement(ClientBase):
         Raises:
             BlockerReferenceError: one of them is a blocker of a job that would remain; none was deleted.
         """
-        store, ids = self._opened(), chain_ids(chains)
+        store, ids = self._open_store(), chain_ids(chains)
         result = store.delete_chains(ids, cascade=cascade, connection=connection)
         if not result.chain_ids:
             return []
         self._publish(delete_notifications(result), connection)
         event = ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None)
-        tell_committed(self.observers, [event], connection)
+        emit_committed(self.observers, [event], connection)
         return list(result.chain_ids)
 
-    # --- keep ---------------------------------------------------------------------------------------------------------
+    # --- retention ----------------------------------------------------------------------------------------------------
 
     def update_result_ttl(self, chains: Iterable[ChainReference], seconds: float | timedelta) -> list[TtlUpdate]:
         """Keep closed chains for ``seconds`` from now, instead of by the TTL of their start.
@@ -299,31 +301,31 @@ class ClientManagement(ClientBase):
             ConfigurationError: ``seconds`` is out of range.
         """
         ids, ttl = chain_ids(chains), checked_ttl("result_ttl", seconds)
-        return (self._opened()).update_result_ttl(ids, ttl)
+        return (self._open_store()).update_result_ttl(ids, ttl)
 
-    # --- tell ---------------------------------------------------------------------------------------------------------
+    # --- notifications and events -------------------------------------------------------------------------------------
 
     def _publish(self, notifications: Notifications, connection: Any) -> None:
-        """Send notifications, unless the caller's transaction is used: the store sends those with the commit."""
+        """Send notifications, except in a caller's transaction, where the store sends them with the commit."""
         if connection is None:
             for topic, keys in notifications.items():
                 self.notify.publish(topic, keys)
 
-    def _tell_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:
+    def _report_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:
         self._publish(update_notifications(results), connection)
         closed = [
             ChainClosed(
-                chain_id=one.chain_id,
-                type=one.chain_type,
-                status=one.status,
-                duration=one.chain_seconds,
+                chain_id=result.chain_id,
+                type=result.chain_type,
+                status=result.status,
+                duration=result.chain_seconds,
                 in_callers_transaction=connection is not None,
             )
-            for one in results
+            for result in results
         ]
-        tell_committed(self.observers, closed, connection)
+        emit_committed(self.observers, closed, connection)
 
-    def _tell_continued(self, result: ChainUpdate, next_type: str, next_id: str, connection: Any) -> None:
+    def _report_continued(self, result: ChainUpdate, next_type: str, next_id: str, connection: Any) -> None:
         self._publish(update_notifications([result]), connection)
         event = ChainContinued(
             chain_id=result.chain_id,
@@ -332,7 +334,7 @@ class ClientManagement(ClientBase):
             next_job_id=next_id,
             in_callers_transaction=connection is not None,
         )
-        tell_committed(self.observers, [event], connection)
+        emit_committed(self.observers, [event], connection)
 
 
 def _only_id(chain: ChainReference) -> str:

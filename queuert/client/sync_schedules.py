@@ -39,7 +39,7 @@ class ClientSchedules(ClientBase):
             client.put_schedules([nightly])
         """
         records = schedule_records(self.job_types, schedules)
-        store = self._opened()
+        store = self._open_store()
         store.put_schedules(records)
         self.notify.publish(Topic.JOBS, {notification_key(record.type) for record in records})
 
@@ -51,11 +51,11 @@ class ClientSchedules(ClientBase):
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
-        return (self._opened()).delete_schedules(schedule_names(names))
+        return (self._open_store()).delete_schedules(schedule_names(names))
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules by name, each with its next tick and the last one for which a chain was started."""
-        return (self._opened()).list_schedules()
+        return (self._open_store()).list_schedules()
 
     def pause_schedules(self, names: Iterable[str]) -> int:
         """Pause schedules by name, so that they start no chains until resumed; return how many exist.
@@ -63,7 +63,7 @@ class ClientSchedules(ClientBase):
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
-        return (self._opened()).set_schedules_paused(schedule_names(names), True)
+        return (self._open_store()).set_schedules_paused(schedule_names(names), True)
 
     def resume_schedules(self, names: Iterable[str]) -> int:
         """Resume paused schedules by name; return how many exist. Ticks during the pause count as missed.
@@ -71,11 +71,11 @@ class ClientSchedules(ClientBase):
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
-        given = schedule_names(names)
-        store = self._opened()
-        count = store.set_schedules_paused(given, False)
+        resumed = schedule_names(names)
+        store = self._open_store()
+        count = store.set_schedules_paused(resumed, False)
         if count:
-            types = {one.type for one in store.list_schedules() if one.name in given}
+            types = {schedule.type for schedule in store.list_schedules() if schedule.name in resumed}
             self.notify.publish(Topic.JOBS, {notification_key(type) for type in types})
         return count
 
@@ -96,7 +96,7 @@ class ClientSchedules(ClientBase):
         """
         names = type_names(types)
         text = None if reason is None else safe_text(reason, _MAX_REASON)
-        (self._opened()).pause_job_types(names, reason=text)
+        (self._open_store()).pause_job_types(names, reason=text)
 
     def resume_job_types(self, types: Iterable[JobTypeReference]) -> list[str]:
         """Resume paused job types, and return the names of those that were paused.
@@ -104,10 +104,10 @@ class ClientSchedules(ClientBase):
         Raises:
             InvalidIdentifierError: the name of a job type is not valid, or ``types`` is a string.
         """
-        resumed = (self._opened()).resume_job_types(type_names(types))
+        resumed = (self._open_store()).resume_job_types(type_names(types))
         self.notify.publish(Topic.JOBS, resumed)
         return resumed
 
     def list_paused_job_types(self) -> list[PausedType]:
         """Return the paused job types by name, with the time and the reason."""
-        return (self._opened()).list_paused_job_types()
+        return (self._open_store()).list_paused_job_types()

@@ -16,7 +16,7 @@ class AsyncWakeup:
 
     def set(self) -> None:
         """Wake the waiter. Safe from any thread, also after the loop has closed."""
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed, so nobody waits.
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, timeout: float) -> bool:

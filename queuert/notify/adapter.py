@@ -1,8 +1,7 @@
-"""How sleepers are woken: the contract of a notify adapter.
+"""The contract of a notify adapter, which carries notifications between processes.
 
-A notification is a notification and nothing else. Everything works without it, only later, by polling; whoever gets
-one looks
-for himself. So a notification may be late, doubled, lost, or say less than it knows, and nobody may rely on its text.
+A notification says that something may have happened. It may be late, doubled or lost, and it may name less than
+happened. So whoever receives one reads the store. Without notifications everything works, only later, by polling.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Something happened to ``keys``; None means that anything may have: the connection was lost, or they are many."""
+    """Something happened to ``keys``. None stands for all keys: there were too many, or the connection was lost."""
 
     topic: Topic
     keys: frozenset[str] | None
@@ -38,10 +37,10 @@ NotificationCallback: TypeAlias = Callable[[Notification], None]
 
 
 class Subscription(Protocol):
-    """A place in the list of those who are called."""
+    """A callback that receives the notifications of a topic."""
 
     def close(self) -> None:
-        """Leave. Idempotent, safe at any time, also after the adapter was closed."""
+        """Unsubscribe. Idempotent, and safe at any time, also after the adapter was closed."""
         ...
 
 
@@ -49,27 +48,26 @@ class NotifyAdapter(Protocol):
     """Carries notifications between processes. One object can serve several clients and workers of a process."""
 
     def open(self, observers: Observers) -> None:
-        """Begin. Counted: the last ``close`` ends it. Does not wait for a connection, and does not fail without one."""
+        """Begin to connect. Calls are counted: as many calls of ``close`` end it. It never waits, and never fails."""
         ...
 
     def close(self) -> None:
-        """End, after a last try to send what is pending (at most a second). Too many closes do nothing."""
+        """Send what is pending, and disconnect, within a second. Calls beyond those of ``open`` do nothing."""
         ...
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Send a notification soon. Never blocks, never raises; notifications of a moment are sent together, each key
-        once."""
+        """Send a notification soon, together with others, each key once. It never blocks, and never raises."""
         ...
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
-        """Call ``callback`` with every notification of the topic, from a thread of the adapter: be quick, hand it over.
+        """Call ``callback`` with each notification of the topic, from a thread of the adapter. It must not block.
 
-        When the connection is lost, and when it is back, it is called with ``keys=None``. What it raises is told and
-        disturbs nobody.
+        When the connection is lost, and when it is restored, it is called with ``keys=None``. What it raises is logged,
+        and other callbacks are called.
         """
         ...
 
     @property
     def healthy(self) -> bool:
-        """Whether notifications arrive at present. Where they do not, sleepers poll more often."""
+        """Whether notifications arrive now. While they do not, clients and workers poll more often."""
         ...

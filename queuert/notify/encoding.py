@@ -1,8 +1,8 @@
-"""Notifications as the text of notifications: encoded compactly, packed tightly, and read back from anybody without
-harm.
+"""Encodes the keys of notifications as texts, and decodes texts, which anybody may have sent.
 
-A text is one key as it is, or a mark followed by a JSON list of keys, or the mark alone: *anything may have happened*.
-Keys that the first form cannot carry (they are empty, begin with the mark, or are not plain ASCII) take the second.
+A text is one key as it is, or a mark followed by a JSON list of keys, or the mark alone, the wildcard: anything may
+have happened. Keys that the first form cannot carry (they are empty, begin with the mark, or are not plain ASCII) use
+the second.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import json
 from collections.abc import Iterable, Iterator, Set
 
 MARK = "\x01"
-"""How a text begins that is not simply a key. No sensible name does, so that plain senders need not know of it."""
+"""The beginning of a text that is not simply a key. No usual name begins so: a sender of plain keys can ignore it."""
 
 WILDCARD = MARK
-"""The text that says: look at everything."""
+"""The text that stands for all keys."""
 
 MAX_BYTES = 7_500
-"""Of a text that we send; Postgres takes up to 7,999."""
+"""The longest text that is sent; Postgres accepts 7,999 bytes."""
 
 MAX_TEXTS = 64
-"""For one topic at a time; beyond, a wildcard is cheaper for everybody."""
+"""The most texts for the keys of one topic; for more keys, a wildcard costs less."""
 
 
 def encode(keys: Set[str] | None) -> list[str]:
-    """The texts that carry these keys, or a single wildcard where there are none to name, or too many or too long."""
+    """Return the texts that carry these keys; a single wildcard for None, and for too many or too long keys."""
     if keys is None:
         return [WILDCARD]
     if len(keys) == 1 and _is_plain(key := next(iter(keys))):
@@ -38,7 +38,7 @@ def encode(keys: Set[str] | None) -> list[str]:
 
 
 def decode(text: str) -> frozenset[str] | None:
-    """The keys that a text names; None for a wildcard, and for anything that only pretends to be ours.
+    """Return the keys that a text names; None for a wildcard, and for a text that is not in this format.
 
     A bare ``NOTIFY channel``, as an operator may type it, is a wildcard too.
     """
@@ -54,12 +54,12 @@ def decode(text: str) -> frozenset[str] | None:
 
 
 def _is_plain(key: str) -> bool:
-    # Beyond ASCII it depends on the database's encoding whether a text arrives; JSON escapes all that.
+    # Other characters arrive only if the encoding of the database has them; JSON escapes them.
     return key.isascii() and 0 < len(key) <= MAX_BYTES and "\0" not in key and not key.startswith(MARK)
 
 
 def _quoted(keys: Set[str]) -> list[str]:
-    """The keys as JSON, in their order. Ids need no escaping, and many of them are looked at as one text."""
+    """Return the keys as JSON, sorted. One check of all keys, joined, finds whether they need escaping; ids do not."""
     ordered = sorted(keys)
     joined = "".join(ordered)
     if joined.isascii() and joined.isprintable() and '"' not in joined and "\\" not in joined:

@@ -1,4 +1,4 @@
-"""Adapters in a forked child: they begin anew, since threads do not survive a fork and sockets must not be shared."""
+"""Resets adapters in a forked child, where their threads do not exist and their sockets must not be used."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class Resettable(Protocol):
     """Something with threads, locks or sockets that a forked child must not use."""
 
     def reset_after_fork(self) -> None:
-        """Become what a new object is. Called in the child, before anything else runs there."""
+        """Return to the state of a new object. Called in the child, before anything else runs there."""
 
 
-_known: WeakSet[Resettable] = WeakSet()
+_adapters: WeakSet[Resettable] = WeakSet()
 
 
 def reset_in_children(adapter: Resettable) -> None:
-    """Have ``adapter.reset_after_fork`` called in every child that this process forks while the adapter lives."""
-    _known.add(adapter)
+    """Call ``adapter.reset_after_fork`` in each child that this process forks while the adapter exists."""
+    _adapters.add(adapter)
 
 
 def _after_fork() -> None:
-    for adapter in tuple(_known):
+    for adapter in tuple(_adapters):
         adapter.reset_after_fork()
 
 

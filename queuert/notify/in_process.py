@@ -13,11 +13,11 @@ from queuert.observability.adapter import Observers
 
 
 class InProcessNotify:
-    """Carries notifications between the clients and workers of this process that were given this very object.
+    """Carries notifications between the clients and workers of this process that share this object.
 
-    It has no thread: subscribers are called in the publisher's, before ``publish`` returns. What a subscriber
-    publishes meanwhile is told next, when everybody has heard the notification before it, so that no call is ever
-    nested. A forked child begins with an adapter that is closed and has no subscribers.
+    It has no thread: subscribers are called in the thread of the publisher, before ``publish`` returns. What a
+    subscriber publishes meanwhile is dispatched next, so calls are never nested. In a forked child the adapter is
+    closed and has no subscribers.
 
     Example:
         >>> notify = InProcessNotify()
@@ -32,53 +32,53 @@ class InProcessNotify:
         reset_in_children(self)
 
     def reset_after_fork(self) -> None:
-        """Forget everything, as a forked child must; not for use by others."""
-        self._opened = 0
+        """Return to the state of a new adapter. Called in forked children only."""
+        self._open_count = 0
         self._lock = threading.RLock()
         self._subscribers = Subscribers()
-        self._under_way = _UnderWay()
+        self._queue = _DispatchQueue()
 
     def open(self, observers: Observers) -> None:
-        """Begin. Counted: the last ``close`` ends it. There is nothing to observe here."""
+        """Open the adapter. Calls are counted: as many calls of ``close`` close it. It emits no events."""
         with self._lock:
-            self._opened += 1
+            self._open_count += 1
 
     def close(self) -> None:
-        """End; nothing is ever pending. Too many closes do nothing, and ``open`` begins again."""
+        """Close the adapter. Calls beyond those of ``open`` do nothing; it can be opened again."""
         with self._lock:
-            self._opened = max(0, self._opened - 1)
+            self._open_count = max(0, self._open_count - 1)
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Call every subscriber of the topic, now, in this thread. Does nothing while the adapter is not open."""
+        """Call each subscriber of the topic, now, in this thread. It does nothing while the adapter is closed."""
         notification = Notification(topic, frozenset(keys))
-        if not notification.keys or not self._opened:
+        if not notification.keys or not self._open_count:
             return
-        waiting = self._under_way.notifications
-        waiting.append(notification)
-        if len(waiting) > 1:
-            return  # This is a subscriber's own notification: the publisher that called it goes on with it.
+        queue = self._queue.notifications
+        queue.append(notification)
+        if len(queue) > 1:
+            return  # A subscriber publishes: the call of ``publish`` that called it dispatches this one, too.
         try:
-            while waiting:
-                self._subscribers.dispatch(waiting[0])
-                waiting.popleft()
+            while queue:
+                self._subscribers.dispatch(queue[0])
+                queue.popleft()
         finally:
-            waiting.clear()
+            queue.clear()
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
-        """Call ``callback`` with every notification of the topic, in the thread that publishes it: be quick.
+        """Call ``callback`` with each notification of the topic, in the thread that publishes it. It must not block.
 
-        What it raises goes to the log ``queuert.notify`` and disturbs nobody.
+        What it raises is written to the log ``queuert.notify``, and other callbacks are called.
         """
         return self._subscribers.add(topic, callback)
 
     @property
     def healthy(self) -> bool:
         """Whether the adapter is open."""
-        return self._opened > 0
+        return self._open_count > 0
 
 
-class _UnderWay(threading.local):
-    """The notifications that this thread is about to tell; the first one is being told."""
+class _DispatchQueue(threading.local):
+    """The notifications that this thread has published and not dispatched; the first is being dispatched."""
 
     def __init__(self) -> None:
         self.notifications: deque[Notification] = deque()

@@ -3,9 +3,9 @@
 One thread with one connection both listens and sends. It waits on the connection's socket and on a waker, so it costs
 nothing while nothing happens. Neither publishers nor subscribers ever wait for the database.
 
-The path of a notification: ``PostgresNotify.publish`` puts it into the listener's outbox and wakes its thread;
-``ListenSession.turn`` sends what the outbox holds as often as ``NotifyThrottle`` allows, and dispatches what arrived to
-the subscribers. ``Wire`` is the connection.
+The path of a notification: ``PostgresNotify.publish`` adds it to the listener's outbox and wakes its thread;
+``ListenSession.run_once`` sends the outbox as often as ``NotifyThrottle`` allows, and dispatches what has arrived to
+the subscribers. ``ListenConnection`` is the connection.
 """
 
 from __future__ import annotations
@@ -26,117 +26,120 @@ from queuert.state.postgres.settings import PostgresSettings
 
 __all__ = ["ListenerTimeouts", "PostgresNotify"]
 
-SHORTEST, LONGEST = 0.002, 0.01
-"""Seconds that notifications which come one upon the other wait for each other: twice as long each time, up to the
-longest.
+MIN_INTERVAL, MAX_INTERVAL = 0.002, 0.01
+"""Seconds from one sending to the next. In a stream of notifications the interval doubles each time, up to the maximum.
 
-Each sending is a transaction, and one more for each that listens, on the processors that should run jobs: sent each two
-milliseconds, the notifications of a client that starts one chain after the other took it a tenth of its time.
+Each sending is a transaction, and one more in each listener, on the processors that should run jobs. At an interval of
+two milliseconds the notifications of a client that starts one chain after the other took a tenth of its time.
 """
 
-MANY = 100
-LONGEST_OF_MANY = 0.04
-"""Seconds, at the longest, while each sending has so many keys to tell: of ten thousand chains a second."""
+MANY_KEYS = 100
+MAX_INTERVAL_OF_MANY = 0.04
+"""The maximum while each sending has at least so many keys, as when ten thousand chains close in a second."""
 
 
 class NotifyThrottle:
-    """Says from when on notifications may be sent again."""
+    """Decides when notifications may be sent: at once after a silence, less often in a stream."""
 
     def __init__(self) -> None:
-        self._seconds = SHORTEST
-        self._many = False
+        self._interval = MIN_INTERVAL
+        self._many_keys = False
         self.next_at = 0.0
-        """The next sending, at the earliest (monotonic)."""
+        """The earliest time of the next sending, on the monotonic clock."""
 
     def begin(self, now: float) -> bool:
-        """Whether some may be sent now; if so they count. If they had waited for it, others will for longer."""
+        """Return whether notifications may be sent now; if so, the interval to the next sending begins.
+
+        If they had to wait, the stream goes on, and the interval doubles.
+        """
         if now < self.next_at:
             return False
-        waited = now < self.next_at + self._seconds
-        self._seconds = min(2 * self._seconds, LONGEST_OF_MANY if self._many else LONGEST) if waited else SHORTEST
-        self.next_at = now + self._seconds
+        waited = now < self.next_at + self._interval
+        longest = MAX_INTERVAL_OF_MANY if self._many_keys else MAX_INTERVAL
+        self._interval = min(2 * self._interval, longest) if waited else MIN_INTERVAL
+        self.next_at = now + self._interval
         return True
 
     def sent(self, now: float, keys: int = 1) -> None:
-        """They were sent, and told of so many keys."""
-        self._many = keys >= MANY
-        self.next_at = max(self.next_at, now + self._seconds)
+        """So many keys were sent: the interval counts from here."""
+        self._many_keys = keys >= MANY_KEYS
+        self.next_at = max(self.next_at, now + self._interval)
 
 
 _FAILED = frozenset({ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE})
 
 
 class QueryRejected(Exception):
-    """The server answered with an error and the connection stands; ``sqlstate`` says which error."""
+    """The server answered with an error, and the connection is still open; ``sqlstate`` says which error."""
 
     def __init__(self, message: str, sqlstate: str) -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
 
 
-class Wire:
-    """One connection, used by one thread."""
+class ListenConnection:
+    """The connection of a session, used by one thread."""
 
     def __init__(self, connection: psycopg.Connection[Any], waker: Waker) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._waker = waker
         self.notifications: list[tuple[str, str]] = []
-        """The channels and texts that have arrived, oldest first."""
+        """The channels and texts that have arrived, the oldest first."""
         self.last_received = time.monotonic()
-        """When the server was last heard of."""
+        """When the server last sent something, on the monotonic clock."""
 
     @classmethod
-    def connect(cls, settings: PostgresSettings, waker: Waker) -> Wire:
-        """Connect, within the settings' time limit.
+    def connect(cls, settings: PostgresSettings, waker: Waker) -> ListenConnection:
+        """Connect, within the timeout of the settings.
 
         Raises:
-            psycopg.OperationalError: that did not work.
+            psycopg.OperationalError: the server cannot be reached, or rejects the connection.
         """
         return cls(psycopg.connect(settings.dsn, **settings.connection_arguments()), waker)
 
     @property
     def backend_pid(self) -> int:
-        """The server process that answers, as it was told at connecting; a pooler tells a number of its own."""
+        """The process id of the server's session, as received when connecting; a pooler sends a number of its own."""
         return self._pgconn.backend_pid
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
         self._connection.close()
 
-    def ask(self, query: str, parameters: Sequence[str] | None = None, *, limit: float) -> PGresult | None:
-        """Run a query (several, separated by semicolons, where there are no parameters) and return the last result.
+    def execute(self, query: str, parameters: Sequence[str] | None = None, *, timeout: float) -> PGresult | None:
+        """Run a query and return its result. Without parameters, several may be separated by semicolons.
 
         Raises:
             QueryRejected: the server answered with an error.
-            psycopg.OperationalError: the connection is lost, or no answer came within ``limit`` seconds.
+            psycopg.OperationalError: the connection is lost, or no answer came within ``timeout`` seconds.
         """
         if parameters is None:
             self._pgconn.send_query(query.encode())
         else:
             self._pgconn.send_query_params(query.encode(), [parameter.encode() for parameter in parameters])
-        results = self._read_results(limit)
+        results = self._read_results(timeout)
         self._collect()
         for result in results:
             if result.status in _FAILED:
-                self._refuse(result)
+                self._raise_error(result)
         return results[-1] if results else None
 
-    def notify(self, texts: Sequence[tuple[str, str]], limit: float) -> None:
-        """Send texts on their channels.
+    def notify(self, texts: Sequence[tuple[str, str]], timeout: float) -> None:
+        """Send texts on their channels, within ``timeout`` seconds.
 
-        Calls in a row take the server half the time of a query over a list. NOTIFY would be quicker still, but to
-        pg_stat_statements, which tells statements apart, each of its texts would be a statement of its own.
+        One call of ``pg_notify`` per text takes the server half the time of a query over a list. NOTIFY would be faster
+        still, but each of its texts would be a statement of its own in pg_stat_statements.
         """
-        calls = [_QUICKLY]
+        calls = [_ASYNCHRONOUS_COMMIT]
         parameters: list[str] = []
         for channel, text in texts:
             parameters += (channel, text)
             calls.append(f"pg_notify(${len(parameters) - 1}, ${len(parameters)})")
-        self.ask(f"SELECT {', '.join(calls)}", parameters, limit=limit)
+        self.execute(f"SELECT {', '.join(calls)}", parameters, timeout=timeout)
 
     def wait(self, timeout: float) -> None:
-        """Wait for the server, the bell, or the end of ``timeout`` seconds; returns at once if something is there.
+        """Wait for the server or the waker, at most ``timeout`` seconds; not if notifications have arrived already.
 
         Raises:
             psycopg.OperationalError: the connection is lost.
@@ -152,17 +155,17 @@ class Wire:
             self.last_received = time.monotonic()
             self._collect()
 
-    def _read_results(self, limit: float) -> list[PGresult]:
-        deadline = time.monotonic() + limit
+    def _read_results(self, timeout: float) -> list[PGresult]:
+        deadline = time.monotonic() + timeout
         results: list[PGresult] = []
         while True:
             unsent = self._pgconn.flush()
             poll = select.poll()
             poll.register(self._pgconn.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-            # What has come is read, however late this process is to look.
+            # An answer that has arrived is read even if the deadline has passed, since this process may be slow.
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise psycopg.OperationalError(f"the server did not answer within {limit:g} seconds")
-            # Also when only writing was possible: it reads what is there, and does not wait.
+                raise psycopg.OperationalError(f"the server did not answer within {timeout:g} seconds")
+            # Also when the socket is only writable: it reads what has arrived, and does not wait.
             self._pgconn.consume_input()
             self.last_received = time.monotonic()
             while not self._pgconn.is_busy():
@@ -173,24 +176,24 @@ class Wire:
 
     def _collect(self) -> None:
         while (notice := self._pgconn.notifies()) is not None:
-            # Anybody may notify, and a database without an encoding passes any bytes on.
+            # Anybody may send, and a database without an encoding passes on any bytes.
             self.notifications.append((notice.relname.decode(errors="replace"), notice.extra.decode(errors="replace")))
 
-    def _refuse(self, result: PGresult) -> None:
+    def _raise_error(self, result: PGresult) -> None:
         message = result.error_message.decode(errors="replace").strip()
         if self._pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError(message)
         raise QueryRejected(message, (result.error_field(DiagnosticField.SQLSTATE) or b"").decode())
 
 
-# Nobody needs a notification after a crash, so its commit need not wait for the disk. Set for this one transaction,
-# because a setting of the session would get lost in a pooler.
-_QUICKLY = "set_config('synchronous_commit', 'off', true)"
+# Nobody needs a notification after a crash, so its commit need not wait for the disk. It is set for each transaction,
+# because a pooler may lose a setting of the session.
+_ASYNCHRONOUS_COMMIT = "set_config('synchronous_commit', 'off', true)"
 
-# Read-only transaction: this is a standby, or became one. Another connection may lead to the primary.
-_READ_ONLY = "25006"
+# The server is a standby, or became one. A new connection may lead to the primary.
+_READ_ONLY_TRANSACTION = "25006"
 
-DEAF = (
+TEST_FAILED = (
     "a notification sent as a test did not arrive; most likely the connection goes through a pooler in transaction"
     " mode. Give a connection string that leads to Postgres itself, as listen_dsn. Until then everybody polls"
 )
@@ -200,120 +203,122 @@ class PostgresSession(ListenSession):
     """One connection, which listens and sends."""
 
     def __init__(
-        self, connect: Callable[[], Wire], listener: Listener, times: ListenerTimeouts, *, schema: str
+        self, connect: Callable[[], ListenConnection], listener: Listener, timeouts: ListenerTimeouts, *, schema: str
     ) -> None:
         """Connect.
 
         Raises:
-            psycopg.OperationalError: that did not work.
+            psycopg.OperationalError: the server cannot be reached, or rejects the connection.
         """
-        self._wire = connect()
+        self._connection = connect()
         self._connect = connect
         self._schema = schema
         self._throttle = NotifyThrottle()
-        super().__init__(listener, times, f"{schema}_", on_deaf=DEAF)
+        super().__init__(listener, timeouts, f"{schema}_", silent_error=TEST_FAILED)
 
     def close(self) -> None:
         """Disconnect."""
-        self._wire.close()
+        self._connection.close()
 
     def _may_send(self) -> bool:
         return self._throttle.begin(time.monotonic())
 
-    def send(self, limit: float) -> None:
-        keys = sum([1 if keys is None else len(keys) for keys in self._pending.keys.values()])
-        super().send(limit)
+    def send(self, timeout: float) -> None:
+        keys = sum([1 if keys is None else len(keys) for keys in self._outbox.keys.values()])
+        super().send(timeout)
         self._throttle.sent(time.monotonic(), keys)
 
-    def _send(self, texts: Sequence[tuple[str, str]], limit: float) -> None:
+    def _send(self, texts: Sequence[tuple[str, str]], timeout: float) -> None:
         try:
-            self._wire.notify(texts, limit)
+            self._connection.notify(texts, timeout)
         except psycopg.OperationalError:
             raise
         except Exception as error:
-            if isinstance(error, QueryRejected) and error.sqlstate == _READ_ONLY:
+            if isinstance(error, QueryRejected) and error.sqlstate == _READ_ONLY_TRANSACTION:
                 raise psycopg.OperationalError(str(error)) from error
-            self._listener.dropped(str(error))
+            self._listener.on_dropped(str(error))
 
     def _wait(self) -> None:
-        wire, probe = self._wire, self._times.probe
-        if time.monotonic() >= wire.last_received + probe:
-            wire.ask("SELECT 1", limit=self._times.answer)
-        probe_at = wire.last_received + probe
-        send_at = self._throttle.next_at if self._pending.keys else probe_at
-        wire.wait(self._next_deadline(probe_at, send_at) - time.monotonic())
+        connection, probe = self._connection, self._timeouts.probe
+        if time.monotonic() >= connection.last_received + probe:
+            connection.execute("SELECT 1", timeout=self._timeouts.answer)
+        probe_at = connection.last_received + probe
+        send_at = self._throttle.next_at if self._outbox.keys else probe_at
+        connection.wait(self._next_deadline(probe_at, send_at) - time.monotonic())
 
-    def _received(self) -> list[tuple[str, str]]:
-        received, self._wire.notifications = self._wire.notifications, []
+    def _take_received(self) -> list[tuple[str, str]]:
+        received, self._connection.notifications = self._connection.notifications, []
         return received
 
-    def _join(self, channels: Sequence[str]) -> None:
-        self._wire.ask(";".join(f'LISTEN "{channel}"' for channel in channels), limit=self._times.answer)
+    def _subscribe(self, channels: Sequence[str]) -> None:
+        self._connection.execute(";".join(f'LISTEN "{channel}"' for channel in channels), timeout=self._timeouts.answer)
 
-    def _leave(self, channels: Sequence[str]) -> None:
-        self._wire.ask(";".join(f'UNLISTEN "{channel}"' for channel in channels), limit=self._times.answer)
+    def _unsubscribe(self, channels: Sequence[str]) -> None:
+        self._connection.execute(
+            ";".join(f'UNLISTEN "{channel}"' for channel in channels), timeout=self._timeouts.answer
+        )
 
     def _begin_test(self) -> tuple[str, str]:
         channel = f"{self._schema}_test_{secrets.token_hex(8)}"
-        answer = self._wire.ask(f'LISTEN "{channel}"; SELECT pg_backend_pid()', limit=self._times.answer)
-        if answer is not None and answer.get_value(0, 0) == str(self._wire.backend_pid).encode():
-            self._wire.notify([(channel, "")], self._times.answer)
+        answer = self._connection.execute(f'LISTEN "{channel}"; SELECT pg_backend_pid()', timeout=self._timeouts.answer)
+        if answer is not None and answer.get_value(0, 0) == str(self._connection.backend_pid).encode():
+            self._connection.notify([(channel, "")], self._timeouts.answer)
             return channel, ""
-        # There is a pooler. In transaction mode a notification to oneself would pass by chance, since it comes while
-        # the pooler still lends us its sender; one from elsewhere comes when it no longer does.
+        # There is a pooler. In transaction mode a notification that this connection sends would arrive by chance, while
+        # the pooler still uses the same session for it; one of another connection does not.
         sender = self._connect()
         try:
-            sender.notify([(channel, "")], self._times.answer)
+            sender.notify([(channel, "")], self._timeouts.answer)
         finally:
             sender.close()
         return channel, ""
 
     def _fail(self, error: str) -> None:
         super()._fail(error)
-        # The pooler's connection should not go on listening for nobody.
-        self._wire.ask("UNLISTEN *", limit=self._times.answer)
+        # The session that the pooler holds would listen for ever.
+        self._connection.execute("UNLISTEN *", timeout=self._timeouts.answer)
 
 
 class PostgresNotify(ListeningNotify):
     """Notifications by LISTEN and NOTIFY on the channels ``<schema>_jobs``, ``<schema>_chains`` and
     ``<schema>_leases``.
 
-    While it is open it keeps one connection and one thread. The connection is watched (keepalives, and a probe after
-    a silence) and made again when it is lost; everybody is then told to look once. It needs a way to Postgres itself,
-    or through a pooler in session mode: in transaction mode sending works, but listening cannot. That is noticed and
-    reported once as :class:`~queuert.observability.events.ListenerLost`, and sleepers poll.
+    While it is open it has one connection and one thread. It checks the connection (by keepalives, and by a query after
+    a silence), and connects again when it is lost; then all subscribers are called once. The connection must lead to
+    Postgres itself, or through a pooler in session mode: in transaction mode it can send, but not listen. Then it emits
+    one :class:`~queuert.observability.events.ListenerLost`, and clients and workers poll.
 
-    Notifications are sent in a transaction of their own, many at a time, so that commits of jobs never queue for
-    Postgres' notification lock. A forked child begins with an adapter that is closed and has no subscribers.
+    Notifications are sent in a transaction of their own, many at a time, so that commits of jobs never wait for
+    Postgres' notification lock. In a forked child the adapter is closed and has no subscribers.
 
     Args:
-        dsn: a libpq connection string or URI. No privileges are needed beyond connecting.
-        schema: where the tables are; the channels are named for it.
-        times: limits and intervals.
+        dsn: a libpq connection string or URI. The role needs no privileges except to connect.
+        schema: the schema of the tables; the names of the channels begin with it.
+        timeouts: timeouts and intervals.
 
     Raises:
-        ConfigurationError: the schema is no plain identifier, or libpq does not understand the connection string.
+        ConfigurationError: the schema is not a plain identifier, or libpq cannot parse the connection string.
 
     Example:
         >>> notify = PostgresNotify("postgresql://localhost/app")
         >>> client = Client(PostgresState(dsn), job_types, notify=notify)  # doctest: +SKIP
     """
 
-    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, times: ListenerTimeouts | None = None) -> None:
+    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, timeouts: ListenerTimeouts | None = None) -> None:
         self._settings = PostgresSettings(dsn=dsn, schema=schema, application_name="queuert notify")
-        self._times = times or ListenerTimeouts()
+        self._timeouts = timeouts or ListenerTimeouts()
         super().__init__()
 
     def __repr__(self) -> str:
         return f"PostgresNotify(schema={self._settings.schema!r})"
 
     def _new_listener(self, subscribers: Subscribers) -> Listener:
-        return Listener("PostgresNotify", self._times.backoff, subscribers, self._new_session)
+        return Listener("PostgresNotify", self._timeouts.backoff, subscribers, self._new_session)
 
     def _new_session(self, listener: Listener) -> PostgresSession:
         return PostgresSession(
-            lambda: Wire.connect(self._settings, listener.waker),
+            lambda: ListenConnection.connect(self._settings, listener.waker),
             listener,
-            self._times,
+            self._timeouts,
             schema=self._settings.schema,
         )

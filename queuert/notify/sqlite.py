@@ -1,9 +1,7 @@
-"""Notifications by way of the file that holds the jobs; what it shares with others is in
-:mod:`queuert.notify.listener`.
+"""Notifications by rows in the file of the jobs. The common parts of listeners are in :mod:`queuert.notify.listener`.
 
-A notification is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite
-tells
-nobody; but ``PRAGMA data_version`` says, for next to nothing, whether somebody else has committed since the last look.
+A notification is a row, written in a transaction of its own, or in the caller's transaction that it is about. SQLite
+wakes nobody, but ``PRAGMA data_version``, which costs very little, says whether another connection has committed.
 """
 
 from __future__ import annotations
@@ -23,26 +21,26 @@ from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.paths import MEMORY, check_writable, checked
 from queuert.state.sqlite.schema import prepare, write_ahead
 
-_TIMEOUT = 0.05
-"""Seconds to wait for the write lock, in which nothing is heard."""
+_LOCK_TIMEOUT = 0.05
+"""Seconds to wait for the write lock. Nothing is received meanwhile."""
 
-_OPENING = 10.0
-_ASLEEP = 3600.0
+_OPEN_TIMEOUT = 10.0
+_IDLE_SECONDS = 3600.0
 
 
 class SQLiteNotify(ListeningNotify):
     """Notifications between the processes that share a file.
 
-    While it is open it keeps a thread and one connection. When anybody listens, the thread looks a hundred times a
-    second whether the file has changed; clients and workers that were given this very object hear each other without
-    the file. A forked child begins with an adapter that is closed and has no subscribers.
+    While it is open it has a thread and one connection. While there are subscribers, the thread checks a hundred times
+    a second whether the file has changed. Clients and workers that share this object notify each other without the
+    file. In a forked child the adapter is closed and has no subscribers.
 
     Args:
-        path: of the file. The tables are made if they are not there.
-        interval: seconds between two looks.
+        path: the path of the file. Missing tables are created.
+        interval: seconds between two checks.
 
     Raises:
-        ConfigurationError: there can be no such file, it is in memory, or the interval is out of range.
+        ConfigurationError: the path is not valid, the database is in memory, or the interval is out of range.
 
     Example:
         >>> notify = SQLiteNotify("/var/lib/shop/jobs.db")  # doctest: +SKIP
@@ -69,82 +67,82 @@ class SQLiteNotify(ListeningNotify):
 
 
 class _Session:
-    """The connection's state. All methods belong to the listener's thread, except ``healthy``."""
+    """The work on one connection. All methods are called in the listener's thread, except ``healthy``."""
 
-    def __init__(self, path: str, interval: float, owner: Listener) -> None:
+    def __init__(self, path: str, interval: float, listener: Listener) -> None:
         self._interval = interval
-        self._owner = owner
+        self._listener = listener
         self._sender = secrets.token_hex(8)
         self._listening: frozenset[Topic] = frozenset()
         self._unsent = Outbox()
-        self._link = _connect(path)
+        self._connection = _connect(path)
         try:
-            with self._link.held() as connection:
-                # A look at the version first: what is committed between the two looks is then read twice, not never.
-                self._version = self._link.generation, _version(connection)
-                [(self._seen,)] = run(connection, "last_notification")
+            with self._connection.held() as connection:
+                # The version first: what is committed between the two queries is then read twice, and not missed.
+                self._version = self._connection.generation, _version(connection)
+                [(self._last_id,)] = run(connection, "last_notification")
         except BaseException:
-            self._link.close()
+            self._connection.close()
             raise
         self.began_at = time.monotonic()
 
     @property
     def healthy(self) -> bool:
-        """A file is heard as long as it can be read."""
+        """Always True: notifications arrive as long as the file can be read."""
         return True
 
     def close(self) -> None:
         """Disconnect."""
-        self._link.close()
+        self._connection.close()
 
-    def turn(self) -> None:
-        """Do all there is to do, then wait for more."""
+    def run_once(self) -> None:
+        """Send and dispatch what is due, then wait for the next check or for the waker."""
         self._keep_listening()
-        if self._owner.reported is not None:
-            self._owner.works()
-        self._tell_near()
-        self._tell_far()
-        self._hear()
+        if self._listener.reported_error is not None:
+            self._listener.on_healthy()
+        self._dispatch_local()
+        self._write_unsent()
+        self._dispatch_received()
         busy = self._listening or self._unsent.keys
-        self._owner.waker.wait(self._interval if busy else _ASLEEP)
+        self._listener.waker.wait(self._interval if busy else _IDLE_SECONDS)
 
     def _keep_listening(self) -> None:
-        wanted = self._owner.subscribers.topics
+        wanted = self._listener.subscribers.topics
         new, self._listening = wanted - self._listening, wanted
         for topic in new:
-            # What happened between their subscription and this moment was not heard.
-            self._owner.subscribers.dispatch(Notification(topic, None))
+            # Notifications between the subscription and this moment were not received.
+            self._listener.subscribers.dispatch(Notification(topic, None))
 
-    def send(self, limit: float) -> None:
-        """Tell the last notifications, within ``limit`` seconds."""
-        self._tell_near()
-        with self._link.held() as connection:
-            connection.execute(f"PRAGMA busy_timeout = {round(limit * 1000)}")
-        self._tell_far()
-        self._owner.pending.put_back(self._unsent.take())
+    def send(self, timeout: float) -> None:
+        """Send the outbox, within ``timeout`` seconds."""
+        self._dispatch_local()
+        with self._connection.held() as connection:
+            connection.execute(f"PRAGMA busy_timeout = {round(timeout * 1000)}")
+        self._write_unsent()
+        self._listener.outbox.restore(self._unsent.take())
 
-    def _tell_near(self) -> None:
-        """Tell those of this process at once."""
-        batch = self._owner.pending.take()
-        self._unsent.put_back(batch)
+    def _dispatch_local(self) -> None:
+        """Dispatch the outbox to the subscribers of this process, at once."""
+        batch = self._listener.outbox.take()
+        self._unsent.restore(batch)
         for topic, keys in batch.items():
-            self._owner.subscribers.dispatch(Notification(topic, None if keys is None else frozenset(keys)))
+            self._listener.subscribers.dispatch(Notification(topic, None if keys is None else frozenset(keys)))
 
-    def _tell_far(self) -> None:
-        """Tell the others by the file. What cannot be written now, since somebody holds it, is for the next time."""
+    def _write_unsent(self) -> None:
+        """Write what other processes are to receive to the file. If the file is locked, it is written next time."""
         batch = self._unsent.take()
         if not batch:
             return
         try:
-            written = self._written(batch)
+            written = self._write(batch)
         except BaseException:
-            self._owner.pending.put_back(batch)
+            self._listener.outbox.restore(batch)
             raise
         if not written:
-            self._unsent.put_back(batch)
+            self._unsent.restore(batch)
 
-    def _written(self, batch: Batch) -> bool:
-        with self._link.held() as connection:
+    def _write(self, batch: Batch) -> bool:
+        with self._connection.held() as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
@@ -156,34 +154,34 @@ class _Session:
             connection.execute("COMMIT")
             return True
 
-    def _hear(self) -> None:
-        with self._link.held() as connection:
-            version = self._link.generation, _version(connection)
+    def _dispatch_received(self) -> None:
+        with self._connection.held() as connection:
+            version = self._connection.generation, _version(connection)
             if version == self._version:
                 return
             self._version = version
-            found = run(connection, "read_notifications", after=self._seen)
-        heard: dict[Topic, frozenset[str] | None] = {}
-        if found and found[0][0] > self._seen + 1:
-            # Those in between were deleted before they could be read.
-            heard = dict.fromkeys(Topic)
-        for row in found:
-            self._seen = row[0]
+            rows = run(connection, "read_notifications", after=self._last_id)
+        keys_by_topic: dict[Topic, frozenset[str] | None] = {}
+        if rows and rows[0][0] > self._last_id + 1:
+            # The rows in between were deleted before they were read.
+            keys_by_topic = dict.fromkeys(Topic)
+        for row in rows:
+            self._last_id = row[0]
             if row[1] != self._sender:
                 topic, keys = Topic(row[2]), notifications.keys_of(row)
-                before = heard.get(topic, frozenset())
-                heard[topic] = None if keys is None or before is None else before | keys
-        for topic, keys in heard.items():
-            self._owner.subscribers.dispatch(Notification(topic, keys))
+                before = keys_by_topic.get(topic, frozenset())
+                keys_by_topic[topic] = None if keys is None or before is None else before | keys
+        for topic, keys in keys_by_topic.items():
+            self._listener.subscribers.dispatch(Notification(topic, keys))
 
 
 def _connect(path: str) -> LockedConnection:
     check_writable(path)
-    first = LockedConnection(path, timeout=_OPENING, synchronous="NORMAL")
+    first = LockedConnection(path, timeout=_OPEN_TIMEOUT, synchronous="NORMAL")
     try:
-        write_ahead(first, timeout=_OPENING)
+        write_ahead(first, timeout=_OPEN_TIMEOUT)
         prepare(first)
-        return LockedConnection(path, timeout=_TIMEOUT, synchronous="NORMAL", busy_timeout=_OPENING)
+        return LockedConnection(path, timeout=_LOCK_TIMEOUT, synchronous="NORMAL", busy_timeout=_OPEN_TIMEOUT)
     finally:
         first.close()
 

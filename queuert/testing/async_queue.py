@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from queuert.client import AsyncClient
-from queuert.client.arguments import shown
+from queuert.client.arguments import decoded_job
 from queuert.client.middleware import ClientMiddleware
 from queuert.errors import ClosedError, JobNotFoundError
 from queuert.job_types import JobType, JobTypes
@@ -208,7 +208,7 @@ class AsyncJobQueue:
 
     async def jobs(self) -> list[Job]:
         """Return all jobs, the first one first."""
-        return [shown(self.job_types, job) for job in await self._stored()]
+        return [decoded_job(self.job_types, job) for job in await self._stored()]
 
     async def _stored(self) -> list[Job]:
         store = await self._opened()
@@ -243,7 +243,7 @@ class AsyncJobQueue:
         """
         stored = await self._stored()
         check_fields(job_type, fields, stored)
-        jobs = [shown(self.job_types, job) for job in stored]
+        jobs = [decoded_job(self.job_types, job) for job in stored]
         ids = {job.id for job in matching(stored, job_type, where, fields)}
         found = [job for job in jobs if job.id in ids]
         if len(found) != count and not (count is None and found):

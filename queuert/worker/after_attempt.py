@@ -1,4 +1,4 @@
-"""A last look at an attempt that completed its job or failed for good, before that is written."""
+"""The ``after_attempt`` hook: called before an attempt is written that completed its job, or failed for good."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STATUS = {FinishKind.COMPLETE: JobStatus.COMPLETED, FinishKind.FAIL: JobStatus.
 
 @dataclass(slots=True)
 class EndedAttempt:
-    """What ``after_attempt`` gets: an attempt that is about to close its chain, completed or failed.
+    """The argument of ``after_attempt``: an attempt that is about to close its chain, completed or failed.
 
-    ``output``, ``error`` and ``result_ttl`` may be changed, in place or by assignment, and are written as they are
-    then. Changes of anything else are ignored.
+    The hook may change ``output``, ``error`` and ``result_ttl``, in place or by assignment; they are written as it
+    leaves them. Other changes are ignored.
     """
 
     job_id: str
@@ -39,19 +39,19 @@ class EndedAttempt:
     """COMPLETED or FAILED."""
     worker: str
     created_at: datetime
-    """When the job was, UTC, by the store's clock."""
+    """When the job was created, UTC, by the store's clock."""
     started_at: datetime
-    """When it was claimed, UTC, by the store's clock."""
+    """When the job was claimed, UTC, by the store's clock."""
     finished_at: datetime
     """Now, UTC, by the worker's clock."""
     duration: float
     """Seconds since the attempt began."""
     output: Any = field(repr=False)
-    """Of a completed one: the model of the job type's output."""
+    """The output of a completed attempt, in the model of its job type; None for a failed one."""
     error: JobError | str | None
-    """Of a failed one. A text takes the place of its message."""
+    """The error of a failed attempt; a string replaces its message."""
     result_ttl: float | None
-    """Seconds that the chain will be kept; None: it has no end of its own."""
+    """Seconds for which the chain will be kept; None: it has no TTL."""
 
 
 AfterAttempt: TypeAlias = Callable[[EndedAttempt], Awaitable[None] | None]
@@ -59,10 +59,10 @@ AfterAttempt: TypeAlias = Callable[[EndedAttempt], Awaitable[None] | None]
 
 
 def checked(hook: object) -> AfterAttempt | None:
-    """The hook, if it can be called.
+    """Return the hook.
 
     Raises:
-        DefinitionError: it cannot.
+        DefinitionError: it cannot be called.
     """
     if hook is not None and not callable(hook):
         raise DefinitionError(f"after_attempt must be a function of an EndedAttempt, got {hook!r}")
@@ -70,19 +70,19 @@ def checked(hook: object) -> AfterAttempt | None:
 
 
 def is_coroutine(hook: AfterAttempt) -> bool:
-    """Whether it belongs in the event loop."""
+    """Whether the hook runs in the event loop."""
     return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004
 
 
 def concerns(finish: Finish) -> bool:
-    """Whether the hook is asked about this finish."""
+    """Whether the hook is called for this finish."""
     return finish.kind in _STATUS
 
 
 def ended_attempt(
     finish: Finish, job_type: JobType[Any, Any], *, worker: str, max_attempts: int, duration: float
 ) -> EndedAttempt:
-    """What the hook gets for a finish that concerns it."""
+    """Return the argument of the hook for a finish."""
     job: ClaimedJob = finish.job
     completed = finish.kind is FinishKind.COMPLETE
     return EndedAttempt(
@@ -105,11 +105,11 @@ def ended_attempt(
 
 
 def apply_after_attempt(finish: Finish, job_type: JobType[Any, Any], ended: EndedAttempt) -> Finish:
-    """The finish as the hook left it.
+    """Return the finish with the changes of the hook.
 
     Raises:
-        PayloadError: the output does not fit the job type.
-        ConfigurationError: the error or the TTL is none.
+        PayloadError: the output is not valid for the job type.
+        ConfigurationError: the error or the TTL is not valid.
     """
     ttl = None if ended.result_ttl == finish.job.result_ttl else checked_ttl("result_ttl", ended.result_ttl)
     if finish.kind is FinishKind.COMPLETE:

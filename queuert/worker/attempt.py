@@ -1,4 +1,4 @@
-"""What a handler gets: the attempt, its abort signal, and the values that middlewares hand inward."""
+"""The argument of a handler: the attempt, with its abort signal and the context that middlewares fill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
 from queuert.job_types import JobType
@@ -20,29 +20,32 @@ from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
 from queuert.state.types import ClaimedJob
 from queuert.trace_context import decoded_context
-from queuert.worker import blocker_outputs as joining
+from queuert.worker import blocker_outputs
 from queuert.worker.finishes import check_continuation
-from queuert.worker.middleware import Phase, PhaseMiddlewares
-from queuert.worker.transaction_blocks import BlockHost, BlockTracker, Completion, GuardedBlock, GuardedTransaction
-
-if TYPE_CHECKING:
-    from queuert.worker.middleware import Middleware
-
+from queuert.worker.transaction_blocks import (
+    BlockHost,
+    BlockMiddleware,
+    BlockTracker,
+    Completion,
+    GuardedBlock,
+    GuardedTransaction,
+    Phase,
+)
 
 _logger = logging.getLogger("queuert.worker")
 
 _signal_lock = threading.Lock()
-"""For all signals: it is taken when one is set or listened to, and most never are."""
+"""One lock for all signals: it is used only when a signal is set or gets a callback, which is rare."""
 
 
 class AbortSignal:
-    """Says whether an attempt must stop. It is set once; the first reason stays.
+    """Says whether an attempt must stop, and why. It is set once; the first reason stays.
 
-    A coroutine is cancelled when it is set; a function in a thread cannot be, and should look at ``reason`` between
-    its steps, or wait on the signal instead of sleeping::
+    When it is set, a coroutine is cancelled. A function in a thread cannot be cancelled: it should check ``reason``
+    between its steps, or wait on the signal instead of sleeping::
 
         if attempt.abort.wait(5.0):
-            return attempt.retry()          # nobody will hear it; what matters is to stop
+            return attempt.retry()          # ignored, as the attempt is aborted: what matters is to stop
     """
 
     __slots__ = ("_callbacks", "_job_id", "_reason")
@@ -61,19 +64,19 @@ class AbortSignal:
         return self._reason is not None
 
     def wait(self, timeout: float | None = None) -> AbortReason | None:
-        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
+        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
         event = threading.Event()
         with self._listening(event.set):
             event.wait(timeout)
         return self._reason
 
     async def wait_async(self, timeout: float | None = None) -> AbortReason | None:
-        """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
+        """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # The loop has closed: nobody waits any more.
+            with suppress(RuntimeError):  # The loop has closed, so nobody waits.
                 loop.call_soon_threadsafe(event.set)
 
         with self._listening(wake), suppress(TimeoutError):
@@ -88,7 +91,7 @@ class AbortSignal:
             yield
         finally:
             with _signal_lock:
-                self._callbacks = tuple(one for one in self._callbacks if one is not callback)
+                self._callbacks = tuple(each for each in self._callbacks if each is not callback)
 
     def raise_if_set(self) -> None:
         """Raise LeaseLostError with the reason if the attempt must stop."""
@@ -98,7 +101,7 @@ class AbortSignal:
     def on_abort(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` when the signal is set, from the thread that sets it; at once if it is set already.
 
-        Be quick in it. What it raises goes to the log and disturbs nobody.
+        It must not block. What it raises is written to the log, and other callbacks are called.
         """
         with _signal_lock:
             if self._reason is None:
@@ -107,11 +110,11 @@ class AbortSignal:
         _call(callback)
 
     def forget_callbacks(self) -> None:
-        """The attempt is over. Its callbacks lead back to it, and would leave it to the garbage collector."""
+        """Remove the callbacks, since the attempt is over: they refer to it, so only a collection would free it."""
         self._callbacks = ()
 
     def set(self, reason: AbortReason) -> bool:
-        """Set the signal. The worker does; False if it was set before."""
+        """Set the signal. Only the worker calls it. Return False if it was set before."""
         with _signal_lock:
             if self._reason is not None:
                 return False
@@ -134,11 +137,11 @@ D = TypeVar("D")
 
 
 class ContextKey(Generic[T]):
-    """A key of ``attempt.context`` whose values are of type ``T``. Make one, at the top of a module, and share it::
+    """A key of ``attempt.context`` whose values are of type ``T``. Make it once, at the top of a module, and share it::
 
         TENANT = ContextKey[Tenant]("tenant")
 
-    Two keys of one name are two.
+    Two keys of the same name are different keys.
     """
 
     __slots__ = ("name",)
@@ -151,7 +154,7 @@ class ContextKey(Generic[T]):
 
 
 class AttemptContext:
-    """The values of one attempt, by key. A handler in a child process sees none of them."""
+    """Values that middlewares pass to the handler of one attempt, by key. In a child process there are none."""
 
     __slots__ = ("_values",)
 
@@ -159,27 +162,27 @@ class AttemptContext:
         self._values: dict[ContextKey[Any], Any] = {}
 
     def set(self, key: ContextKey[T], value: T) -> None:
-        """Hand a value inward; one that was set before is replaced."""
+        """Set the value of a key, or replace it."""
         self._values[key] = value
 
     def __getitem__(self, key: ContextKey[T]) -> T:
-        """The value of a key.
+        """Return the value of a key.
 
         Raises:
-            ContextMissingError: nothing was set under it.
+            ContextMissingError: it has none.
         """
         try:
-            found: T = self._values[key]
+            value: T = self._values[key]
         except KeyError:
             raise ContextMissingError(f"nothing was set in attempt.context under {key!r}: add its middleware") from None
-        return found
+        return value
 
     @overload
     def get(self, key: ContextKey[T]) -> T | None: ...
     @overload
     def get(self, key: ContextKey[T], default: D) -> T | D: ...
     def get(self, key: ContextKey[Any], default: Any = None) -> Any:
-        """The value of a key, or the default."""
+        """Return the value of a key, or the default."""
         return self._values.get(key, default)
 
     def __contains__(self, key: object) -> bool:
@@ -194,25 +197,28 @@ R = TypeVar("R")
 _N = TypeVar("_N")
 _O = TypeVar("_O")
 
+MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], Phase], BlockMiddleware]"
+"""Makes the middleware of a block of an attempt."""
+
 
 class Attempt(Generic[I, R]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
-    ``I`` is the job's input, ``R`` what its chain ends with.
+    ``I`` is the type of the job's input, ``R`` that of the chain's result.
 
     Attributes:
         input: the job's input, decoded and validated.
         job_id: the job's id.
         chain_id: the id of its chain.
         type: the name of its job type.
-        chain_type: the name of the job type that the chain began with.
+        chain_type: the name of the job type of the chain's first job.
         number: 1 for the first attempt.
         priority: the job's priority.
         created_at: when the job was created.
-        token: names the lease of this attempt; no other claim of any job has the same.
+        token: the token of the lease; no other claim of any job has the same.
         worker: the name of the worker that runs it.
-        blockers: the chains that the job waited for, in the order in which they were given, with their outputs.
-        abort: says whether and why the attempt must stop.
+        blockers: the chains that the job waited for, in the order in which they were passed, with their outputs.
+        abort: the signal that says whether the attempt must stop, and why.
 
     Example::
 
@@ -222,7 +228,7 @@ class Attempt(Generic[I, R]):
     """
 
     __slots__ = (
-        "_blocks_used", "_claimed", "_context", "_host", "_job_type", "_middlewares", "abort", "blockers", "input",
+        "_block_middleware", "_blocks_used", "_claimed", "_context", "_host", "_job_type", "abort", "blockers", "input",
         "worker",
     )  # fmt: skip
 
@@ -235,11 +241,11 @@ class Attempt(Generic[I, R]):
         abort: AbortSignal,
         blockers: Sequence[Blocker],
         host: BlockHost,
-        middlewares: Sequence[Middleware] = (),
+        block_middleware: MakeBlockMiddleware | None = None,
     ) -> None:
         self._job_type = job_type
         self._host = host
-        self._middlewares = middlewares
+        self._block_middleware = block_middleware
         self._blocks_used: BlockTracker | None = None
         self._context: AttemptContext | None = None
         self._claimed = claimed
@@ -250,7 +256,7 @@ class Attempt(Generic[I, R]):
 
     @property
     def context(self) -> AttemptContext:
-        """What middlewares hand inward, under typed keys."""
+        """The values that middlewares have set, by typed keys."""
         if self._context is None:
             self._context = AttemptContext()
         return self._context
@@ -258,7 +264,7 @@ class Attempt(Generic[I, R]):
     @property
     def _blocks(self) -> BlockTracker:
         if self._blocks_used is None:
-            self._blocks_used = BlockTracker(self.abort)
+            self._blocks_used = BlockTracker(self.abort.raise_if_set)
         return self._blocks_used
 
     @property
@@ -278,7 +284,7 @@ class Attempt(Generic[I, R]):
 
     @property
     def chain_type(self) -> str:
-        """The name of the job type that the chain began with."""
+        """The name of the job type of the chain's first job."""
         return self._claimed.chain_type
 
     @property
@@ -298,7 +304,7 @@ class Attempt(Generic[I, R]):
 
     @property
     def trace_context(self) -> Mapping[str, str]:
-        """The trace context that the job was created with, as in the headers of a message; empty if there is none."""
+        """The trace context that was stored when the job was created, as a mapping; empty if there is none."""
         return decoded_context(self._claimed.trace_context)
 
     @property
@@ -308,7 +314,7 @@ class Attempt(Generic[I, R]):
 
     @property
     def worker_stopping(self) -> bool:
-        """Whether the worker has been asked to stop: finish soon, or the job is released when the grace is over."""
+        """Whether the worker has been asked to stop: after the shutdown timeout the attempt is aborted."""
         return self._host.worker_stopping()
 
     def record_progress(
@@ -319,56 +325,56 @@ class Attempt(Generic[I, R]):
         fraction: float | None = None,
         message: str | None = None,
     ) -> None:
-        """Tell how far the work is: others see it as ``job.progress``, and by ``queuert jobs show``.
+        """Record how far the work is. It is shown as ``job.progress``, and by ``queuert jobs show``.
 
-        It waits for nothing, and may be called as often as you like, from any thread: the newest is written with the
-        renewals of the worker's leases, at most once in a second. What is told in the last second before the end may
-        be lost. It is kept when the attempt has ended; the next attempt begins without any. No event tells of it, and
-        an attempt that has lost its lease changes nothing::
+        It does not wait, and may be called as often as you like, from any thread: the last progress is written with the
+        renewals of the worker's leases, at most once in a second. That of the last second of an attempt may be lost. It
+        is kept after the attempt; the next attempt begins without any. It emits no event, and an attempt that has lost
+        its lease writes nothing::
 
             for number in range(10):
                 attempt.record_progress(number, 10, message="pages")
 
         Args:
-            done: how much is done, in units of your own.
-            total: of how much.
+            done: how much is done, in any unit.
+            total: how much there is to do, in the same unit.
             fraction: between 0 and 1; by default ``done / total``.
-            message: at most 1,000 characters, stored as the payloads of the job's type are.
+            message: a text of at most 1,000 characters, stored in the format of the job type.
 
         Raises:
-            ConfigurationError: a number is negative or no number, the fraction is above 1, the message is too long or
-                cannot be stored, or none of them is given.
-            PayloadError: the format of the job's type cannot write the message.
+            ConfigurationError: a number is negative or not finite, the fraction is above 1, the message is too long or
+                cannot be stored, or no argument was passed.
+            PayloadError: the format of the job type cannot encode the message.
         """
         progress = checked_progress(done, total, fraction, message)
-        self._host.progressed(stored_progress(self._job_type, self.number, progress))
+        self._host.record_progress(stored_progress(self._job_type, self.number, progress))
 
     def __repr__(self) -> str:
         return f"Attempt({self.type!r}, job {self.job_id!r}, number {self.number})"
 
-    # --- what it waited for -------------------------------------------------------------------------------------------
+    # --- blockers -----------------------------------------------------------------------------------------------------
 
     @property
     def failed_blockers(self) -> list[Blocker]:
-        """The blockers without an output: failed or cancelled. Only with ``on_blocker_failure="run"`` are there any."""
-        return joining.failed(self.blockers)
+        """The blockers that failed or were cancelled. There are none without ``on_blocker_failure="run"``."""
+        return blocker_outputs.failed(self.blockers)
 
     def outputs_of(self, job_type: JobType[Any, _O]) -> list[_O]:
-        """The outputs of all blockers whose chain began with a job of this type, in the order of ``blockers``.
+        """Return the outputs of all blockers whose chain began with a job of this type, in the order of ``blockers``.
 
         Raises:
             BlockerFailedError: one of them failed or was cancelled.
         """
-        return joining.outputs(self.blockers, job_type)
+        return blocker_outputs.outputs(self.blockers, job_type)
 
     def output_of(self, job_type: JobType[Any, _O]) -> _O:
-        """The output of the only blocker whose chain began with a job of this type.
+        """Return the output of the only blocker whose chain began with a job of this type.
 
         Raises:
             BlockerMismatchError: there is none, or more than one.
             BlockerFailedError: it failed or was cancelled.
         """
-        return joining.only_output(self.blockers, job_type)
+        return blocker_outputs.only_output(self.blockers, job_type)
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -384,23 +390,23 @@ class Attempt(Generic[I, R]):
         output: Any = None,
         limit_key: str | None = None,
     ) -> ContinueWith[R]:
-        """The chain goes on with another job: return it.
+        """Return the outcome that continues the chain with another job. The handler must return it.
 
         Args:
-            job_type: one of those that the job's own type declares in ``continues_with``.
+            job_type: the job type of the next job, which that of this job declares in ``continues_with``.
             input: the next job's input.
             id: its id, at most 512 characters; by default a new UUID.
-            run_at: when it may run first; by default at once.
+            run_at: when it may first run; by default at once.
             priority: by default that of this job.
             blockers: chains that must close before it may run.
-            output: kept with this job, to be read by ``get_job``: what its own type declares as ``output``, if it does,
-                else anything that is JSON. The chain's output is that of its last job.
-            limit_key: what the per-key limits of its job type count it under; it is not inherited.
+            output: stored with this job, for ``get_job``: of the type that this job's type declares as ``output``, if
+                it does, else any JSON. The chain's output is that of its last job.
+            limit_key: the key under which the per-key limits of its job type count it; it is not inherited.
 
         Raises:
-            UndeclaredContinuationError: the job's type does not declare it.
-            PayloadError: the input, or the output to be kept, cannot be stored.
-            DefinitionError: the job would wait for its own chain, or for others than its type declares.
+            UndeclaredContinuationError: the job type of this job does not declare the continuation.
+            PayloadError: the input or the output cannot be stored.
+            DefinitionError: the next job would wait for its own chain, or for chains that its type does not declare.
         """
         check_continuation(self._job_type, job_type.name)
         awaited = resolve_blockers(job_type, blockers)
@@ -418,10 +424,10 @@ class Attempt(Generic[I, R]):
         )
 
     def wait_for(self, *chains: NewChain[Any] | ChainReference) -> WaitFor:
-        """Run the handler again, from its beginning, when these chains have closed: return it.
+        """Return the outcome that runs the handler again, from its beginning, after these chains have closed.
 
-        ``NewChain`` are started by it: they and the wait stand in one commit. The next time the chains are in
-        ``attempt.blockers``, after those that were there, which is how the handler tells where it is::
+        The handler must return it. Each ``NewChain`` is started in the commit that writes the wait. In the next attempt
+        the chains are in ``attempt.blockers``, after those that were there before, so the handler knows its step::
 
             if not attempt.blockers:
                 return attempt.wait_for(*(NewChain(resize, Resize(url=url, width=width)) for width in (100, 200)))
@@ -430,16 +436,18 @@ class Attempt(Generic[I, R]):
         The attempt does not count.
 
         Raises:
-            DefinitionError: no chain is given, or only such as were waited for and completed, or the job's own; or a
-                ``NewChain`` with blockers, a deduplication or ``attach``.
-            BlockerMismatchError: the job's type declares other blockers.
+            DefinitionError: no chain was passed, or only chains that the job has waited for and that are completed, or
+                its own chain, or a ``NewChain`` with blockers, deduplication or ``attach``.
+            BlockerMismatchError: the job type declares other blockers.
             UnknownJobTypeError: a type is not registered with the worker's client.
             PayloadError: an input cannot be stored.
         """
-        return joining.waiting(self._job_type, self._claimed, self.blockers, self._host.job_types, chains)
+        return blocker_outputs.wait_outcome(self._job_type, self._claimed, self.blockers, self._host.job_types, chains)
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
-        """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts.
+        """Return the outcome that retries the job after ``after`` seconds, by default the pause of the retry policy.
+
+        The handler must return it. The attempt counts.
 
         Raises:
             ConfigurationError: ``after`` is negative, or longer than a hundred years.
@@ -447,70 +455,72 @@ class Attempt(Generic[I, R]):
         return Retry(after=None if after is None else pause(after), reason=reason)
 
     def fail(self, reason: str) -> Fail:
-        """Give up, whatever attempts are left: return it. The chain is ``failed`` with this reason."""
+        """Return the outcome that fails the chain with this reason, without further attempts."""
         return Fail(reason)
 
     def cancel(self, reason: str = "the handler asked for it") -> Cancel:
-        """The job is no longer wanted: return it. The chain is ``cancelled``."""
+        """Return the outcome that cancels the chain with this reason."""
         return Cancel(reason)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def prepare(self) -> GuardedBlock[GuardedTransaction]:
-        """Open a transaction of your own at the beginning: read what the work needs, note that it began.
+        """Open a transaction at the beginning of the work, to read what it needs, or to record that it began.
 
-        It commits at the end of the block, only while the lease holds; the job goes on. Work that takes its time comes
-        after it, outside of any transaction, and ``complete()`` at the end. Use ``async with`` in a coroutine and
-        ``with`` in a plain function, once::
+        It commits at the end of the block, if the lease still holds; the job goes on. Do long work after it, outside of
+        any transaction, and use ``complete()`` at the end. Use ``async with`` in a coroutine and ``with`` in a plain
+        function, once::
 
             async with attempt.prepare() as tx:
                 await tx.connection.execute("update pages set views = views + 1")
 
-        An exception inside rolls it back, and is a failed attempt. What it committed stands if the attempt fails later.
+        An exception in the block rolls it back, and the attempt fails. What it committed remains if the attempt fails
+        later.
 
         Raises:
-            LeaseLostError: the lease is lost; nothing was written. Let it pass.
+            LeaseLostError: the lease is lost; nothing was written. Do not catch it.
             CompletionMisuseError: it was used before, or after ``complete()``, or inside another block.
-            StateError: a statement inside failed, and its error was swallowed: nothing was written.
+            StateError: a statement in the block failed, and its error was caught: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
         return GuardedBlock("prepare", self._host, self._blocks, GuardedTransaction, self._around("prepare"))
 
     def transaction(self) -> GuardedBlock[GuardedTransaction]:
-        """Open a transaction of your own in the middle of the work: as ``prepare``, at any time, any number of times.
+        """Open a transaction in the middle of the work: as ``prepare``, but at any time, and any number of times.
 
-        Without it a worker whose lease was lost could write over what its successor has done. Middlewares do not see
-        it.
+        It commits only if the lease holds, so an attempt that has lost its lease cannot overwrite what the next attempt
+        wrote. Middlewares do not wrap it.
 
         Raises:
-            LeaseLostError: the lease is lost; nothing was written. Let it pass.
+            LeaseLostError: the lease is lost; nothing was written. Do not catch it.
             CompletionMisuseError: it is used inside another block, or the job has its finish.
-            StateError: a statement inside failed, and its error was swallowed: nothing was written.
+            StateError: a statement in the block failed, and its error was caught: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
         return GuardedBlock("transaction", self._host, self._blocks, GuardedTransaction)
 
-    def _around(self, phase: Phase) -> PhaseMiddlewares | None:
-        return PhaseMiddlewares(self._middlewares, self, phase) if self._middlewares else None
+    def _around(self, phase: Phase) -> BlockMiddleware | None:
+        return None if self._block_middleware is None else self._block_middleware(self, phase)
 
     def complete(self) -> Completion[R]:
         """Open a transaction for your own writes and the job's finish, which commit together or not at all.
 
-        It is fenced by the lease: while it is open nobody can take the job, and it cannot be opened once somebody has.
-        Use ``async with`` in a coroutine and ``with`` in a plain function; call ``tx.finish`` once, last, and return
-        what it returns::
+        It is fenced by the lease: while it is open nobody else can claim the job, and it cannot be opened after
+        somebody has. Use ``async with`` in a coroutine and ``with`` in a plain function. Call ``tx.finish`` once, at
+        the end, and return what it returns::
 
             async with attempt.complete() as tx:
                 await tx.connection.execute("update pages set views = views + 1")
                 return tx.finish(Published(address="https://example.org"))
 
-        Settings of the session that you change without ``SET LOCAL`` stay with the connection, and meet others later.
-        Keep it short: it holds row locks. An exception inside rolls all of it back and is a failed attempt.
+        Use ``SET LOCAL`` for settings of the session: others would stay with the connection, for later transactions.
+        Keep it short, since it holds row locks. An exception in the block rolls it back, and the attempt fails.
 
         Raises:
-            LeaseLostError: the lease is lost; nothing was written. Let it pass.
+            LeaseLostError: the lease is lost; nothing was written. Do not catch it.
             CompletionMissingError: the block ended without ``tx.finish``; it was rolled back.
             CompletionMisuseError: it was used before in this attempt, or inside another block.
-            StateUnavailableError: the connection broke; unless the commit is known to stand, the attempt is repeated.
+            StateUnavailableError: the connection broke. Unless it finds that the commit succeeded, the attempt is
+                repeated.
         """
         return Completion(self._host, self._blocks, self._around("complete"))

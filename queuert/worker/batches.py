@@ -1,7 +1,7 @@
-"""Batched handlers: attempts of one job type that are there together share one call.
+"""Batched handlers: attempts of one job type that begin together share one call.
 
-Each attempt keeps its own lease, abort signal, middlewares and finish; only the call of the handler is shared. Nobody
-waits for a batch to fill: what one claim brought goes together.
+Each attempt keeps its own lease, abort signal, middlewares and finish; only the call of the handler is shared. No
+attempt waits for a batch to fill: the attempts of one claim share calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Batches:
         self._collectors: dict[str, BatchCollector] = {}
 
     async def call(self, processor: Processor, attempt: Attempt[Any, Any]) -> Any:
-        """Let an attempt take part in the next call of its handler; returns its outcome."""
+        """Include an attempt in the next call of its handler, and return its outcome."""
         name = processor.job_type.name
         if name not in self._collectors:
             assert processor.batch_size is not None
@@ -50,7 +50,7 @@ class Batches:
 
 
 class BatchCollector:
-    """Gathers the attempts of one job type in one worker into calls of at most ``size``."""
+    """Groups the attempts of one job type in one worker into calls of at most ``size``."""
 
     def __init__(self, job_type: str, size: int, call: BatchCall, prefetch: Prefetch) -> None:
         self._job_type = job_type
@@ -61,7 +61,7 @@ class BatchCollector:
         self._calls: set[asyncio.Task[None]] = set()
 
     async def join(self, attempt: Attempt[Any, Any]) -> Any:
-        """Take part in the next call; returns this attempt's outcome.
+        """Include an attempt in the next call, and return its outcome.
 
         Raises:
             BatchMismatchError: the handler did not return one outcome for each attempt.
@@ -71,54 +71,54 @@ class BatchCollector:
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((attempt, future))
         if len(self._waiting) == 1:
-            loop.call_soon(self._go_when_all_are_here)
+            loop.call_soon(self._start_when_complete)
         elif len(self._waiting) >= self._size:
-            self._go()
+            self._start_call()
         return await future
 
-    def _go_when_all_are_here(self) -> None:
-        # The attempts of one claim begin one after the other, each when the one before waits.
+    def _start_when_complete(self) -> None:
+        # The attempts of one claim begin one after the other, each when the one before awaits something.
         if self._prefetch.more_to_start:
-            asyncio.get_running_loop().call_soon(self._go_when_all_are_here)
+            asyncio.get_running_loop().call_soon(self._start_when_complete)
         else:
-            self._go()
+            self._start_call()
 
-    def _go(self) -> None:
-        members = [one for one in self._waiting[: self._size] if not one[1].done()]
+    def _start_call(self) -> None:
+        members = [(attempt, future) for attempt, future in self._waiting[: self._size] if not future.done()]
         del self._waiting[: self._size]
         if members:
             task = asyncio.create_task(self._run(members))
             self._calls.add(task)
             task.add_done_callback(self._calls.discard)
             for _, future in members:
-                future.add_done_callback(lambda _: self._cancel_if_deserted(task, members))
+                future.add_done_callback(lambda _: self._cancel_if_all_cancelled(task, members))
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._go)
+            asyncio.get_running_loop().call_soon(self._start_call)
 
     @staticmethod
-    def _cancel_if_deserted(task: asyncio.Task[None], members: Sequence[_Member]) -> None:
-        # One that is aborted leaves the others alone; when all are, nobody wants the outcome.
+    def _cancel_if_all_cancelled(task: asyncio.Task[None], members: Sequence[_Member]) -> None:
+        # The abort of one attempt does not affect the others; when all are aborted, the outcomes are not needed.
         if all(future.cancelled() for _, future in members):
             task.cancel()
 
     async def _run(self, members: Sequence[_Member]) -> None:
         try:
-            outcomes = self._checked(await self._call([attempt for attempt, _ in members]), len(members))
+            outcomes = self._checked_outcomes(await self._call([attempt for attempt, _ in members]), len(members))
         except asyncio.CancelledError:
-            _settle(members, error=RuntimeError("the batched handler was cancelled from within"))
+            _set_outcomes(members, error=RuntimeError("the batched handler was cancelled from within"))
         except BaseException as error:
-            _settle(members, error=error)
+            _set_outcomes(members, error=error)
         else:
-            _settle(members, outcomes)
+            _set_outcomes(members, outcomes)
 
-    def _checked(self, outcomes: Any, count: int) -> Sequence[Any]:
+    def _checked_outcomes(self, outcomes: Any, count: int) -> Sequence[Any]:
         if isinstance(outcomes, Sequence) and not isinstance(outcomes, str | bytes) and len(outcomes) == count:
             return outcomes
         got = f"{len(outcomes)} outcomes" if isinstance(outcomes, Sequence) else type(outcomes).__name__
         raise BatchMismatchError(f"the batched handler of {self._job_type!r} got {count} attempts and returned {got}")
 
 
-def _settle(members: Sequence[_Member], outcomes: Sequence[Any] = (), error: BaseException | None = None) -> None:
+def _set_outcomes(members: Sequence[_Member], outcomes: Sequence[Any] = (), error: BaseException | None = None) -> None:
     for index, (_, future) in enumerate(members):
         if future.done():
             continue

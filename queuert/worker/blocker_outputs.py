@@ -1,4 +1,4 @@
-"""The chains that a job waits for, from its handler's side: pure functions."""
+"""The blockers of an attempt: their outputs, and the outcome that waits for more chains. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ R = TypeVar("R")
 
 
 def decoded(job_types: JobTypes, job_type: JobType[Any, Any], records: Sequence[BlockerRecord]) -> list[Blocker]:
-    """Blockers as a handler sees them.
+    """Return the blockers of a job, with decoded outputs.
 
     Raises:
         BlockerMismatchError: they are not those that the job type declares.
-        PayloadDecodeError: an output does not fit its model.
+        PayloadDecodeError: an output is not valid for its model.
         UnknownJobTypeError: the job type that closed a chain is not registered.
     """
     if job_type.blockers is not None:
@@ -34,74 +34,74 @@ def _decoded(job_types: JobTypes, record: BlockerRecord) -> Blocker:
 
 
 def failed(blockers: Sequence[Blocker]) -> list[Blocker]:
-    """Those without an output."""
-    return [one for one in blockers if one.status is not ChainStatus.COMPLETED]
+    """Return the blockers without an output."""
+    return [blocker for blocker in blockers if blocker.status is not ChainStatus.COMPLETED]
 
 
-def check_there(records: Sequence[BlockerRecord], count: int) -> None:
-    """Refuse a job that has lost chains that it waited for: they need not be kept for one that has ended.
+def check_not_deleted(records: Sequence[BlockerRecord], count: int) -> None:
+    """Check that all blockers of a job still exist. They may be deleted once the job has finished, before a retry.
 
     Raises:
-        BlockerFailedError: there are fewer of them than it had.
+        BlockerFailedError: some were deleted.
     """
     if len(records) < count:
         raise BlockerFailedError(f"{count - len(records)} of the chains that the job waited for are not kept any more")
 
 
 def check_completed(blockers: Sequence[Blocker | BlockerRecord]) -> None:
-    """Raise BlockerFailedError for the first that was not completed."""
-    for one in blockers:
-        if one.status is not ChainStatus.COMPLETED:
-            reason = str(one.error) if one.error else "without a reason"
-            raise BlockerFailedError(f"chain {one.chain_id!r}, which it waited for, {one.status}: {reason}")
+    """Raise BlockerFailedError for the first blocker that was not completed."""
+    for blocker in blockers:
+        if blocker.status is not ChainStatus.COMPLETED:
+            reason = str(blocker.error) if blocker.error else "without a reason"
+            raise BlockerFailedError(f"chain {blocker.chain_id!r}, which it waited for, {blocker.status}: {reason}")
 
 
 def outputs(blockers: Sequence[Blocker], job_type: JobType[Any, R]) -> list[R]:
-    """The outputs of the chains that began with a job of this type.
+    """Return the outputs of the chains that began with a job of this type.
 
     Raises:
         BlockerFailedError: one of them was not completed.
     """
-    found = [one for one in blockers if one.type == job_type.name]
-    check_completed(found)
-    return [one.output for one in found]
+    of_type = [blocker for blocker in blockers if blocker.type == job_type.name]
+    check_completed(of_type)
+    return [blocker.output for blocker in of_type]
 
 
 def only_output(blockers: Sequence[Blocker], job_type: JobType[Any, R]) -> R:
-    """The output of the only chain that began with a job of this type.
+    """Return the output of the only chain that began with a job of this type.
 
     Raises:
         BlockerMismatchError: there is none, or more than one.
         BlockerFailedError: it was not completed.
     """
-    count = sum(one.type == job_type.name for one in blockers)
+    count = sum(blocker.type == job_type.name for blocker in blockers)
     if count != 1:
         raise BlockerMismatchError(f"the job waited for {count} chains of type {job_type.name!r}, not for one")
     return outputs(blockers, job_type)[0]
 
 
-def waiting(
+def wait_outcome(
     job_type: JobType[Any, Any],
     job: ClaimedJob,
     blockers: Sequence[Blocker],
     job_types: HasTypeNames,
     chains: Sequence[NewChain[Any] | ChainReference],
 ) -> WaitFor:
-    """The outcome of an attempt that waits for these chains; what it raises see ``Attempt.wait_for``."""
-    had = {one.chain_id: one.status for one in blockers}
-    wanted = _once([(_wanted(job_types, one), referenced_type(one)) for one in chains])
-    if any(_id_of(one) == job.chain_id for one, _ in wanted):
+    """Return the outcome of an attempt that waits for these chains. It raises what ``Attempt.wait_for`` says."""
+    statuses = {blocker.chain_id: blocker.status for blocker in blockers}
+    targets = _without_repeats([(_target(job_types, chain), referenced_type(chain)) for chain in chains])
+    if any(_id_of(target) == job.chain_id for target, _ in targets):
         raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
-    new = [(one, reported) for one, reported in wanted if isinstance(one, _ChainStart) or one not in had]
-    # One that failed may have been retried since, and is worth waiting for again.
-    if not new and all(had[one] is ChainStatus.COMPLETED for one, _ in wanted if isinstance(one, str)):
+    new = [(target, type) for target, type in targets if isinstance(target, _ChainStart) or target not in statuses]
+    # A chain that failed may have been retried since, so a job may wait for it again.
+    if not new and all(statuses[id] is ChainStatus.COMPLETED for id, _ in targets if isinstance(id, str)):
         raise DefinitionError("attempt.wait_for names no chain that is not completed already: it would run in a circle")
     if job_type.blockers is not None:
-        job_type.blockers.check([*(one.type for one in blockers), *(reported for _, reported in new)])
-    return WaitFor(tuple(one for one, _ in wanted))
+        job_type.blockers.check([*(blocker.type for blocker in blockers), *(type for _, type in new)])
+    return WaitFor(tuple(target for target, _ in targets))
 
 
-def _wanted(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _ChainStart | str:
+def _target(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _ChainStart | str:
     if not isinstance(chain, NewChain):
         return chain_ids([chain])[0]
     if tuple(chain.blockers) or chain.deduplication is not None or chain.attach:
@@ -125,16 +125,18 @@ def _id_of(chain: _ChainStart | str) -> str | None:
     return chain if isinstance(chain, str) else chain.id
 
 
-def _once(chains: Sequence[tuple[_ChainStart | str, str | None]]) -> list[tuple[_ChainStart | str, str | None]]:
-    """References that are repeated, once; an id that is to be started may not be repeated."""
+def _without_repeats(
+    targets: Sequence[tuple[_ChainStart | str, str | None]],
+) -> list[tuple[_ChainStart | str, str | None]]:
+    """Return the chains, each with its type, without repeated references. The id of a start must not be repeated."""
     seen: dict[str, _ChainStart | str] = {}
-    found = []
-    for chain, reported in chains:
-        id = _id_of(chain)
+    unique = []
+    for target, type in targets:
+        id = _id_of(target)
         if id is None or id not in seen:
-            found.append((chain, reported))
-        elif isinstance(chain, _ChainStart) or isinstance(seen[id], _ChainStart):
+            unique.append((target, type))
+        elif isinstance(target, _ChainStart) or isinstance(seen[id], _ChainStart):
             raise InvalidIdentifierError(f"the id {id!r} is given twice in attempt.wait_for")
         if id is not None:
-            seen.setdefault(id, chain)
-    return found
+            seen.setdefault(id, target)
+    return unique

@@ -1,4 +1,4 @@
-"""Claims jobs: one statement fills all free slots, and the prefetch, as soon as there may be something to claim."""
+"""Claims jobs: one statement for all free slots and the prefetch, as soon as there may be jobs to claim."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
     from queuert.worker.runtime import WorkerRuntime
 
 ROUND = 8
-"""Of so many claims that take something, one begins with worse ranks."""
+"""Of so many claims that return jobs, one begins with worse ranks, so that jobs of low priority are run, too."""
 
-LONGEST_ROUND = 64
-"""Of so many, where there were none of a worse rank: such a claim looks twice."""
+MAX_ROUND = 64
+"""The longest round, reached while there are no jobs of worse ranks: a claim for them costs a second search."""
 
 
 class ClaimOrder:
-    """The requests of one worker."""
+    """Makes the claim requests of one worker, so that each type and each rank gets its turn."""
 
     def __init__(self, leases: Mapping[str, float], limits: Mapping[str, Limits], *, holder: str) -> None:
         self._leases = dict(leases)
         self._limits = dict(limits)
         self._holder = holder
         self._claims = 0
-        """That took something since the last one that began with worse ranks."""
+        """Claims that returned jobs, since the last one that began with worse ranks."""
         self._round = ROUND
-        self._served = 0
-        """The worst rank of what the last ordinary claim took."""
+        self._worst_served = 0
+        """The worst rank of the jobs of the last ordinary claim."""
         self._reached: int | None = None
-        """The rank that the last claim came to that began with worse ones; None: it found none."""
+        """The best rank of the jobs of the last claim that began with worse ranks; None: there were none."""
 
     def request(self, limit: int, max_bytes: int) -> ClaimRequest:
-        """What to ask the store for: up to ``limit`` jobs, with inputs of up to ``max_bytes`` together."""
+        """Return the next request: for up to ``limit`` jobs, with inputs of up to ``max_bytes`` together."""
         after_rank = None
         if self._claims >= self._round - 1:
-            after_rank = self._served if self._reached is None else self._reached
+            after_rank = self._worst_served if self._reached is None else self._reached
         return ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits, max_bytes, after_rank)
 
-    def note(self, request: ClaimRequest, jobs: Sequence[ClaimedJob]) -> None:
-        """A request was answered with these."""
+    def on_claimed(self, request: ClaimRequest, jobs: Sequence[ClaimedJob]) -> None:
+        """Record the answer to a request, which decides the next one."""
         if not jobs:
             if request.after_rank is not None:
                 self._claims = 0
@@ -61,37 +61,37 @@ class ClaimOrder:
             self._rotate(Counter(job.type for job in jobs if job.rank == worst))
         if request.after_rank is None:
             self._claims += 1
-            self._served = worst
+            self._worst_served = worst
             return
         self._claims = 0
         worse = [job.rank for job in jobs if job.rank > request.after_rank]
         if worse:
             self._round = ROUND
         elif self._reached is None:
-            self._round = min(2 * self._round, LONGEST_ROUND)
-        # The store has taken the best of the worse ranks, so this is where it began.
+            self._round = min(2 * self._round, MAX_ROUND)
+        # The store claims the best of the worse ranks first.
         self._reached = min(worse, default=None)
 
     def _rotate(self, taken: Counter[str]) -> None:
-        """Let the next claim begin with the type behind the one that was served last."""
+        """Move the types up to the one of which most jobs were taken to the end, for the next claim."""
         types = list(self._leases)
-        turns = max(taken.values())
-        last = max(at for at, type in enumerate(types) if taken[type] == turns)
+        most = max(taken.values())
+        last = max(index for index, type in enumerate(types) if taken[type] == most)
         self._leases = {type: self._leases[type] for type in (*types[last + 1 :], *types[: last + 1])}
 
 
 POLL_WITH_NOTIFY = 60.0
 POLL_WITHOUT_NOTIFY = 1.0
-"""Seconds between two looks when nothing else wakes the claimer, give or take a tenth."""
+"""Seconds between two polls when nothing else wakes the claimer, plus or minus a tenth."""
 
-_SHORTEST_SPACING = 0.05
+_MIN_BACKOFF = 0.05
 
 
 class Claimer:
-    """Claims as many jobs as slots are free, and some ahead of them, until there are no more; then waits.
+    """Claims jobs for the free slots and the prefetch until there are no more, and then waits.
 
-    What ends the wait: a notification that jobs of its types became due, the time of the next scheduled one, the poll.
-    A notification that comes while a claim is under way is not lost: the claimer looks again.
+    The wait ends with a notification that jobs of its types became due, at the time of the next scheduled job, or with
+    the next poll. A notification during a claim is not lost: the claimer claims again.
     """
 
     def __init__(
@@ -113,22 +113,24 @@ class Claimer:
         self._woken = asyncio.Event()
         self._waking = False
         self._event_loop = asyncio.get_running_loop()
-        self._most: int | None = None
-        """How many one claim asks for, after one that raised."""
+        self._max_jobs: int | None = None
+        """The most jobs of one claim, after a claim that raised; None: no bound."""
         self._empty_claims = 0
-        self._empty_claim_backoff = Backoff(initial_delay=0.01, max_delay=_longest_contention((limits or {}).values()))
-        self.working_since: float | None = None
-        """When the claim under way was sent (by the lease clock); None while there is nothing to claim, or no slot."""
+        self._empty_claim_backoff = Backoff(
+            initial_delay=0.01, max_delay=_max_empty_claim_delay((limits or {}).values())
+        )
+        self.claiming_since: float | None = None
+        """When the current claim was sent (by the lease clock); None while the claimer waits."""
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=worker.name, observers=worker.observers)
 
     def start(self) -> None:
-        """Begin to claim, and to listen for jobs that become due."""
+        """Start the loop, and listen for jobs that become due."""
         self._subscription = self._worker.notify.subscribe(Topic.JOBS, self._on_notification)
         self.loop.start()
 
     def on_jobs_due(self, types: Iterable[str]) -> None:
-        """Jobs of these types became due, by this worker's own doing. From any thread."""
+        """Jobs of these types became due by a finish of this worker. From any thread."""
         if not self._leases.keys().isdisjoint(types):
             self._wake()
 
@@ -138,126 +140,126 @@ class Claimer:
 
     def _wake(self) -> None:
         if self._waking:
-            return  # The event loop has not come for it yet: each call takes a place in the pipe that wakes it.
+            return  # A call is pending already. Each one writes to the pipe that wakes the loop, which could fill up.
         self._waking = True
         try:
-            self._event_loop.call_soon_threadsafe(self._be_woken)
+            self._event_loop.call_soon_threadsafe(self._on_wake)
         except RuntimeError:
-            return  # The event loop has closed: the worker has stopped.
+            return  # The event loop has closed, since the worker has stopped.
         except BaseException:
             self._waking = False
             raise
 
-    def _be_woken(self) -> None:
+    def _on_wake(self) -> None:
         self._waking = False
         self._woken.set()
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Claim no more, and release what nobody started; a claim under way is waited for, as it may take more.
+        """Stop claiming, and release what was not started, also what the current claim still returns.
 
-        While the store is out of reach that is tried again, until the leases are over, or ``hurry`` is set.
+        While the store cannot be reached, it tries again, until the leases have expired or ``hurry`` is set.
         """
         if self._subscription is not None:
             self._subscription.close()
-        self.loop.tell_to_stop()
+        self.loop.request_stop()
         self._prefetch.slots.close()
         self._woken.set()
         self._release_prefetched()
         try:
-            # The answer to a claim may take its time: what waits here already does not wait for it.
-            await asyncio.gather(self.loop.stop(cancel=False), self._releases.settle_all(hurry))
+            # At the same time, since the answer to the current claim may take long.
+            await asyncio.gather(self.loop.stop(cancel=False), self._releases.release_all(hurry))
             self._release_prefetched()
-            await self._releases.settle_all(hurry)
+            await self._releases.release_all(hurry)
         finally:
             await self._releases.aclose()
 
     async def _step(self) -> None:
-        self.working_since = None
+        self.claiming_since = None
         demand = await self._prefetch.wait_for_demand()
         if self.loop.stopping:
             return
         if not demand:
             self._release_prefetched()
-            await self._releases.settle()
+            await self._releases.release_due()
             return
         self._woken.clear()
         claimed, more = await self._claim(demand)
         if not more:
-            # What was claimed begins first: this look is for later.
+            # Let the claimed jobs begin first: the next query is not urgent.
             await asyncio.sleep(0)
             if not self.loop.stopping:
                 await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
     async def _claim(self, demand: int) -> tuple[int, bool]:
-        """Claim and start up to so many jobs; how many there were, and whether there may be more to claim at once."""
-        await self._releases.settle()
-        limit = demand if self._most is None else min(demand, self._most)
+        """Claim and start up to ``demand`` jobs. Return their number, and whether there may be more to claim now."""
+        await self._releases.release_due()
+        limit = demand if self._max_jobs is None else min(demand, self._max_jobs)
         max_bytes = self._prefetch.claimable_bytes
         request = self._order.request(limit, max_bytes)
-        # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
-        sent_at = self.working_since = lease_time()
+        # Before the query is sent, so that this worker never counts a lease for longer than the store does.
+        sent_at = self.claiming_since = lease_time()
         try:
             jobs = await self._store.claim(request)
         except BaseException as error:
-            # It may have been committed, whatever became of its answer: nobody else releases what it took.
+            # It may have been committed all the same, and nobody else would release its jobs.
             self._releases.put_claim(request, answered=False)
             if not isinstance(error, StateUnavailableError | asyncio.CancelledError):
-                self._most = max(1, limit // 2)
+                self._max_jobs = max(1, limit // 2)
             raise
         duration = lease_time() - sent_at
-        self._order.note(request, jobs)
+        self._order.on_claimed(request, jobs)
         if self.loop.stopping:
             self._releases.put_claim(request, answered=True)
             return len(jobs), False
-        taken = self._begin(jobs, request, sent_at) if jobs else 0
+        input_bytes = self._start_jobs(jobs, request, sent_at) if jobs else 0
         if self._observers.want(JobsClaimed):
             self._observers.emit(JobsClaimed(worker=self._worker.name, count=len(jobs), duration=duration))
-        if self._most is not None:
-            self._most = None if self._most >= demand else 2 * self._most
-        # One that the bytes have cut is followed by another, as is one that asked for fewer than there is room for.
-        more = len(jobs) >= limit or 2 * taken >= max_bytes
+        if self._max_jobs is not None:
+            self._max_jobs = None if self._max_jobs >= demand else 2 * self._max_jobs
+        # More may be due after a claim that returned all jobs it asked for, or that reached its bound of bytes.
+        more = len(jobs) >= limit or 2 * input_bytes >= max_bytes
         if any(job.lease_expirations for job in jobs):
             await self._suspend_prefetch()
         return len(jobs), more
 
-    def _begin(self, jobs: Sequence[ClaimedJob], request: ClaimRequest, sent_at: float) -> int:
-        """Start what was claimed, or let it wait; the size of its inputs."""
+    def _start_jobs(self, jobs: Sequence[ClaimedJob], request: ClaimRequest, sent_at: float) -> int:
+        """Start claimed jobs, or let them wait for a slot. Return the size of their inputs in bytes."""
         before = self._prefetch.input_bytes
         try:
             runners = self._worker.make_runners(jobs, sent_at)
         except BaseException:
-            # Nothing in this process knows of the jobs, for want of memory as a rule.
+            # No runner knows of the jobs; usually memory is exhausted.
             self._releases.put_claim(request, answered=True)
             raise
-        taken = self._prefetch.input_bytes - before
+        input_bytes = self._prefetch.input_bytes - before
         self._prefetch.put(runners)
-        return taken
+        return input_bytes
 
     async def _suspend_prefetch(self) -> None:
-        """Start only as many jobs as slots are free: one of those that were claimed has cost a lease before.
+        """Release prefetched jobs, and prefetch none for a while: the lease of a claimed job has expired before.
 
-        Perhaps it has cost its worker's life. If it does so again, no job that only waits goes down with it. Nor do the
-        next claims take more than begins at once, only to release it, when many leases expired in an outage.
+        Perhaps that job has killed its worker. If it does so again, no job that only waits for a slot is affected. Nor
+        do the next claims, when many leases have expired in an outage, take more jobs than begin at once.
         """
         self._prefetch.suspend()
         while self._prefetch.more_to_start:  # noqa: ASYNC110  (each slot begins in a turn of the event loop)
             await asyncio.sleep(0)
         self._release_prefetched()
-        await self._releases.settle()
+        await self._releases.release_due()
 
     def _release_prefetched(self) -> None:
-        """Release what was claimed ahead and waits for a slot."""
+        """Release the jobs that wait for a slot."""
         for runner in self._prefetch.drain():
             runner.release()
 
     async def _wait(self, claimed: int, next_due: float | None) -> None:
         pause = self._poll_pause()
         if next_due is not None:
-            # What is due and was not to be had is locked by others, who are about to claim or cancel it, or held back
-            # by limits: a notification tells when an attempt has ended, but none when the window of a rate moves on.
+            # Jobs that are due and were not claimed are locked by others, which claim or cancel them, or held back by
+            # limits. When an attempt ends there is a notification, but not when the window of a rate moves on.
             self._empty_claims = 0 if claimed or next_due > 0 else self._empty_claims + 1
             pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
-        self.working_since = None
+        self.claiming_since = None
         try:
             async with asyncio.timeout(pause):
                 await self._woken.wait()
@@ -271,7 +273,7 @@ class Claimer:
         return interval * random.uniform(0.9, 1.1)
 
 
-def _longest_contention(limits: Iterable[Limits]) -> float:
-    """Seconds between two claims without result, at most: the time in which the fastest rate lets one attempt begin."""
-    spacings = [one.rate.seconds / one.rate.count for one in limits if one.rate is not None]
-    return min(1.0, max(_SHORTEST_SPACING, min(spacings, default=1.0)))
+def _max_empty_claim_delay(limits: Iterable[Limits]) -> float:
+    """Return the longest pause between empty claims: the seconds in which the fastest rate lets one attempt begin."""
+    rates = [limit.rate for limit in limits if limit.rate is not None]
+    return min(1.0, max(_MIN_BACKOFF, min((rate.seconds / rate.count for rate in rates), default=1.0)))

@@ -1,4 +1,4 @@
-"""Writes the finishes of attempts: what is ready goes together, many jobs a statement."""
+"""Writes the finishes of attempts, many in one statement."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from queuert.worker.telemetry import AttemptReporter, FinishReport
 if TYPE_CHECKING:
     from queuert.worker.runner import AttemptRunner
 
-_LARGEST_BATCH = 512
-_LARGEST_CHARACTERS = 16 * 1024 * 1024
-"""Of the texts that the finishes of one statement bring. A worker has three to four times that in memory for each
-statement under way, and its event loop stands still while one is made."""
+_MAX_BATCH = 512
+_MAX_BATCH_CHARACTERS = 16 * 1024 * 1024
+"""The most characters in the texts of one statement. A worker needs three to four times that memory for each statement
+under way, and the event loop is blocked while it is made."""
 
 _CONCURRENT_FLUSHES = 2
-"""Statements under way at once: the client prepares one while the server works on the other."""
+"""Statements under way at once: the worker prepares one while the server executes the other."""
 
-_HEAVY = 1024 * 1024
-_MOST_BREAKS = 3
-"""A finish of so many characters may break the connection of its own statement so often, while the store answers
-others, before it is refused: the server, or the way to it, does not take it."""
+_LARGE_FINISH = 1024 * 1024
+_MAX_CONNECTION_BREAKS = 3
+"""When a finish of so many characters breaks its connection more often than this, though the store answers others, it
+is rejected: the server or the network does not accept it."""
 
 
-class _Pending:
-    """A finish to be written."""
+class _QueuedFinish:
+    """A finish that is to be written."""
 
-    __slots__ = ("breaks", "decided", "finish", "future", "indeterminate", "lock_retries", "runner", "size")
+    __slots__ = ("connection_breaks", "decided", "finish", "future", "indeterminate", "lock_retries", "runner", "size")
 
     def __init__(
         self, finish: Finish, runner: AttemptRunner | None, future: asyncio.Future[FinishResult] | None = None
@@ -52,23 +52,23 @@ class _Pending:
         self.lock_retries = 0
         self.decided = False
         self.indeterminate = False
-        """It was sent, and the answer was lost."""
-        self.breaks = 0
-        """How often a statement of its own broke the connection, one time after the other, though the store answered
-        others: no other goes with it then."""
+        """Whether it was sent, and the answer was lost."""
+        self.connection_breaks = 0
+        """How often in a row its own statement broke the connection, though the store answered others. If it is not 0,
+        the finish is sent alone."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody still wants to know of it."""
+        """Whether a runner or a caller still waits for its result."""
         return not self.decided and (self.future is None or not self.future.done())
 
     def notify_retry(self) -> None:
-        """It will be sent again."""
+        """Tell the runner that it will be sent again."""
         if self.runner is not None:
             self.runner.on_retry()
 
     def fail(self, error: Exception) -> None:
-        """It is not written."""
+        """Tell the runner or the caller that it is not written."""
         self.decided = True
         if self.runner is not None:
             self.runner.on_rejected(self.finish, error)
@@ -77,15 +77,15 @@ class _Pending:
 
 
 class Completer:
-    """Groups finishes without waiting for more: those that come in while a statement is under way go with the next.
+    """Groups finishes without waiting for more: those that are submitted while a statement runs are in the next one.
 
-    A finish is sent until the store has answered. A broken connection leaves open whether it was written, and sending
-    it again is safe: it is written only while the lease holds, and reported as written if it was. A batch that broke
-    its connection is sent in halves; a large finish that breaks it alone gives way to others, and is rejected in the
-    end.
+    A finish is sent until the store has answered. If the connection breaks, it is unknown whether the finish was
+    written. To send it again is safe: it is written only while the lease holds, and reported as written if it was. A
+    batch that broke its connection is sent in halves. A large finish that breaks it alone is delayed, so that others
+    are written first, and is rejected after some attempts.
 
-    The reporter reports the finishes that were decided together. Then their runners are cleaned up, and slots that
-    waited for them start the next attempts. ``types`` are the job types that the worker knows.
+    The finishes of one statement are reported together. Then their runners are cleaned up, and slots that waited for
+    them start the next attempts. ``types`` are the job types that the worker knows.
     """
 
     def __init__(
@@ -107,15 +107,14 @@ class Completer:
         self._worker = worker
         self._observers = observers
         self._event_loop = asyncio.get_running_loop()
-        self._pending: deque[_Pending] = deque()
-        self._resting: set[_Pending] = set()
-        """What is asked for again after a pause."""
+        self._pending: deque[_QueuedFinish] = deque()
+        self._delayed: set[_QueuedFinish] = set()
+        """Finishes that are sent again after a pause."""
         self.characters = 0
-        """Of the texts of all finishes that are not written yet."""
-        self._flush_now = asyncio.Event()
-        """Is set while finishes are pending."""
+        """The number of characters in the texts of all finishes that are not written yet."""
+        self._has_pending = asyncio.Event()
         self._stopped = False
-        self._locked = Backoff(initial_delay=0.05, max_delay=1.0)
+        self._lock_backoff = Backoff(initial_delay=0.05, max_delay=1.0)
         self._backoff = Backoff(initial_delay=0.05, max_delay=2.0)
         self.loops = [
             SupervisedLoop(f"completer-{lane}", self._step, worker=worker, observers=observers)
@@ -123,126 +122,127 @@ class Completer:
         ]
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the loops."""
         for loop in self.loops:
             loop.start()
 
     async def stop(self) -> None:
-        """Stop, after the last attempt: what is still pending is given up, and its leases will expire."""
+        """Stop, after the last attempt. Finishes that are still pending fail, and their leases expire."""
         self._stopped = True
         try:
-            # Together: each may take the time in which a driver gives up what was cancelled.
+            # At the same time, since each waits for the driver to cancel its statement.
             await asyncio.gather(*(loop.stop() for loop in self.loops))
         finally:
-            for one in self._resting.union(self._pending):
-                self._fail(one, _too_late())
-            self._resting.clear()
+            for queued in self._delayed.union(self._pending):
+                self._fail(queued, _stopped_error())
+            self._delayed.clear()
             self._pending.clear()
 
     def submit(self, finish: Finish, runner: AttemptRunner) -> None:
         """Write one finish. Its runner is called back in the event loop, never from within this call."""
-        one = _Pending(finish, runner)
+        queued = _QueuedFinish(finish, runner)
         if self._stopped:
-            self._event_loop.call_soon(one.fail, _too_late())
+            self._event_loop.call_soon(queued.fail, _stopped_error())
         else:
-            self._pending.append(one)
-            self.characters += one.size
-            self._flush_now.set()
+            self._pending.append(queued)
+            self.characters += queued.size
+            self._has_pending.set()
 
     async def finish(self, finish: Finish) -> FinishResult:
-        """Write one finish and wait until it is durable, or known to be lost.
+        """Write one finish, and wait until it is durable or rejected.
 
         Raises:
-            Exception: the store refuses this very finish: a continuation's id exists, its blocker does not.
+            Exception: the store cannot write this finish: the id of a continuation exists, or its blocker does not.
             StateUnavailableError: the worker stopped first.
         """
         if self._stopped:
-            raise _too_late()
+            raise _stopped_error()
         future: asyncio.Future[FinishResult] = self._event_loop.create_future()
-        one: _Pending = _Pending(finish, None, future)
-        self.characters += one.size
-        self._add(one)
+        queued = _QueuedFinish(finish, None, future)
+        self.characters += queued.size
+        self._add(queued)
         return await future
 
-    def _add(self, one: _Pending) -> None:
+    def _add(self, queued: _QueuedFinish) -> None:
         if self._stopped:
-            self._fail(one, _too_late())
-        elif one.is_wanted:
-            self._pending.append(one)
-            self._flush_now.set()
+            self._fail(queued, _stopped_error())
+        elif queued.is_wanted:
+            self._pending.append(queued)
+            self._has_pending.set()
         else:
-            self._let_go(one)
+            self._free_size(queued)
 
-    def _fail(self, one: _Pending, error: Exception) -> None:
-        self._let_go(one)
-        one.fail(error)
+    def _fail(self, queued: _QueuedFinish, error: Exception) -> None:
+        self._free_size(queued)
+        queued.fail(error)
 
-    def _let_go(self, one: _Pending) -> None:
-        """It takes no memory any more."""
-        self.characters -= one.size
-        one.size = 0
+    def _free_size(self, queued: _QueuedFinish) -> None:
+        """Count its characters no longer."""
+        self.characters -= queued.size
+        queued.size = 0
 
     async def _step(self) -> None:
-        await self._flush_now.wait()
-        batch = self._taken()
+        await self._has_pending.wait()
+        batch = self._take_batch()
         if not self._pending:
-            self._flush_now.clear()
+            self._has_pending.clear()
         try:
             if batch:
                 await self._write(batch)
         except BaseException:
-            self._pending.extendleft(reversed([one for one in batch if one.is_wanted and one not in self._resting]))
-            self._flush_now.set()
+            unwritten = [queued for queued in batch if queued.is_wanted and queued not in self._delayed]
+            self._pending.extendleft(reversed(unwritten))
+            self._has_pending.set()
             raise
 
-    def _taken(self) -> list[_Pending]:
-        """The next batch: of bounded size, and one at least."""
+    def _take_batch(self) -> list[_QueuedFinish]:
+        """Remove and return the next batch: of bounded size, but at least one finish."""
         pending, size = self._pending, 0
-        batch: list[_Pending] = []
-        while pending and len(batch) < _LARGEST_BATCH:
-            one = pending[0]
-            size += one.size
-            if batch and (size > _LARGEST_CHARACTERS or one.breaks):
+        batch: list[_QueuedFinish] = []
+        while pending and len(batch) < _MAX_BATCH:
+            queued = pending[0]
+            size += queued.size
+            if batch and (size > _MAX_BATCH_CHARACTERS or queued.connection_breaks):
                 break
             batch.append(pending.popleft())
-            if one.breaks:
+            if queued.connection_breaks:
                 break
         return batch
 
-    async def _write(self, batch: Sequence[_Pending]) -> None:
-        """Have the store decide about all of them; in parts, once it could not be reached with all of them."""
-        left, most, failures = deque(batch), len(batch), 0
-        while left:
-            part = [left.popleft() for _ in range(min(most, len(left)))]
+    async def _write(self, batch: Sequence[_QueuedFinish]) -> None:
+        """Send a batch until the store has decided about each of its finishes; in parts, after a failure."""
+        unsent, part_size, failures = deque(batch), len(batch), 0
+        while unsent:
+            part = [unsent.popleft() for _ in range(min(part_size, len(unsent)))]
             sent_at = lease_time()
             try:
-                finishes = [one.finish for one in part]
+                finishes = [queued.finish for queued in part]
                 if self._tracing is None:
                     results = await self._store.finish(finishes, wait=False)
                 else:
                     results = await self._traced_finish(self._tracing, part, finishes)
             except StateUnavailableError as error:
                 failures += 1
-                self._report(error)
-                for one in part:
-                    one.indeterminate = True
-                if len(part) > 1 or not await self._breaks(part[0], error):
-                    left.extendleft(reversed(part))
-                most = max(1, len(part) // 2)
-                for one in (*part, *left):
-                    one.notify_retry()
+                self._report_failure(error)
+                for queued in part:
+                    queued.indeterminate = True
+                if len(part) > 1 or not await self._breaks_connections(part[0], error):
+                    unsent.extendleft(reversed(part))
+                part_size = max(1, len(part) // 2)
+                for queued in (*part, *unsent):
+                    queued.notify_retry()
                 await asyncio.sleep(self._backoff.delay(failures))
             except Exception as error:
-                # One of them is refused: alone, it harms only itself. Others may have been written before it.
+                # The store cannot write one of them, so each is sent alone. Others may have been written before it.
                 if len(part) == 1:
                     self._fail(part[0], error)
                     continue
-                for one in part:
-                    one.indeterminate = True
-                left.extendleft(reversed(part))
-                most = 1
+                for queued in part:
+                    queued.indeterminate = True
+                unsent.extendleft(reversed(part))
+                part_size = 1
             else:
-                failures, most = 0, 2 * most
+                failures, part_size = 0, 2 * part_size
                 duration = lease_time() - sent_at
                 self._decide(part, results)
                 if self._observers.want(FinishesWritten):
@@ -250,9 +250,11 @@ class Completer:
                     self._observers.emit(written)
 
     async def _traced_finish(
-        self, tracing: Tracing, part: Sequence[_Pending], finishes: Sequence[Finish]
+        self, tracing: Tracing, part: Sequence[_QueuedFinish], finishes: Sequence[Finish]
     ) -> list[FinishResult]:
-        traced = [(trace, one.finish) for one in part if one.runner is not None and (trace := one.runner.trace)]
+        traced = [
+            (trace, queued.finish) for queued in part if queued.runner is not None and (trace := queued.runner.trace)
+        ]
         if not traced:
             return await self._store.finish(finishes, wait=False)
         with tracing.settling([trace for trace, _ in traced], [finish for _, finish in traced]) as settling:
@@ -260,43 +262,44 @@ class Completer:
             settling.settled(results)
             return results
 
-    async def _breaks(self, one: _Pending, error: StateUnavailableError) -> bool:
-        """Whether it is this finish that breaks connections, so that others go before it; in the end it is refused."""
-        if one.size < _HEAVY:
+    async def _breaks_connections(self, queued: _QueuedFinish, error: StateUnavailableError) -> bool:
+        """Return whether it is this finish that breaks connections. If so, it is delayed, or rejected in the end."""
+        if queued.size < _LARGE_FINISH:
             return False
         try:
-            await self._store.lost_reasons([one.finish.job.lease])
+            await self._store.lost_reasons([queued.finish.job.lease])
         except StateError:
-            one.breaks = 0
+            queued.connection_breaks = 0
             return False
-        one.breaks += 1
-        if one.breaks > _MOST_BREAKS:
-            message = f"a finish of {one.size:,} characters breaks the connection to the store each time: {error}"
-            self._fail(one, StateError(message))
+        queued.connection_breaks += 1
+        if queued.connection_breaks > _MAX_CONNECTION_BREAKS:
+            message = f"a finish of {queued.size:,} characters breaks the connection to the store each time: {error}"
+            self._fail(queued, StateError(message))
         else:
-            self._rest(one, self._backoff.delay(one.breaks))
+            self._delay(queued, self._backoff.delay(queued.connection_breaks))
         return True
 
-    def _decide(self, batch: Sequence[_Pending], results: Sequence[FinishResult]) -> None:
-        """The store has decided about these finishes, except those whose rows are locked."""
+    def _decide(self, batch: Sequence[_QueuedFinish], results: Sequence[FinishResult]) -> None:
+        """Report the results of finishes. Those whose rows are locked are delayed."""
         reports: list[FinishReport] = []
         runners: list[AttemptRunner] = []
         characters = 0
-        for one, result in zip(batch, results, strict=True):
+        for queued, result in zip(batch, results, strict=True):
             if result.locked:
-                self._retry_locked(one)
+                self._retry_locked(queued)
                 continue
-            characters += one.size
-            one.size = 0
-            if one.indeterminate:
-                result = presumed(one.finish, result, self._types)
-            if one.is_wanted:
-                one.decided = True
-                if one.runner is not None:
-                    reports.append(FinishReport(one.finish, result, one.runner.duration, one.runner.held.claimed_at))
-                    runners.append(one.runner)
-                elif one.future is not None:
-                    one.future.set_result(result)
+            characters += queued.size
+            queued.size = 0
+            if queued.indeterminate:
+                result = presumed(queued.finish, result, self._types)
+            if queued.is_wanted:
+                queued.decided = True
+                runner = queued.runner
+                if runner is not None:
+                    reports.append(FinishReport(queued.finish, result, runner.duration, runner.held.claimed_at))
+                    runners.append(runner)
+                elif queued.future is not None:
+                    queued.future.set_result(result)
         self.characters -= characters
         if runners:
             self._report_finished(reports, runners)
@@ -309,24 +312,24 @@ class Completer:
                 runner.cleanup()
             self._slots.start_next()
 
-    def _retry_locked(self, one: _Pending) -> None:
-        """Ask for a finish again after a pause: a caller's transaction has its rows, and may have them for long."""
-        one.lock_retries += 1
-        one.notify_retry()
-        self._rest(one, self._locked.delay(one.lock_retries))
+    def _retry_locked(self, queued: _QueuedFinish) -> None:
+        """Send a finish again after a pause: a caller's transaction has locked its rows, perhaps for long."""
+        queued.lock_retries += 1
+        queued.notify_retry()
+        self._delay(queued, self._lock_backoff.delay(queued.lock_retries))
 
-    def _rest(self, one: _Pending, seconds: float) -> None:
-        self._resting.add(one)
-        self._event_loop.call_later(seconds, self._go_on, one)
+    def _delay(self, queued: _QueuedFinish, seconds: float) -> None:
+        self._delayed.add(queued)
+        self._event_loop.call_later(seconds, self._requeue, queued)
 
-    def _go_on(self, one: _Pending) -> None:
-        if one in self._resting:
-            self._resting.discard(one)
-            self._add(one)
+    def _requeue(self, queued: _QueuedFinish) -> None:
+        if queued in self._delayed:
+            self._delayed.discard(queued)
+            self._add(queued)
 
-    def _report(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
         self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=str(error)))
 
 
-def _too_late() -> StateUnavailableError:
+def _stopped_error() -> StateUnavailableError:
     return StateUnavailableError("the worker stopped before the finish could be written")

@@ -1,8 +1,8 @@
-"""Django's database connections in the threads and processes of handlers.
+"""Closes Django's database connections in the threads and processes of handlers.
 
-Django keeps a connection for each thread, and drops one that broke, or is too old, where a request begins and ends. A
-handler is no request: without this a thread that has lost its connection would fail every attempt from then on. Nothing
-of Django is imported here.
+Django keeps a connection for each thread, and closes a broken or old one when a request begins or ends. Handlers are
+not requests: without this module, a thread that has lost its connection would fail each later attempt. It does not
+import Django.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 
 def close_old_connections() -> None:
-    """Do in this thread what Django does at each request's begin and end, if this process uses its databases.
+    """Close broken and old connections of this thread, as Django does when a request begins or ends.
 
-    A connection inside of ``atomic`` stays, one within its ``CONN_MAX_AGE`` that works does so too, and
-    ``CONN_HEALTH_CHECKS`` look at it before its next use.
+    A connection inside ``atomic`` stays open, as does one that works within its ``CONN_MAX_AGE``;
+    ``CONN_HEALTH_CHECKS`` apply before its next use.
     """
-    # Half imported by another thread, settings that cannot be read, a connection that cannot be closed: whatever is
-    # wrong, the handler's own first query says it better.
+    # Another thread may be importing Django, or the settings may not be valid. The handler's first query raises a
+    # better error than this would.
     with suppress(Exception):
         django_db = _databases()
         if django_db is not None:
@@ -27,7 +27,7 @@ def close_old_connections() -> None:
 
 
 def close_all_connections() -> None:
-    """Close what Django has open in this thread, which ends: only a garbage collection would close it otherwise."""
+    """Close all connections of this thread, which ends: otherwise only the garbage collector would close them."""
     with suppress(Exception):
         django_db = _databases()
         if django_db is not None:

@@ -30,8 +30,7 @@ def worker_endpoints(
         worker: the worker; all events of its client are counted.
         port: the port; 0 lets the system choose one.
         host: the address to listen on.
-        stale_after: seconds of a blocked event loop, or of a loop that does nothing but fail, after which the worker is
-            not live.
+        stale_after: seconds of a blocked event loop, or of a loop that only fails, after which the worker is not live.
         messaging_metrics: also record the metrics of OpenTelemetry's messaging conventions.
 
     Raises:

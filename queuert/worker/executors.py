@@ -1,4 +1,4 @@
-"""Where a handler runs: in the event loop, in a thread, or in a child process; and what is checked beforehand."""
+"""Where a handler runs: in the event loop, in a thread, or in a child process; and the checks of its definition."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Executor(StrEnum):
 
 
 class HandlerCrashedError(Exception):
-    """The process of a handler died by itself. The attempt has failed; it counts with the expired leases."""
+    """The process of a handler died by itself. The attempt has failed; it counts among the expired leases."""
 
 
 class HandlerKilledError(Exception):
-    """The process of a handler was killed, since the attempt had to stop; the abort signal says why."""
+    """The process of a handler was killed, since the attempt was aborted; the abort signal has the reason."""
 
 
 class HandlerProcessError(Exception):
-    """What a handler raised in its process, where that cannot be sent as it was."""
+    """Replaces an exception of a handler's process that cannot be pickled."""
 
 
 class RemoteCauseError(Exception):
-    """The cause of what a handler raised in another process: its traceback, and what the policy says of it there."""
+    """The cause of an exception from a handler's process: its traceback there, and whether the policy retries it."""
 
     def __init__(self, error: JobError, may_retry: bool) -> None:
         super().__init__(f"\n{error.traceback or error}")
@@ -49,12 +49,12 @@ class RemoteCauseError(Exception):
 
 
 def remote_cause(error: BaseException) -> RemoteCauseError | None:
-    """What is known from the handler's process of an exception that came from there."""
+    """Return the cause of an exception that came from a handler's process; None for other exceptions."""
     return error.__cause__ if isinstance(error.__cause__, RemoteCauseError) else None
 
 
 def death(code: int) -> str:
-    """How a process died, by its return code."""
+    """Return a sentence that says how a process died, by its return code."""
     if code >= 0:
         return f"the process of the handler ended with exit code {code}"
     try:
@@ -68,27 +68,27 @@ def death(code: int) -> str:
 
 
 def checked_timeout(name: str, value: float | timedelta | None) -> float | None:
-    """A timeout in seconds.
+    """Return a timeout in seconds.
 
     Raises:
         ConfigurationError: it is not above 0, or longer than a hundred years.
     """
-    wanted = seconds(value)
-    if wanted is not None and not 0 < wanted <= LONGEST_PAUSE:
+    timeout = seconds(value)
+    if timeout is not None and not 0 < timeout <= LONGEST_PAUSE:
         raise ConfigurationError(f"{name} must be above 0 seconds and at most a hundred years, got {value}")
-    return None if wanted is None else float(wanted)
+    return None if timeout is None else float(timeout)
 
 
 def chosen(name: str, handler: Callable[..., Any], requested: str | None, *, is_coroutine: bool) -> Executor:
-    """The executor of a handler.
+    """Return the executor of a handler.
 
     Raises:
         DefinitionError: the handler cannot run there; the message says why.
     """
-    fits = (Executor.COROUTINE, Executor.PROCESS) if is_coroutine else (Executor.THREAD, Executor.PROCESS)
-    if requested is not None and requested not in fits:
-        raise DefinitionError(f"executor of the handler of {name!r} must be {' or '.join(fits)}, got {requested!r}")
-    executor = fits[0] if requested is None else Executor(requested)
+    allowed = (Executor.COROUTINE, Executor.PROCESS) if is_coroutine else (Executor.THREAD, Executor.PROCESS)
+    if requested is not None and requested not in allowed:
+        raise DefinitionError(f"executor of the handler of {name!r} must be {' or '.join(allowed)}, got {requested!r}")
+    executor = allowed[0] if requested is None else Executor(requested)
     if executor is Executor.PROCESS:
         _check_importable(name, handler, is_coroutine)
     return executor
@@ -107,13 +107,13 @@ def check_hard_timeout(name: str, executor: Executor, timeout: float | None, har
 
 
 def _check_importable(name: str, handler: Callable[..., Any], is_coroutine: bool) -> None:
-    """What can be known while the module of the handler is still being imported; ``pickled`` finds the rest."""
+    """Check what can be checked while the handler's module is being imported; ``pickled`` finds the rest."""
     if is_coroutine:
         raise DefinitionError(f"the handler of {name!r} is a coroutine: executor='process' runs plain functions")
-    place = f"{getattr(handler, '__module__', None)}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
-    if "<locals>" in place or "<lambda>" in place:
+    path = f"{getattr(handler, '__module__', None)}.{getattr(handler, '__qualname__', type(handler).__qualname__)}"
+    if "<locals>" in path or "<lambda>" in path:
         raise DefinitionError(
-            f"the handler of {name!r} is {place}: executor='process' imports it in another process, so define it at "
+            f"the handler of {name!r} is {path}: executor='process' imports it in another process, so define it at "
             "the top of a module"
         )
     if getattr(handler, "__module__", None) == "__main__":
@@ -130,10 +130,10 @@ def _check_main(name: str) -> None:
 
 
 def pickled(name: str, *parts: object) -> bytes:
-    """What a child process needs to know of a job type, by import paths.
+    """Pickle the handler, job type and policy for a child process, which imports them by name.
 
     Raises:
-        DefinitionError: something in it cannot be imported over there; the message says what.
+        DefinitionError: one of them cannot be imported there; the message says which.
     """
     try:
         return pickle.dumps(parts)
@@ -149,14 +149,14 @@ def pickled(name: str, *parts: object) -> bytes:
 _main_is_being_imported = False
 
 
-def importing_main(whether: bool) -> None:
-    """Say that this process is a handler's child, and runs the script of its worker for the sake of its functions."""
+def importing_main(importing: bool) -> None:
+    """Record that this child process imports the worker's script, for the functions in it."""
     global _main_is_being_imported
-    _main_is_being_imported = whether
+    _main_is_being_imported = importing
 
 
 def check_not_importing_main() -> None:
-    """Raise DefinitionError in a script that would start a worker of its own in each child."""
+    """Raise DefinitionError in a script that would start another worker in each child process."""
     if _main_is_being_imported:
         raise DefinitionError(
             "a worker was started while a child process imported its script: put the start under "

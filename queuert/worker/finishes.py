@@ -1,4 +1,4 @@
-"""From what a handler returned or raised to how its attempt ends: pure functions."""
+"""Makes the finish of an attempt from what its handler returned or raised: pure functions."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from queuert.worker.tracebacks import text_of
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
-"""Characters of an error that are kept."""
+"""The most characters of an error that are stored."""
 
-_OTHERS = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
+_OUTCOME_CLASSES = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
 """What a handler may return besides an output."""
 
 
 def finish(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, outcome: Any) -> Finish:
-    """How an attempt whose handler returned ``outcome`` ends.
+    """Return the finish of an attempt whose handler returned ``outcome``.
 
     Raises:
-        PayloadError: the output does not fit the job type; the attempt has then failed.
+        PayloadError: the output is not valid for the job type.
         ConfigurationError: the pause before a retry is out of range.
-        UndeclaredContinuationError: the job type does not declare to continue so.
-        CompletionMisuseError: the handler returned what only ``complete()`` may.
+        UndeclaredContinuationError: the job type does not declare this continuation.
+        CompletionMisuseError: the handler returned the result of a ``complete()`` block that did not commit.
     """
-    if not isinstance(outcome, _OTHERS):
+    if not isinstance(outcome, _OUTCOME_CLASSES):
         return Finish(job, FinishKind.COMPLETE, job_type.encode_output(outcome))
     match outcome:
         case ContinueWith():
@@ -84,16 +84,16 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
 
 
 def _waiting(job: ClaimedJob, outcome: WaitFor) -> Finish:
-    awaited = [_started(job, one) if isinstance(one, _ChainStart) else one for one in outcome.chains]
+    chains = [_new_job(job, chain) if isinstance(chain, _ChainStart) else chain for chain in outcome.chains]
     return Finish(
         job,
         FinishKind.WAIT,
-        starts=tuple(one for one in awaited if isinstance(one, NewJob)),
-        blockers=tuple(one.id if isinstance(one, NewJob) else one for one in awaited),
+        starts=tuple(chain for chain in chains if isinstance(chain, NewJob)),
+        blockers=tuple(chain.id if isinstance(chain, NewJob) else chain for chain in chains),
     )
 
 
-def _started(job: ClaimedJob, start: _ChainStart) -> NewJob:
+def _new_job(job: ClaimedJob, start: _ChainStart) -> NewJob:
     return NewJob(
         id=start.id or new_id(),
         type=start.job_type,
@@ -110,7 +110,7 @@ def _started(job: ClaimedJob, start: _ChainStart) -> NewJob:
 def retried(
     job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float | None = None, *, crashed: bool = False
 ) -> Finish:
-    """A failed attempt: tried again if the policy allows another, failed otherwise."""
+    """Return the finish of a failed attempt: a retry if the policy allows another attempt, else a failed job."""
     if not retry.allows_another(job.counted_attempts, job.lease_expirations + 1 if crashed else 0):
         return Finish(job, FinishKind.FAIL, error=error, crashed=crashed)
     delay = retry.delay(job.counted_attempts) if after is None else pause(after)
@@ -118,7 +118,7 @@ def retried(
 
 
 def failed(job: ClaimedJob, retry: RetryPolicy, exception: BaseException) -> Finish:
-    """A failed attempt, by what it raised: the classes of the policy decide as well as its counts."""
+    """Return the finish of an attempt that raised: the policy decides by the class of the exception and by counts."""
     if isinstance(exception, BlockerFailedError):
         return Finish(job, FinishKind.FAIL, error=error_of(exception, "blocker_failed"))
     if isinstance(exception, HandlerCrashedError):
@@ -132,39 +132,40 @@ def failed(job: ClaimedJob, retry: RetryPolicy, exception: BaseException) -> Fin
 
 
 def timed_out(job: ClaimedJob, retry: RetryPolicy, seconds: float, *, killed: bool) -> Finish:
-    """An attempt that ran for longer than it may."""
-    then = "its process was killed" if killed else "it was told to stop"
-    return retried(job, retry, JobError("timeout", f"the handler ran for longer than {seconds:g} seconds: {then}"))
+    """Return the finish of an attempt that exceeded its timeout."""
+    action = "its process was killed" if killed else "it was told to stop"
+    return retried(job, retry, JobError("timeout", f"the handler ran for longer than {seconds:g} seconds: {action}"))
 
 
 def interrupted(job: ClaimedJob) -> Finish:
-    """An attempt that a stopping worker releases."""
+    """Return the finish of an attempt that a stopping worker releases."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("worker_stopping", "the worker stopped before it was done"))
 
 
 def late(job: ClaimedJob) -> Finish:
-    """An attempt whose lease was over before it could begin: released, not counted."""
+    """Return the finish of an attempt whose lease expired before it began: released, and not counted."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("late", "its lease was over before it could begin"))
 
 
 def presumed(finish: Finish, result: FinishResult, types: Iterable[str]) -> FinishResult:
-    """The result of a finish that may have stood already when it was asked for once more.
+    """Return the result of a finish that was sent again, and may have been written before.
 
-    Then the store does not tell any more what became due by it, which would wait for somebody's poll without a
-    notification. When a chain closes that may be a job of any of ``types``, the worker's, that waited for it.
+    In that case the store no longer returns which jobs became due by it, and without a notification these would wait
+    for a poll. So the types that may be due are added: when the chain closes, all ``types`` of the worker, since a
+    dependent may be of any of them.
     """
     if not result.written:
         return result
-    starts = [one.type for one in finish.starts]
+    due_types = [start.type for start in finish.starts]
     if finish.kind.closes_chain:
-        starts += types
+        due_types += types
     else:
-        starts.append(finish.job.type if finish.continuation is None else finish.continuation.type)
-    return replace(result, due_types=tuple({*result.due_types, *starts}))
+        due_types.append(finish.job.type if finish.continuation is None else finish.continuation.type)
+    return replace(result, due_types=tuple({*result.due_types, *due_types}))
 
 
 def error_of(exception: BaseException, kind: str = "handler") -> JobError:
-    """An exception, as it is stored: text that any store can hold, of bounded length."""
+    """Return an exception as it is stored: text that any store accepts, of bounded length."""
     if isinstance(exception, PayloadDecodeError):
         kind = "decode"
     elif isinstance(exception, StateError) and kind == "handler":

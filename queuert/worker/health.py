@@ -1,4 +1,4 @@
-"""Whether a worker makes progress, and how a container's health check learns it without a port: a small file."""
+"""The health of a worker: a report for HTTP probes, and a small file for health checks of containers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from queuert.worker.leases import lease_time
 if TYPE_CHECKING:
     from queuert.worker.runtime import WorkerRuntime
 
-WRITTEN_EVERY = 5.0
-STALE_AFTER = 30.0
-"""Seconds. A file that is older was left by a worker that is dead, frozen, or whose event loop is blocked."""
+WRITE_INTERVAL = 5.0
+"""Seconds between two writes of the file."""
 
-_MOST_CHARACTERS = 65_536
+STALE_AFTER = 30.0
+"""Seconds. An older file was written by a worker that is dead, frozen, or whose event loop is blocked."""
+
+_MAX_CHARACTERS = 65_536
 _NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -35,8 +37,8 @@ class Health:
     Attributes:
         worker: its name.
         running: attempts that run now.
-        stopping: it has been asked to stop: alive, but not ready for more.
-        failing: its loops that have done nothing but fail for half a minute.
+        stopping: whether it has been asked to stop: it is alive, but takes no more jobs.
+        failing: the names of its loops that have only failed for half a minute.
     """
 
     worker: str
@@ -46,21 +48,21 @@ class Health:
 
     @property
     def live(self) -> bool:
-        """Whether it makes progress; a restart will not help one that merely waits for its database for a moment."""
+        """Whether it makes progress. A short outage of the store does not count, since a restart would not help."""
         return not self.failing
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """Why a worker is not live, or not ready: sentences, none where it is.
+    """Why a worker is not live, or not ready, in sentences; empty if it is.
 
     A worker that is not live makes no progress, and a restart is likely to help. One that is not ready cannot take jobs
-    now: it starts, it stops, or the store is out of reach or has a schema that is too old; a restart does not help.
+    now: it is starting or stopping, the store cannot be reached, or its schema is too old; a restart does not help.
     """
 
     not_live: tuple[str, ...]
     not_ready: tuple[str, ...]
-    """What is not live is not ready either: these include the former."""
+    """Includes ``not_live``, since a worker that is not live is not ready either."""
 
 
 class UnhealthyError(QueuertError):
@@ -70,23 +72,23 @@ class UnhealthyError(QueuertError):
 async def keep_health_file(path: Path, health: Callable[[], Health], pause: Callable[[float], Any]) -> None:
     """Write the health to ``path`` once, in one step, and pause: the body of a supervised loop.
 
-    It runs in the event loop, so that a blocked one shows.
+    It runs in the event loop: while that is blocked, the file becomes stale.
 
     Raises:
-        ConfigurationError: something else has that path.
-        OSError: it cannot be written.
+        ConfigurationError: the path is not a regular file of this user.
+        OSError: the file cannot be written.
     """
     _require_ours(path)
     stamp = {"written_at": time.time(), "monotonic": time.monotonic(), "boot": _boot()}
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    # Others may write to the directory: what they left under the name is removed, and never written through.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    # Other users may write to the directory. A file or link of theirs under this name is removed, never written to.
     with suppress(FileNotFoundError):
-        beside.unlink()
-    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o644)
-    with os.fdopen(number, "w", encoding="utf-8") as file:
+        temporary.unlink()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(json.dumps({**asdict(health()), **stamp}))
-    beside.replace(path)
-    await pause(WRITTEN_EVERY)
+    temporary.replace(path)
+    await pause(WRITE_INTERVAL)
 
 
 def report_health(worker: WorkerRuntime, stale_after: float) -> HealthReport:
@@ -96,8 +98,8 @@ def report_health(worker: WorkerRuntime, stale_after: float) -> HealthReport:
     blocked = worker.loop_watch.blocked_seconds()
     if blocked > stale_after:
         not_live.append(f"the event loop has been blocked for {blocked:.0f} seconds: a handler does not await")
-    since = worker.claimer.working_since
-    # The store may take half of that time for an answer, or for saying that there is none.
+    since = worker.claimer.claiming_since
+    # Twice the time, since the store may take ``stale_after`` to answer or to time out.
     if since is not None and (waited := lease_time() - since) > 2 * stale_after:
         not_live.append(f"the claimer makes no progress: it sent a claim {waited:.0f} seconds ago")
     for name, part in worker.supervised.items():
@@ -112,7 +114,7 @@ def report_health(worker: WorkerRuntime, stale_after: float) -> HealthReport:
 
 
 def _unavailable(error: Exception | None) -> str | None:
-    """The reason that an error of the store's is for being not ready; None if a restart might help against it."""
+    """Return why an error of the store makes the worker not ready; None for errors where a restart may help."""
     if isinstance(error, SchemaMissingError):
         return f"the schema is missing or too old: {escape(str(error))}"
     if isinstance(error, StateUnavailableError):
@@ -121,9 +123,9 @@ def _unavailable(error: Exception | None) -> str | None:
 
 
 def remove_health_file(path: Path) -> None:
-    """Remove the file of a worker that has stopped: it is not alive, and not dead either.
+    """Remove the file of a worker that has stopped, so that the check does not report a dead worker.
 
-    What is no such file stays.
+    A path that is not a regular file of this user stays.
     """
     with suppress(OSError, ConfigurationError):
         _require_ours(path)
@@ -134,7 +136,7 @@ def check_health_file(path: Path, *, stale_after: float = STALE_AFTER) -> Health
     """Read what a worker wrote.
 
     Raises:
-        UnhealthyError: there is no file, it is stale, or the worker fails; or it is no regular file of this user's.
+        UnhealthyError: there is no file, it is stale, the worker fails, or the path is not a regular file of this user.
     """
     try:
         stored = json.loads(_read(path))
@@ -156,11 +158,11 @@ def check_health_file(path: Path, *, stale_after: float = STALE_AFTER) -> Health
 
 
 def _read(path: Path) -> str:
-    """The text of a regular file of this user's; nothing else is opened so that it could block, or be followed."""
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW)
-    with os.fdopen(number, encoding="utf-8") as file:
-        _check(path, os.fstat(number))
-        return file.read(_MOST_CHARACTERS)
+    """Read a regular file of this user. Opening anything else neither blocks nor follows a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW)
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        _check(path, os.fstat(descriptor))
+        return file.read(_MAX_CHARACTERS)
 
 
 def _require_ours(path: Path) -> None:
@@ -168,16 +170,16 @@ def _require_ours(path: Path) -> None:
         _check(path, path.lstat())
 
 
-def _check(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise ConfigurationError(f"the health file must be a regular file, and {path} is none: choose another path")
-    # Root may look after workers of other users.
-    if found.st_uid != os.geteuid() != 0:
+    # Root may check workers of other users.
+    if status.st_uid != os.geteuid() != 0:
         raise ConfigurationError(f"the health file must belong to this user, and {path} does not: choose another path")
 
 
 def _age(stored: Mapping[str, Any]) -> float | None:
-    """Seconds since it was written, whatever was done to the clock since; None if that was before the last boot."""
+    """Return seconds since it was written, also if the clock was set meanwhile; None if it was before the last boot."""
     if "monotonic" not in stored:
         return time.time() - float(stored["written_at"])  # By a worker of an older version.
     age = time.monotonic() - float(stored["monotonic"])
@@ -186,7 +188,7 @@ def _age(stored: Mapping[str, Any]) -> float | None:
 
 @cache
 def _boot() -> str | None:
-    """What tells this boot of the machine from others, where the system says so."""
+    """Return the id of this boot of the machine; None if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):

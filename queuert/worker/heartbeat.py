@@ -1,6 +1,7 @@
-"""A worker's entry in the worker registry: told again and again, and taken away at the end.
+"""The heartbeat of a worker: a row in the store that lists it as alive.
 
-Nothing depends on it. What goes wrong with it is an event, and is tried again.
+The row is informational: only leases decide about jobs. So a heartbeat that fails does not stop the worker: it emits an
+event and is tried again.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from importlib import metadata
+from typing import TYPE_CHECKING
 
+from queuert.activity import MINUTE
 from queuert.limits import Limits
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
@@ -21,19 +25,22 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.workers import WorkerHeartbeat, WorkerState
 
+if TYPE_CHECKING:
+    from queuert.worker.telemetry import ActivityCounter
+
 TTL = 60.0
-"""Seconds that a worker is listed after a beat: two may be lost."""
+"""Seconds for which a worker is listed after a heartbeat: two in a row may be lost."""
 
-EVERY = 20.0
-"""Seconds between two beats."""
+INTERVAL = 20.0
+"""Seconds between two heartbeats."""
 
-AGAIN = 5.0
-"""Seconds until a beat that failed is tried again."""
+RETRY_AFTER = 5.0
+"""Seconds until a heartbeat that failed is tried again."""
 
 
 @cache
 def installed_version() -> str:
-    """The version of Queuert, as far as it is installed."""
+    """Return the version of the installed package, or ``unknown``."""
     try:
         return metadata.version("queuert")
     except metadata.PackageNotFoundError:
@@ -42,19 +49,19 @@ def installed_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """The worker that is told of. Read from several threads."""
+    """What a heartbeat says of a worker. Read from several threads."""
 
     holder: str
     name: str
     job_types: tuple[str, ...]
     concurrency: int
-    held: Callable[[], int]
+    running: Callable[[], int]
     stopping: Callable[[], bool]
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    begun: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.monotonic)
 
-    def beat(self) -> WorkerHeartbeat:
-        """What there is to tell of it now."""
+    def heartbeat(self) -> WorkerHeartbeat:
+        """Return the heartbeat to record now."""
         return WorkerHeartbeat(
             id=self.holder,
             name=self.name,
@@ -63,77 +70,117 @@ class WorkerInfo:
             version=installed_version(),
             job_types=self.job_types,
             concurrency=self.concurrency,
-            running=self.held(),
-            uptime=time.monotonic() - self.begun,
+            running=self.running(),
+            uptime=time.monotonic() - self.started_at,
             state=WorkerState.STOPPING if self.stopping() else WorkerState.RUNNING,
             limits=self.limits,
         )
 
 
 class Heartbeat:
-    """Tells the registry of a worker: once in its event loop, and then in the thread that renews its leases."""
+    """Records the heartbeat of a worker: first in its event loop, then in the thread that renews its leases.
 
-    def __init__(self, subject: WorkerInfo, *, observers: Observers) -> None:
-        self._subject = subject
+    What the worker did goes with it: the counts of ``activity``.
+    """
+
+    def __init__(self, worker: WorkerInfo, *, observers: Observers, activity: ActivityCounter) -> None:
+        self._worker = worker
+        self._activity = activity
+        self._collected_at = time.monotonic()
+        self._store_ahead: float | None = None
+        """The store's time, in seconds since 1970, less the monotonic clock; None before the first answer."""
         self._observers = observers
-        self._next = 0.0
-        self._begun = False
+        self._next_at = 0.0
+        self._may_be_listed = False
+        """Whether a heartbeat was sent, so that there may be a row to remove."""
         self.error: Exception | None = None
         """Why the last heartbeat failed; None if it was recorded."""
         self._lock = threading.Lock()
 
-    async def begin(self, store: AsyncStore) -> None:
-        """The first beat, before the first claim. If it fails, the worker goes to work all the same."""
-        self._begun = True
+    async def record_first(self, store: AsyncStore) -> None:
+        """Record the first heartbeat, before the first claim. If it fails, the worker starts all the same."""
+        self._may_be_listed = True
+        sent_at = time.monotonic()
         try:
-            await store.record_heartbeat(self._subject.beat(), TTL)
+            store_time = await store.record_heartbeat(self._worker.heartbeat(), TTL)
         except Exception as error:
-            self._failed(error)
+            self._on_failure(error)
         else:
-            self.error = None
-            self._next = time.monotonic() + EVERY
+            self._on_answer(store_time, sent_at)
+            self._next_at = time.monotonic() + INTERVAL
 
-    async def call_off(self, store: AsyncStore) -> None:
-        """Take away the entry of a worker that was stopped before it went to work."""
+    async def withdraw(self, store: AsyncStore) -> None:
+        """Remove the row of a worker that was stopped while it started."""
         try:
-            await store.remove_worker(self._subject.holder)
+            await store.remove_worker(self._worker.holder)
         except Exception as error:
-            self._failed(error)
+            self._on_failure(error)
 
     def renew_now(self) -> None:
-        """There is news: the next beat is due. From any thread."""
+        """Make the next heartbeat due, since the state of the worker has changed. From any thread."""
         with self._lock:
-            self._next = 0.0
+            self._next_at = 0.0
 
-    def beat_if_due(self, store: Callable[[], Store]) -> float:
-        """Tell of the worker, if it is time; seconds until it is time again. Never raises."""
+    def record_if_due(self, store: Callable[[], Store]) -> float:
+        """Record a heartbeat, if one is due; return the seconds until this is to be called again. It never raises."""
+        now = time.monotonic()
+        self._collect(now)
         with self._lock:
-            now = time.monotonic()
-            if self._next > now:
-                return self._next - now
-            # News that comes while this beat is under way makes another one due.
-            self._next = now + EVERY
-        self._begun = True
+            if self._next_at > now:
+                return min(self._next_at - now, self._rest_of_minute(now))
+            # A change of the state while this heartbeat is written makes another one due.
+            self._next_at = now + INTERVAL
+        self._may_be_listed = True
         try:
-            store().record_heartbeat(self._subject.beat(), TTL)
+            report = self._activity.report(self._worker.holder)
+            store_time = store().record_heartbeat(self._worker.heartbeat(), TTL, report)
         except Exception as error:
             with self._lock:
-                self._next = min(self._next, now + AGAIN)
-            self._failed(error)
+                self._next_at = min(self._next_at, now + RETRY_AFTER)
+            self._on_failure(error)
         else:
-            self.error = None
-        return max(0.0, self._next - time.monotonic())
+            self._activity.confirmed()
+            self._on_answer(store_time, now)
+        now = time.monotonic()
+        return min(max(0.0, self._next_at - now), self._rest_of_minute(now))
 
-    def forget(self, store: Callable[[], Store]) -> None:
-        """Take the entry away: the worker has stopped. Never raises; what is left behind is not listed for long."""
-        if not self._begun:
+    def _on_answer(self, store_time: datetime, sent_at: float) -> None:
+        self.error = None
+        self._store_ahead = store_time.timestamp() - (sent_at + time.monotonic()) / 2
+
+    def _collect(self, now: float) -> None:
+        """Add what was counted since the last time to the minute of the store in the middle of it."""
+        if self._store_ahead is None:
             return
-        try:
-            store().remove_worker(self._subject.holder)
-        except Exception as error:
-            self._failed(error)
+        middle = (self._collected_at + now) / 2 + self._store_ahead
+        self._collected_at = now
+        dropped = self._activity.collect(int(middle // MINUTE))
+        if dropped:
+            error = f"the counts of {dropped} minutes and job types are dropped: the store has not taken any for long"
+            self._observers.emit(StoreCallFailed(worker=self._worker.holder, operation="record_activity", error=error))
 
-    def _failed(self, error: Exception) -> None:
+    def _rest_of_minute(self, now: float) -> float:
+        """Seconds until the minute of the store ends."""
+        return MINUTE if self._store_ahead is None else MINUTE - (now + self._store_ahead) % MINUTE
+
+    def remove(self, store: Callable[[], Store]) -> None:
+        """Report the rest of what the worker did, and remove the row, since the worker has stopped.
+
+        It never raises; a row that remains expires after ``TTL``.
+        """
+        if not self._may_be_listed:
+            return
+        holder = self._worker.holder
+        self._collect(time.monotonic())
+        try:
+            more = True
+            while more:
+                store().remove_worker(holder, self._activity.report(holder))
+                more = self._activity.confirmed()
+        except Exception as error:
+            self._on_failure(error)
+
+    def _on_failure(self, error: Exception) -> None:
         self.error = error
-        what = f"{type(error).__name__}: {error}"
-        self._observers.emit(StoreCallFailed(worker=self._subject.holder, operation="record_heartbeat", error=what))
+        text = f"{type(error).__name__}: {error}"
+        self._observers.emit(StoreCallFailed(worker=self._worker.holder, operation="record_heartbeat", error=text))

@@ -1,7 +1,8 @@
-"""The leases of a worker: the clock they are counted by, which ones it holds, and their renewal.
+"""The leases of a worker: their clock, the registry of those that it holds, and their renewal.
 
 Renewal has a thread and a connection of its own, so that neither a handler that blocks the event loop nor a busy pool
-lets a lease expire."""
+lets a lease expire. Another thread aborts attempts whose lease is about to expire.
+"""
 
 from __future__ import annotations
 
@@ -23,90 +24,94 @@ from queuert.worker.heartbeat import Heartbeat
 from queuert.worker.supervisor import FAILING_AFTER
 
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-"""Where there is none, as on macOS and Windows, it is up to the system what Python's monotonic clock does."""
+"""None on macOS and Windows, where the system decides whether the monotonic clock counts a suspend."""
 
 
 def lease_time() -> float:
-    """Seconds since some moment in the past: never back, and through a suspend too."""
+    """Return seconds since some moment in the past, by a clock that never goes back, and counts a suspend too."""
     return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
 
 _FINISH_LEASES = 3
 FINISH_SECONDS = 60.0
-"""So many times the duration of its lease a finish may take to be written, and so many seconds in any case: twice as
-long as an answer of the store may take before it is asked again."""
+"""A finish that is not written after so many durations of its lease, and after so many seconds, is stuck. The seconds
+are twice the time that the store may take for an answer."""
 
 
-class Holder(Protocol):
-    """Whoever holds a lease."""
+class LeaseOwner(Protocol):
+    """The attempt that a lease belongs to."""
 
     def abort(self, reason: AbortReason) -> None:
-        """The lease is lost. From any thread."""
+        """Abort the attempt, since the lease is lost. From any thread."""
         ...
 
 
 class HeldLease:
-    """One lease, and whom to tell when it is lost.
+    """One lease of the worker, and the attempt that it belongs to.
 
     Attributes:
-        job: the job, with the lease's token.
+        job: the job, with the token of the lease.
         claimed_at: when the claim was sent (by the lease clock).
         interval: seconds from one renewal to the next.
-        renew_at: when to ask for the next renewal (by the lease clock).
-        deadline: by then it must have been renewed. Counted from before the claim or renewal was sent, so that it is
-            never later than the store's own.
-        holder: None once its attempt is over.
-        cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
-            after: nobody can take the job, unless the server has ended the transaction and we were not told.
-        progress: what the attempt told last and is not written yet.
-        finish_since: when its finish was handed on to be written (by the lease clock); None before.
+        renew_at: when to send the next renewal (by the lease clock).
+        deadline: when the lease expires unless it is renewed (by the lease clock). It counts from before the claim or
+            renewal was sent, so it is never later than the expiry by the store's clock.
+        owner: the attempt; None once it is over.
+        abort_transaction: closes the connection of the attempt's transaction; set while that transaction has the row of
+            the job locked. Meanwhile the lease is not renewed, only checked: nobody can claim the job, unless the
+            server has ended the transaction without our notice.
+        progress: the progress that the attempt recorded last, until it is written.
+        finish_since: when its finish was passed on to be written (by the lease clock); None before.
     """
 
-    __slots__ = ("claimed_at", "cut", "deadline", "finish_since", "holder", "interval", "job", "progress", "renew_at")
+    __slots__ = (
+        "abort_transaction", "claimed_at", "deadline", "finish_since", "interval", "job", "owner", "progress",
+        "renew_at",
+    )  # fmt: skip
 
-    def __init__(self, job: ClaimedJob, interval: float, sent_at: float, holder: Holder) -> None:
+    def __init__(self, job: ClaimedJob, interval: float, sent_at: float, owner: LeaseOwner) -> None:
         self.job = job
         self.claimed_at = sent_at
         self.interval = interval
         self.renew_at = sent_at + interval
         self.deadline = sent_at + job.lease_seconds
-        self.holder: Holder | None = holder
-        self.cut: Callable[[], None] | None = None
+        self.owner: LeaseOwner | None = owner
+        self.abort_transaction: Callable[[], None] | None = None
         self.progress: str | None = None
         self.finish_since: float | None = None
 
     @property
     def lease(self) -> Lease:
-        """What the store knows it by."""
+        """Job id and token, which identify it in the store."""
         return self.job.lease
 
     @property
     def has_progress(self) -> bool:
         """Whether there is progress that can be written: not while a transaction has the row locked."""
-        return self.progress is not None and self.cut is None
+        return self.progress is not None and self.abort_transaction is None
 
     def is_stuck(self, now: float) -> bool:
-        """Whether its handler has ended, and the finish should have been written long ago.
+        """Whether the handler has ended, and the finish should have been written long ago.
 
-        What writes it stands still: the event loop is blocked, or has no memory left. A lease that is renewed
-        for as long would keep the job from everybody else.
+        Then the event loop is blocked, or has no memory left. If the lease were renewed for ever, no other worker could
+        claim the job.
         """
         if self.finish_since is None:
             return False
         return now - self.finish_since > max(_FINISH_LEASES * self.job.lease_seconds, FINISH_SECONDS)
 
     def renewal(self) -> Renewal:
-        """What to ask the store."""
+        """Return the renewal to send."""
         return Renewal(self.lease, self.job.lease_seconds, self.progress)
 
     def renewed(self, sent_at: float) -> None:
-        """The store has extended it."""
+        """Count the lease from ``sent_at``, since the store has renewed it."""
         self.renew_at = sent_at + self.interval
         self.deadline = sent_at + self.job.lease_seconds
 
 
 class LeaseRegistry:
-    """All leases that a worker holds. Adding and removing one costs next to nothing and wakes nobody."""
+    """All leases that a worker holds. To add or remove one costs very little, and wakes no thread."""
 
     def __init__(self) -> None:
         self._held: set[HeldLease] = set()
@@ -116,7 +121,7 @@ class LeaseRegistry:
         return len(self._held)
 
     def add(self, granted: Sequence[HeldLease]) -> None:
-        """Note leases that were granted: all or, where there is no memory, none."""
+        """Add leases that were granted; if memory is exhausted, none of them."""
         with self._lock:
             try:
                 self._held.update(granted)
@@ -126,73 +131,73 @@ class LeaseRegistry:
                 raise
 
     def remove(self, held: HeldLease) -> None:
-        """Forget a lease: its attempt has ended, one way or the other. Idempotent."""
+        """Remove a lease, since its attempt has ended. Idempotent."""
         with self._lock:
             self._held.discard(held)
 
     def lose(self, held: HeldLease, reason: AbortReason) -> bool:
-        """Give up a lease and tell its attempt; False if it had ended meanwhile."""
+        """Remove a lease that is lost, and abort its attempt. Return False if the attempt had ended meanwhile."""
         with self._lock:
             known = held in self._held
             self._held.discard(held)
         if known:
-            holder = held.holder
-            if holder is not None:
-                holder.abort(reason)
-            cut = held.cut
-            if cut is not None:
-                cut()
+            owner = held.owner
+            if owner is not None:
+                owner.abort(reason)
+            abort_transaction = held.abort_transaction
+            if abort_transaction is not None:
+                abort_transaction()
         return known
 
     def due(self, horizon: float, *, with_progress: bool = False) -> list[HeldLease]:
-        """The leases to be renewed, or looked after, by ``horizon``; and those whose attempts told news."""
+        """Return the leases to renew or check by ``horizon``; ``with_progress`` adds those with unwritten progress."""
         with self._lock:
-            return [one for one in self._held if one.renew_at <= horizon or (with_progress and one.has_progress)]
+            return [held for held in self._held if held.renew_at <= horizon or (with_progress and held.has_progress)]
 
     def set_progress(self, held: HeldLease, progress: str) -> bool:
-        """Note how far an attempt is; whether nothing was there to be written. What it told before is forgotten."""
+        """Replace the progress that is to be written. Return whether there was none."""
         with self._lock:
-            fresh = held.progress is None
+            had_none = held.progress is None
             held.progress = progress
-        return fresh
+        return had_none
 
     def clear_progress(self, held: HeldLease, progress: str | None) -> None:
-        """This progress is written, unless there is news again."""
+        """Remove progress that was written, unless it has been replaced."""
         with self._lock:
             if held.progress is progress:
                 held.progress = None
 
     def has_progress(self) -> bool:
-        """Whether any progress can be written."""
+        """Whether there is progress to write."""
         with self._lock:
             return any(held.has_progress for held in self._held)
 
     def expiring(self, horizon: float) -> list[HeldLease]:
-        """The leases that end by ``horizon`` (by the lease clock)."""
+        """Return the leases that expire by ``horizon`` (by the lease clock)."""
         with self._lock:
             return [held for held in self._held if held.deadline <= horizon]
 
     def renew_now(self, job_ids: Iterable[str] | None) -> bool:
-        """Let the leases of these jobs (None: all) be renewed at once; whether there were any."""
+        """Make the leases of these jobs (None: all) due for renewal. Return whether there are any."""
         wanted = None if job_ids is None else set(job_ids)
         now = lease_time()
         with self._lock:
-            chosen = [held for held in self._held if wanted is None or held.job.id in wanted]
-            for held in chosen:
+            due = [held for held in self._held if wanted is None or held.job.id in wanted]
+            for held in due:
                 held.renew_at = now
-        return bool(chosen)
+        return bool(due)
 
 
 _STOP_TIMEOUT = 1.0
 
 PROGRESS_INTERVAL = 1.0
-"""Seconds from one statement that writes the progress of attempts to the next, of all attempts together."""
+"""Seconds between two statements that write progress; each writes that of all attempts."""
 
 
 class LeaseRenewer:
-    """One statement for all leases that are due, every quarter of the shortest renewal interval at most.
+    """Renews all leases that are due in one statement, at most every quarter of the shortest renewal interval.
 
-    It wakes by the clock and never for a single job, so that short jobs cost it nothing.
+    It wakes by the clock and never for a single job, so short jobs cost it nothing.
     """
 
     def __init__(
@@ -222,36 +227,36 @@ class LeaseRenewer:
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
         self.error: Exception | None = None
-        """Why the last renewal failed; None if it went well."""
-        self._progress_at = lease_time()
+        """Why the last renewal failed; None if it succeeded."""
+        self._write_progress_at = lease_time()
 
     @property
     def failing(self) -> bool:
-        """Whether no renewal has gone well for longer than an outage should last."""
+        """Whether no renewal has succeeded for longer than an outage should last."""
         return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
 
     @property
     def failing_seconds(self) -> float:
-        """For how long no renewal has gone well, in seconds; 0 if the last one did."""
+        """Seconds since which no renewal has succeeded; 0 if the last one did."""
         since = self._failing_since
         return 0.0 if since is None else time.monotonic() - since
 
     def start(self) -> None:
-        """Begin to renew and to watch."""
+        """Start both threads."""
         for name, work in (("leases", self._renew_until_stopped), ("lease-watch", self._watch_until_stopped)):
             thread = threading.Thread(target=work, name=f"queuert-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """End both threads; call it last, after the last attempt. Idempotent."""
+        """Stop both threads. Call it after the last attempt has ended. Idempotent."""
         self._stopped.set()
         self._wake.set()
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join(_STOP_TIMEOUT)
         if any(thread.is_alive() for thread in threads):
-            # It waits for an answer that does not come.
+            # The store does not answer.
             self._close_store()
             for thread in threads:
                 thread.join(_STOP_TIMEOUT)
@@ -278,40 +283,41 @@ class LeaseRenewer:
             try:
                 self._renew_due()
             except Exception as error:
-                pause = self._failed(error)
+                pause = self._on_failure(error)
             else:
                 self._failures = 0
                 self._failing_since = self.error = None
-                pause = min(pause, self._heartbeat.beat_if_due(self._opened_store))
+                pause = min(pause, self._heartbeat.record_if_due(self._open_store))
                 if self._leases.has_progress():
-                    pause = min(pause, max(0.0, self._progress_at - lease_time()))
+                    pause = min(pause, max(0.0, self._write_progress_at - lease_time()))
             self._wake.wait(pause)
             self._wake.clear()
         if not self._failures:
-            # With a store out of reach it would keep the stop waiting.
-            self._heartbeat.forget(self._opened_store)
+            # While the store cannot be reached, this would delay the stop.
+            self._heartbeat.remove(self._open_store)
         self._close_store()
 
     def _renew_due(self) -> None:
-        # Connected before the first lease is due, since that can take as long as a short lease lasts.
-        store = self._opened_store()
+        # Connect before the first lease is due, since it can take as long as a short lease lasts.
+        store = self._open_store()
         now = lease_time()
-        due = self._leases.due(now + self._tick, with_progress=now >= self._progress_at)
+        due = self._leases.due(now + self._tick, with_progress=now >= self._write_progress_at)
         due = [held for held in due if not self._is_stuck(held, now)]
         if not due:
             return
-        free = [held for held in due if held.cut is None]
+        unlocked = [held for held in due if held.abort_transaction is None]
         sent_at = lease_time()
-        deadline = min((held.deadline for held in free), default=None)
-        refused = self._renew(store, free, sent_at) if free else []
+        deadline = min((held.deadline for held in unlocked), default=None)
+        rejected = self._renew(store, unlocked, sent_at) if unlocked else []
         slack = None if deadline is None else deadline - lease_time()
-        lost = self._check_locked(store, refused, sent_at)
-        lost += self._check_locked(store, [held for held in due if held.cut is not None], lease_time())
-        renewed = len(free) - len(refused)
+        lost = self._check_unrenewed(store, rejected, sent_at)
+        locked = [held for held in due if held.abort_transaction is not None]
+        lost += self._check_unrenewed(store, locked, lease_time())
+        renewed = len(unlocked) - len(rejected)
         self._observers.emit(LeasesRenewed(worker=self._worker, count=renewed, lost=lost, slack=slack))
 
     def _is_stuck(self, held: HeldLease, now: float) -> bool:
-        """Whether its finish does not get written: it runs out then, and the other thread gives it up."""
+        """Whether its finish is stuck. Then it is not renewed, and the watching thread aborts it when it expires."""
         if not held.is_stuck(now):
             return False
         held.renew_at = math.inf
@@ -320,35 +326,35 @@ class LeaseRenewer:
         return True
 
     def _renew(self, store: Store, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
-        """Renew leases; those that were not are returned."""
-        requested = [held.renewal() for held in due]
-        if any(one.progress is not None for one in requested):
-            self._progress_at = sent_at + PROGRESS_INTERVAL
-        renewed = store.renew(requested)
-        for held, one, done in zip(due, requested, renewed, strict=True):
-            if done:
+        """Renew leases, and return those that the store did not renew."""
+        renewals = [held.renewal() for held in due]
+        if any(renewal.progress is not None for renewal in renewals):
+            self._write_progress_at = sent_at + PROGRESS_INTERVAL
+        results = store.renew(renewals)
+        for held, renewal, renewed in zip(due, renewals, results, strict=True):
+            if renewed:
                 held.renewed(sent_at)
-                self._leases.clear_progress(held, one.progress)
-        return [held for held, done in zip(due, renewed, strict=True) if not done]
+                self._leases.clear_progress(held, renewal.progress)
+        return [held for held, renewed in zip(due, results, strict=True) if not renewed]
 
-    def _check_locked(self, store: Store, locked: Sequence[HeldLease], sent_at: float) -> int:
-        """Those that still stand are safe for another while, though their rows are locked; how many do not.
+    def _check_unrenewed(self, store: Store, leases: Sequence[HeldLease], sent_at: float) -> int:
+        """Find out which of these leases are lost, abort their attempts, and return their number.
 
-        Nobody can take what the attempt's own transaction has locked. Where somebody else has locked a row, the store
-        has noted, when it passed the row over, that the lease goes on.
+        The others hold although their rows are locked. If the attempt's own transaction has locked a row, nobody else
+        can claim the job. If another transaction has, the store recorded the renewal when it skipped the row.
         """
-        if not locked:
+        if not leases:
             return 0
         lost = 0
-        reasons = store.lost_reasons([held.lease for held in locked])
-        for held, reason in zip(locked, reasons, strict=True):
+        reasons = store.lost_reasons([held.lease for held in leases])
+        for held, reason in zip(leases, reasons, strict=True):
             if reason is None:
                 held.renewed(sent_at)
             else:
                 lost += self._leases.lose(held, reason)
         return lost
 
-    def _failed(self, error: Exception) -> float:
+    def _on_failure(self, error: Exception) -> float:
         self._failures += 1
         self.error = error
         self._failing_since = self._failing_since or time.monotonic()
@@ -359,7 +365,7 @@ class LeaseRenewer:
             self._close_store()
         return self._backoff.delay(self._failures)
 
-    def _opened_store(self) -> Store:
+    def _open_store(self) -> Store:
         if self._store is None:
             store = self._state.sync_store(max_connections=1, answer_timeout=self._timeout)
             store.open()
@@ -375,13 +381,13 @@ class LeaseRenewer:
 
     def _watch_until_stopped(self) -> None:
         while not self._stopped.wait(self._watch_tick):
-            # Two ticks early: this thread may be late by one, and the handler needs a moment to stop.
+            # Two ticks early: this thread may be one tick late, and the handler needs time to stop.
             for held in self._leases.expiring(lease_time() + 2 * self._watch_tick):
-                self._give_up(held)
+                self._lose(held)
 
-    def _give_up(self, held: HeldLease) -> None:
+    def _lose(self, held: HeldLease) -> None:
         try:
             self._leases.lose(held, AbortReason.LEASE_NOT_RENEWED)
         except Exception as error:
-            # This thread guards all the other leases too.
+            # An error of one lease must not end the thread, which watches all of them.
             self._observers.emit(StoreCallFailed(worker=self._worker, operation="abandon_lease", error=repr(error)))

@@ -1,4 +1,4 @@
-"""Measures how late the event loop of a worker is, notices that it is blocked, and says what blocks it."""
+"""Measures how late the event loop of a worker is, and reports when it is blocked, and by which job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import EventLoopBlocked, EventLoopUnblocked
 
 BLOCKED_AFTER = 5.0
-"""Seconds that the event loop may stand still before that is an event."""
+"""Seconds for which the event loop may be blocked before an event is emitted."""
 
 _TICK = 1.0
 _DELAYS = 30
-"""Delays that are kept: those of half a minute."""
+"""The number of delays that are kept: those of half a minute."""
 _FRAMES = 30
 
 
@@ -34,31 +34,31 @@ class RunningAttempt(Protocol):
 
 
 class LoopWatch:
-    """A thread that asks the event loop for a sign of life each second, and looks at its stack when none comes."""
+    """A thread that schedules a call in the event loop each second, and reports its stack if the call does not run."""
 
     def __init__(
         self,
-        find: Callable[[asyncio.Task[Any]], RunningAttempt | None],
+        attempt_of: Callable[[asyncio.Task[Any]], RunningAttempt | None],
         *,
         worker: str,
         observers: Observers,
         blocked_after: float = BLOCKED_AFTER,
     ) -> None:
-        self._find = find
+        self._attempt_of = attempt_of
         self._worker = worker
         self._observers = observers
         self._blocked_after = blocked_after
         self._event_loop = asyncio.get_running_loop()
         self._thread_of_loop = threading.get_ident()
         self._sent_at: float | None = None
-        """When the question that the event loop has not answered yet was sent; None if it has answered."""
+        """When the call that has not run yet was scheduled; None if the last one has run."""
         self._delays: deque[float] = deque(maxlen=_DELAYS)
         self._answered = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to watch the running event loop."""
+        """Begin to watch the event loop."""
         self._thread = threading.Thread(target=self._watch, name="queuert-loop-watch", daemon=True)
         self._thread.start()
 
@@ -72,7 +72,7 @@ class LoopWatch:
         self._sent_at = None
 
     def blocked_seconds(self) -> float:
-        """Seconds for which the event loop has not answered; 0 if no question is open. From any thread."""
+        """Seconds for which the event loop has not run the call; 0 if none is open. From any thread."""
         sent_at = self._sent_at
         return 0.0 if sent_at is None else time.monotonic() - sent_at
 
@@ -84,7 +84,7 @@ class LoopWatch:
         while not self._stopped.wait(min(_TICK, self._blocked_after)):
             self._answered.clear()
             if self._stopped.is_set():
-                return  # `stop` waits for this thread in the event loop, which could not answer.
+                return  # `stop` waits for this thread in the event loop, which could not run the call.
             self._sent_at = sent_at = time.monotonic()
             with suppress(RuntimeError):  # The loop is closed: the worker has stopped.
                 self._event_loop.call_soon_threadsafe(self._answer)
@@ -92,7 +92,7 @@ class LoopWatch:
                     self._report(sent_at)
 
     def _answer(self) -> None:
-        """Called by the event loop, which runs."""
+        """Called in the event loop."""
         if self._sent_at is not None:
             self._delays.append(time.monotonic() - self._sent_at)
             self._sent_at = None
@@ -117,5 +117,5 @@ class LoopWatch:
 
     def _blocking_job(self) -> Any:
         task = asyncio.current_task(self._event_loop)
-        found = None if task is None else self._find(task)
-        return None if found is None else found.job
+        attempt = None if task is None else self._attempt_of(task)
+        return None if attempt is None else attempt.job

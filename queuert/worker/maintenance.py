@@ -1,6 +1,7 @@
-"""Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept.
+"""Maintenance: releases stranded jobs, prunes chains, maintains the event log, and cleans the staging of bulk writes.
 
-And looks after the days of the event log, and what bulk writes have left.
+A job is stranded by a defect, or by a statement that somebody ran by hand. It also folds and drops the activity of
+workers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from queuert.observability.events import (
     EventLogMaintenancePostponed,
     StagingCleaned,
     StagingCleanupFailed,
+    StoreCallFailed,
     StrandedJobsReleased,
 )
 from queuert.policies import Retention
@@ -27,21 +29,22 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.types import PruneRequest
 from queuert.worker.supervisor import SupervisedLoop
 
-SWEEP_EVERY = 60.0
-"""Seconds from the end of one sweep to the next, give or take a half: workers should not come all at once."""
+INTERVAL = 60.0
+"""Seconds from the end of one round to the next, plus or minus a half, so that workers do not run it all at once."""
 
-STAGING_EVERY = 3600.0
-"""Seconds from one look at what bulk writes have left to the next, at least."""
+STAGING_INTERVAL = 3600.0
+"""Seconds between two cleanings of the staging, plus or minus a half."""
 
-_BETWEEN_PAGES = 0.1
-_FIRST = 2.0
-_NAMED = 10
+_PAGE_PAUSE = 0.1
+_MAX_FIRST_PAUSE = 2.0
+_MAX_NAMED = 10
+"""The most ids in an event."""
 
 
 class Maintenance:
-    """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between.
+    """Reads the blocked jobs and then the closed chains, page by page, with pauses, and then maintains the event log.
 
-    Then it looks after the event log of a store that has one.
+    Each step of the loop does one page. The activity of workers is maintained after the event log.
     """
 
     def __init__(
@@ -58,91 +61,112 @@ class Maintenance:
         self._notify = notify
         self._policies = policies
         self._has_events = has_events
-        self._log_trouble: str | None = None
-        """What was told of the event log last: it is told once, until it goes well again."""
-        self._staging_at = time.monotonic()
-        self._staging_trouble: str | None = None
+        self._event_log_error: str | None = None
+        """The last error of the event log; the same one is emitted once, until a success."""
+        self._activity_error: str | None = None
+        self._clean_staging_at = time.monotonic()
+        self._staging_error: str | None = None
         self._worker = worker
         self._observers = observers
         self._cursor: str | None = None
         self._pruning = False
-        self._tending = False
-        self._begun = False
+        self._maintaining_event_log = False
+        self._started = False
         self.loop = SupervisedLoop("maintenance", self._step, worker=worker, observers=observers)
 
     async def _step(self) -> float:
-        if not self._begun:
-            self._begun = True
-            return random.uniform(0.0, _FIRST)
-        if not self._pruning and not self._tending:
-            self._cursor = await self._sweep()
+        if not self._started:
+            self._started = True
+            return random.uniform(0.0, _MAX_FIRST_PAUSE)
+        if not self._pruning and not self._maintaining_event_log:
+            self._cursor = await self._release_stranded()
             self._pruning = self._cursor is None
-            return _BETWEEN_PAGES
+            return _PAGE_PAUSE
         if self._pruning:
-            self._cursor = await self._retire()
+            self._cursor = await self._prune()
             if self._cursor is not None:
-                return _BETWEEN_PAGES
+                return _PAGE_PAUSE
             self._pruning = False
-        if self._has_events and await self._tend_events():
-            # What is left of the log is as much as a day's, or more than comes meanwhile: it is gone on with at once.
-            self._tending = True
-            return _BETWEEN_PAGES
-        self._tending = False
-        if time.monotonic() >= self._staging_at:
-            await self._tend_staging()
-            self._staging_at = time.monotonic() + STAGING_EVERY * random.uniform(0.5, 1.5)
-        return SWEEP_EVERY * random.uniform(0.5, 1.5)
+        if self._has_events and await self._maintain_event_log():
+            # Much of the log is left to do, perhaps more than is added meanwhile: continue at once.
+            self._maintaining_event_log = True
+            return _PAGE_PAUSE
+        self._maintaining_event_log = False
+        if await self._maintain_activity():
+            return _PAGE_PAUSE
+        if time.monotonic() >= self._clean_staging_at:
+            await self._clean_staging()
+            self._clean_staging_at = time.monotonic() + STAGING_INTERVAL * random.uniform(0.5, 1.5)
+        return INTERVAL * random.uniform(0.5, 1.5)
 
-    async def _sweep(self) -> str | None:
+    async def _release_stranded(self) -> str | None:
         result = await self._store.release_stranded(cursor=self._cursor)
         if result.released:
             self._notify.publish(Topic.JOBS, {job.type for job in result.released})
-            named = tuple(job.id for job in result.released[:_NAMED])
-            self._observers.emit(StrandedJobsReleased(worker=self._worker, count=len(result.released), job_ids=named))
+            ids = tuple(job.id for job in result.released[:_MAX_NAMED])
+            self._observers.emit(StrandedJobsReleased(worker=self._worker, count=len(result.released), job_ids=ids))
         return result.cursor
 
-    async def _retire(self) -> str | None:
+    async def _prune(self) -> str | None:
         result = await self._store.prune(PruneRequest(self._policies, cursor=self._cursor))
         if result.chain_ids:
-            named = tuple(result.chain_ids[:_NAMED])
-            self._observers.emit(ChainsPruned(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
+            ids = tuple(result.chain_ids[:_MAX_NAMED])
+            self._observers.emit(ChainsPruned(worker=self._worker, count=len(result.chain_ids), chain_ids=ids))
         return result.cursor
 
-    async def _tend_staging(self) -> None:
+    async def _clean_staging(self) -> None:
         try:
-            done = await self._store.clean_staging()
+            cleaned = await self._store.clean_staging()
         except StateUnavailableError:
             raise
         except StateError as error:
-            if str(error) != self._staging_trouble:
-                self._staging_trouble = str(error)
+            if str(error) != self._staging_error:
+                self._staging_error = str(error)
                 self._observers.emit(StagingCleanupFailed(worker=self._worker, error=str(error)))
             return
-        self._staging_trouble = None
-        if done.dropped or done.forgotten:
-            self._observers.emit(StagingCleaned(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
+        self._staging_error = None
+        if cleaned.dropped or cleaned.forgotten:
+            event = StagingCleaned(worker=self._worker, dropped=cleaned.dropped, forgotten=cleaned.forgotten)
+            self._observers.emit(event)
 
-    async def _tend_events(self) -> bool:
-        """Whether something is left that is to be done at once."""
+    async def _maintain_activity(self) -> bool:
+        """Fold and drop some of the activity; return whether more is to be done at once."""
         try:
-            done = await self._store.maintain_event_log()
+            maintenance = await self._store.maintain_activity()
         except StateUnavailableError:
             raise
         except StateError as error:
-            # A role that may not do it can do all else: chains are swept and pruned as ever.
-            if str(error) != self._log_trouble:
-                self._log_trouble = str(error)
+            if str(error) != self._activity_error:
+                self._activity_error = str(error)
+                self._observers.emit(
+                    StoreCallFailed(worker=self._worker, operation="maintain_activity", error=str(error))
+                )
+            return False
+        self._activity_error = None
+        return maintenance.more
+
+    async def _maintain_event_log(self) -> bool:
+        """Maintain the event log a bit; return whether more is to be done at once."""
+        try:
+            maintenance = await self._store.maintain_event_log()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            # A role without the right to maintain it may still do the rest.
+            if str(error) != self._event_log_error:
+                self._event_log_error = str(error)
                 self._observers.emit(EventLogMaintenanceFailed(worker=self._worker, error=str(error)))
             return False
-        self._log_trouble = None
-        self._tell_maintained(done)
-        return done.more
+        self._event_log_error = None
+        self._report_maintained(maintenance)
+        return maintenance.more
 
-    def _tell_maintained(self, done: EventLogMaintenance) -> None:
-        made, dropped, postponed = (tuple(map(str, days)) for days in (done.made, done.dropped, done.postponed))
-        if made or dropped or done.deleted:
+    def _report_maintained(self, maintenance: EventLogMaintenance) -> None:
+        days = (maintenance.made, maintenance.dropped, maintenance.postponed)
+        made, dropped, postponed = (tuple(map(str, each)) for each in days)
+        if made or dropped or maintenance.deleted:
             self._observers.emit(
-                EventLogMaintained(worker=self._worker, made=made, dropped=dropped, deleted=done.deleted)
+                EventLogMaintained(worker=self._worker, made=made, dropped=dropped, deleted=maintenance.deleted)
             )
         if postponed:
             self._observers.emit(EventLogMaintenancePostponed(worker=self._worker, days=postponed))

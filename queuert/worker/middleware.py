@@ -1,34 +1,29 @@
-"""Middlewares wrap each attempt as an onion: before 1, before 2, handler, after 2, after 1."""
+"""Middlewares, which wrap each attempt: before 1, before 2, handler, after 2, after 1."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from queuert.errors import DefinitionError
+from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
-from queuert.worker.transaction_blocks import GuardedTransaction
-
-if TYPE_CHECKING:
-    from queuert.worker.attempt import Attempt
-    from queuert.worker.transaction_blocks import Transaction
+from queuert.worker.transaction_blocks import GuardedTransaction, Phase, Transaction
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
-"""Runs the rest of the onion; returns the handler's outcome or raises what it raised."""
+"""Runs the inner middlewares and the handler; returns the handler's outcome, or raises what it raised."""
 
-MiddlewareFunction: TypeAlias = "Callable[[Attempt[Any, Any], CallNext], Awaitable[Any]]"
+MiddlewareFunction: TypeAlias = Callable[[Attempt[Any, Any], CallNext], Awaitable[Any]]
 """``async def middleware(attempt, call_next)``: as :meth:`AttemptMiddleware.around_handler`."""
-
-Phase: TypeAlias = Literal["prepare", "complete"]
 
 
 class AttemptMiddleware:
-    """Wraps attempts in up to three phases: make a subclass and override what you need.
+    """Wraps the handler, and its ``prepare()`` and ``complete()`` blocks. Make a subclass and override what you need.
 
-    Around the handler alone a function will do, ``async def middleware(attempt, call_next)``. The first middleware is
-    the outermost, in each phase::
+    To wrap only the handler, a function is enough: ``async def middleware(attempt, call_next)``. The first middleware
+    is the outermost::
 
         class Tenancy(AttemptMiddleware):
             async def around_handler(self, attempt, call_next):
@@ -40,56 +35,57 @@ class AttemptMiddleware:
                 await tx.connection.execute("select set_config('app.tenant', %s, true)", [attempt.context[TENANT]])
                 yield
 
-    Coroutines enter ``around_prepare`` and ``around_complete``, plain functions their twins ``..._in_thread``. Where a
-    handler needs the twin that is missing it is refused when it is registered; so is one in a child process, which can
-    have neither.
+    Coroutines enter ``around_prepare`` and ``around_complete``, plain functions the methods ``..._in_thread``. A
+    handler whose middleware has only the other one is rejected when it is registered. So is a handler in a child
+    process, which can have neither.
     """
 
     async def around_handler(self, attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
-        """Around the whole attempt: await ``call_next()`` once, and return its outcome or another.
+        """Wrap the handler: await ``call_next()`` once, and return its outcome or another.
 
-        It runs in the event loop also where the handler runs in a thread; context variables that it sets are seen
-        there. What it raises is a failed attempt, as if the handler had raised it.
+        It runs in the event loop, also if the handler runs in a thread, which gets the context variables that it sets.
+        If it raises, the attempt fails, as if the handler had raised.
         """
         return await call_next()
 
     def around_prepare(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> AbstractAsyncContextManager[Any]:
-        """An asynchronous context manager inside the transaction of ``attempt.prepare()``.
+        """Return an asynchronous context manager inside the transaction of ``attempt.prepare()``.
 
-        It is entered right after the transaction began and left before it commits. What it raises rolls it back and is
-        a failed attempt; it cannot swallow what the block raised.
+        It is entered right after the transaction began, and left before the commit. If it raises, the transaction is
+        rolled back, and the attempt fails; it cannot suppress what the block raised.
         """
         return nullcontext()
 
     def around_prepare_in_thread(
         self, attempt: Attempt[Any, Any], tx: GuardedTransaction
     ) -> AbstractContextManager[Any]:
-        """As ``around_prepare``, for plain functions."""
+        """``around_prepare`` for plain functions."""
         return nullcontext()
 
     def around_complete(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> AbstractAsyncContextManager[Any]:
-        """An asynchronous context manager inside the transaction of ``attempt.complete()``, as ``around_prepare``.
+        """Return an asynchronous context manager inside the transaction of ``attempt.complete()``.
 
-        The finish is written after it is left. Outcomes that a handler returns are written without it.
+        It is entered and left as that of ``around_prepare``, and the finish is written after it is left. Outcomes that
+        a handler returns without ``complete()`` are written without it.
         """
         return nullcontext()
 
     def around_complete_in_thread(
         self, attempt: Attempt[Any, Any], tx: Transaction[Any]
     ) -> AbstractContextManager[Any]:
-        """As ``around_complete``, for plain functions."""
+        """``around_complete`` for plain functions."""
         return nullcontext()
 
 
-Middleware: TypeAlias = "AttemptMiddleware | MiddlewareFunction"
-"""Either form."""
+Middleware: TypeAlias = AttemptMiddleware | MiddlewareFunction
+"""An instance of a subclass, or a function."""
 
 
 # --- around the handler -----------------------------------------------------------------------------------------------
 
 
-def wrapped(middlewares: Sequence[Middleware], attempt: Attempt[Any, Any], handler: CallNext) -> CallNext:
-    """The handler inside its middlewares, the first one outermost."""
+def compose(middlewares: Sequence[Middleware], attempt: Attempt[Any, Any], handler: CallNext) -> CallNext:
+    """Return the handler wrapped in its middlewares, the first one outermost."""
     for middleware in reversed(middlewares):
         around = middleware.around_handler if isinstance(middleware, AttemptMiddleware) else middleware
         handler = _layer(around, attempt, handler)
@@ -107,37 +103,37 @@ def _layer(around: MiddlewareFunction, attempt: Attempt[Any, Any], inner: CallNe
 
 
 class PhaseMiddlewares:
-    """The middlewares of an attempt in one phase: the surroundings of its block."""
+    """The middlewares of an attempt around one of its blocks."""
 
     def __init__(self, middlewares: Iterable[Middleware], attempt: Attempt[Any, Any], phase: Phase) -> None:
-        self._middlewares = [one for one in middlewares if isinstance(one, AttemptMiddleware)]
+        self._middlewares = [middleware for middleware in middlewares if isinstance(middleware, AttemptMiddleware)]
         self._attempt = attempt
         self._phase: Phase = phase
 
     def layers(self, transaction: Any) -> list[AbstractAsyncContextManager[Any]]:
-        """For a coroutine, the outermost first."""
-        return self._made(_method(self._phase, in_thread=False), transaction)
+        """Return the context managers for a coroutine, the outermost first."""
+        return self._make_layers(_method(self._phase, in_thread=False), transaction)
 
     def layers_in_thread(self, transaction: Any) -> list[AbstractContextManager[Any]]:
-        """For a thread, the outermost first."""
-        return self._made(_method(self._phase, in_thread=True), transaction)
+        """Return the context managers for a thread, the outermost first."""
+        return self._make_layers(_method(self._phase, in_thread=True), transaction)
 
-    def _made(self, name: str, transaction: Any) -> list[Any]:
-        found = []
-        for one in self._middlewares:
-            if _overrides(one, name):
-                found.append(getattr(one, name)(self._attempt, transaction))
-            elif _overrides(one, twin := _twin(name)):
-                # A plain function that returned a coroutine, or the like: not known when it was registered.
-                raise _missing_twin(one, twin, name)
-        return found
+    def _make_layers(self, name: str, transaction: Any) -> list[Any]:
+        layers = []
+        for middleware in self._middlewares:
+            if _overrides(middleware, name):
+                layers.append(getattr(middleware, name)(self._attempt, transaction))
+            elif _overrides(middleware, other := _other_mode(name)):
+                # For example a plain function that returned a coroutine, which was not known when it was registered.
+                raise _missing_method(middleware, other, name)
+        return layers
 
 
 def _method(phase: str, *, in_thread: bool) -> str:
     return f"around_{phase}_in_thread" if in_thread else f"around_{phase}"
 
 
-def _twin(name: str) -> str:
+def _other_mode(name: str) -> str:
     return name.removesuffix("_in_thread") if name.endswith("_in_thread") else f"{name}_in_thread"
 
 
@@ -145,21 +141,23 @@ def _overrides(middleware: AttemptMiddleware, name: str) -> bool:
     return getattr(type(middleware), name) is not getattr(AttemptMiddleware, name)
 
 
-def _missing_twin(middleware: AttemptMiddleware, found: str, missing: str) -> DefinitionError:
+def _missing_method(middleware: AttemptMiddleware, existing: str, missing: str) -> DefinitionError:
     kind = type(middleware).__name__
-    return DefinitionError(f"{kind} has {found}, which is not entered here: override {missing} as well")
+    return DefinitionError(f"{kind} has {existing}, which is not entered here: override {missing} as well")
 
 
 # --- checks of a definition -------------------------------------------------------------------------------------------
 
 
 def check_middlewares(job_type: str, middlewares: Iterable[Middleware], executor: Executor) -> None:
-    """Raise DefinitionError if a middleware is none, or would be left out around this handler without a word."""
-    for one in middlewares:
-        if isinstance(one, AttemptMiddleware):
-            _check_phases(job_type, one, executor)
-        elif isinstance(one, type) or not callable(one):
-            raise DefinitionError(f"a middleware of {job_type!r} is {one!r}: a function, or a made AttemptMiddleware")
+    """Raise DefinitionError if a middleware is not valid, or has only methods that this handler would not enter."""
+    for middleware in middlewares:
+        if isinstance(middleware, AttemptMiddleware):
+            _check_phases(job_type, middleware, executor)
+        elif isinstance(middleware, type) or not callable(middleware):
+            raise DefinitionError(
+                f"middlewares of {job_type!r} must be functions or instances of AttemptMiddleware, got {middleware!r}"
+            )
 
 
 def _check_phases(job_type: str, middleware: AttemptMiddleware, executor: Executor) -> None:
@@ -184,11 +182,11 @@ _WITHOUT_DECORATOR = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, i
 
 def check_required(group: object, middlewares: Sequence[object], required: Sequence[object]) -> None:
     """Raise DefinitionError unless the middlewares of a group have the required ones among them, in their order."""
-    missing = [one for one in required if not any(found is one for found in middlewares)]
+    missing = [middleware for middleware in required if not any(each is middleware for each in middlewares)]
     if missing:
         raise DefinitionError(f"{group!r} lacks the required middlewares {', '.join(map(_name, missing))}: add them")
     rest = iter(middlewares)
-    if not all(any(found is one for found in rest) for one in required):
+    if not all(any(each is middleware for each in rest) for middleware in required):
         raise DefinitionError(f"{group!r} has its middlewares in another order than {', '.join(map(_name, required))}")
 
 

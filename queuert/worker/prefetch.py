@@ -1,8 +1,8 @@
-"""Jobs on their way to a handler: those that were claimed ahead of a free slot, and the slots in which attempts run.
+"""The prefetch, which keeps claimed jobs until a slot is free, and the slots, in which attempts run.
 
-Short handlers must not wait for the store between two jobs. So the worker claims ahead: as many jobs as its slots get
-through in a twentieth of a second, which is measured and not set. Where handlers take longer than that, nothing is
-claimed ahead, and no other worker is kept from a job that nobody runs.
+Short handlers must not wait for the store between two jobs. So the worker prefetches as many jobs as its slots run in a
+twentieth of a second, by the measured duration of handlers. If handlers take longer than that, it prefetches nothing,
+so that other workers can claim the jobs.
 
 ``Claimer`` waits for demand (``Prefetch.wait_for_demand``), claims, and adds what it got (``Prefetch.put``). Each slot
 takes the next attempt (``Prefetch.next_attempt``) and runs it (``AttemptRunner.run``).
@@ -24,47 +24,49 @@ if TYPE_CHECKING:
     from queuert.worker.runtime import WorkerRuntime
 
 PREFETCH_HORIZON = 0.05
-"""Seconds of work that are claimed ahead, at the pace of the last handlers."""
+"""Seconds of work that are prefetched, by the duration of the last handlers."""
 
 MAX_PREFETCH = 2_000
-"""Jobs that are claimed ahead at most, whatever the pace."""
+"""The most jobs that are prefetched."""
 
 STALE_SECONDS = 1.0
-"""When no attempt has started for so long, the prefetched jobs are released: the pace has changed."""
+"""When no attempt has started for so many seconds, handlers take longer, and the prefetched jobs are released."""
 
-_REFILL_SHARE, _REFILL_SHARE_OF_MANY = 0.5, 0.75
-_MANY = 1_000
-"""The share of the prefetch with which the next claim is sent. What is left must last until its answer, and a claim of
-very many jobs takes the store about as long as the worker needs to run half as many.
+_REFILL_SHARE, _REFILL_SHARE_OF_LARGE = 0.5, 0.75
+_LARGE_PREFETCH = 1_000
+"""When only this share of the prefetch is left, the next claim is sent; a larger share if the prefetch is large. What
+is left must last until the answer, and a claim of very many jobs takes about as long as the worker needs for half of
+them.
 """
 
 _DECAY = 0.05
+"""The weight of a duration that is shorter than the estimate."""
 
 INPUT_BYTES = 64 * 1024 * 1024
-"""How much memory the inputs of all claimed jobs may take together, by default."""
+"""The memory that the inputs of all claimed jobs may take, by default."""
 
 SMALL = 1_000
-"""Inputs of fewer characters are not counted: all that a worker can hold of them are a few megabytes."""
+"""Inputs of fewer characters are not counted: all of them in a worker take a few megabytes."""
 
 _MAX_INLINE_RUNS = 512
 _MAX_INLINE_SECONDS = 0.01
-"""Attempts that never wait run one after the other in one turn of the event loop: so many, or for so long."""
+"""The most attempts, and seconds, of one turn of the event loop, if they never await anything."""
 
 
 class HandlerDurationEstimate:
-    """How long handlers took recently: a longer duration counts at once, shorter ones gradually."""
+    """Estimates how long handlers take: a longer duration counts at once, shorter ones gradually."""
 
     def __init__(self) -> None:
         self._seconds: float | None = None
 
-    def note(self, seconds: float) -> None:
-        """A handler has run for so long."""
-        known = self._seconds
-        slower = known is None or seconds >= known
-        self._seconds = seconds if slower else known + _DECAY * (seconds - known)  # type: ignore[operator]
+    def add(self, seconds: float) -> None:
+        """Count the duration of a handler."""
+        before = self._seconds
+        slower = before is None or seconds >= before
+        self._seconds = seconds if slower else before + _DECAY * (seconds - before)  # type: ignore[operator]
 
-    def ahead(self, slots: int) -> int:
-        """How many jobs so many slots get through in ``PREFETCH_HORIZON``; 0 while nothing is known."""
+    def jobs_ahead(self, slots: int) -> int:
+        """Return how many jobs so many slots run in ``PREFETCH_HORIZON``; 0 before the first duration is known."""
         if self._seconds is None:
             return 0
         return min(MAX_PREFETCH, int(slots * PREFETCH_HORIZON / max(self._seconds, 1e-9)))
@@ -73,28 +75,28 @@ class HandlerDurationEstimate:
 class Prefetch:
     """The claimed jobs that wait for a slot, in the order in which they are to run.
 
-    With ``enabled`` false no more jobs are claimed than slots are free. ``WorkerRuntime.may_begin`` decides about the
-    next attempt; when its answer may have changed, ``slots.start_next`` has to be called.
+    With ``enabled`` false, no more jobs are claimed than slots are free. ``WorkerRuntime.may_begin`` decides whether
+    the next attempt begins. When its answer may have changed, ``slots.start_next`` must be called.
 
     The inputs of claimed jobs take memory until their finishes are written. When they take ``max_input_bytes``, nothing
-    is claimed. One claim may exceed the bound by one input, and with no job in hand any input is taken, so that each
-    job is run.
+    is claimed. One claim may exceed the bound by one input. Without other jobs an input of any size is claimed, so that
+    each job is run.
     """
 
     def __init__(self, worker: WorkerRuntime, slots: int, *, enabled: bool, max_input_bytes: int = INPUT_BYTES) -> None:
         self.slots = Slots(slots, self)
         self.durations = HandlerDurationEstimate()
         self.input_bytes = 0
-        """Of the inputs of all claimed jobs."""
+        """Memory of the inputs of all claimed jobs, in bytes."""
         self._worker = worker
         self._enabled = enabled
         self._max_input_bytes = max_input_bytes
         self._suspended_until = 0.0
         self._waiting: deque[AttemptRunner] = deque()
         self._size = 0
-        """How many jobs were to be prefetched with the last claim."""
+        """How many jobs the last claim was to prefetch."""
         self._refill_below = 0
-        """With so many left, the next claim is sent."""
+        """When so many are left, the next claim is sent."""
         self._last_start = time.monotonic()
 
     def __len__(self) -> int:
@@ -102,16 +104,16 @@ class Prefetch:
 
     @property
     def more_to_start(self) -> bool:
-        """Whether another attempt begins without anything else having to happen first."""
+        """Whether another attempt begins in the next turn of the event loop."""
         if self.slots.start_pending:
             return True
         can_begin = bool(self._waiting) and self.slots.free > 0 and not self.slots.closed
         return can_begin and self._worker.may_begin(self._waiting[0])
 
     def put(self, claimed: Sequence[AttemptRunner]) -> None:
-        """Start as many attempts as slots are free; the others wait. When the worker stops, all of them wait.
+        """Start as many attempts as slots are free; the others wait. While the worker stops, all of them wait.
 
-        Those for which there is no memory are released: leases that are renewed for nobody would never expire.
+        If memory is exhausted the rest is released: leases that are renewed for nobody would never expire.
         """
         kept = 0
         try:
@@ -125,7 +127,7 @@ class Prefetch:
         self.slots.start_next()
 
     def next_attempt(self) -> AttemptRunner | None:
-        """Take the attempt that a free slot is to run; None where none waits, or the next one may not begin yet."""
+        """Remove and return the next attempt for a free slot; None if none waits, or if it may not begin yet."""
         waiting = self._waiting
         if not waiting or not self._worker.may_begin(waiting[0]):
             return None
@@ -136,25 +138,25 @@ class Prefetch:
         return runner
 
     def drain(self) -> list[AttemptRunner]:
-        """Take all that wait: they are not started."""
+        """Remove and return all that wait: they are not started."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._size = 0
         return waiting
 
     def suspend(self) -> None:
-        """Prefetch nothing for a while: an attempt began that may take down the process with all that waits."""
+        """Prefetch nothing for a while, since an attempt may kill the process, and all jobs that wait with it."""
         self._suspended_until = time.monotonic() + STALE_SECONDS
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
     @property
     def claimable_bytes(self) -> int:
-        """What the inputs of the next claim may measure together."""
+        """The bound for the inputs of the next claim, in bytes."""
         return max(1, min(CLAIM_BYTES, self._max_input_bytes - self.input_bytes))
 
     def free_input(self, runner: AttemptRunner) -> None:
-        """Count the input of an attempt no longer, since it is over or will not begin."""
+        """Stop counting the input of an attempt that is over, or will not begin."""
         was_full = self.input_bytes >= self._max_input_bytes
         self.input_bytes -= runner.input_bytes
         runner.input_bytes = 0
@@ -164,7 +166,7 @@ class Prefetch:
     # --- how many to claim --------------------------------------------------------------------------------------------
 
     async def wait_for_demand(self) -> int:
-        """Wait until a claim is worth while; for how many jobs. 0: the worker stops, or what waits here is stale."""
+        """Wait until jobs should be claimed, and return how many. 0: the worker stops, or the prefetch is stale."""
         while not self.slots.closed:
             demand = self._demand()
             if demand > 0:
@@ -183,41 +185,41 @@ class Prefetch:
             return 0
         waiting, slots = len(self._waiting), self.slots
         suspended = time.monotonic() < self._suspended_until
-        allowed = self.durations.ahead(slots.size) if self._enabled and not suspended else 0
+        allowed = self.durations.jobs_ahead(slots.size) if self._enabled and not suspended else 0
         size = min(allowed, self._size)
-        self._refill_below = int(size * (_REFILL_SHARE if size < _MANY else _REFILL_SHARE_OF_MANY))
+        self._refill_below = int(size * (_REFILL_SHARE if size < _LARGE_PREFETCH else _REFILL_SHARE_OF_LARGE))
         if waiting > self._refill_below:
             return 0
-        # Twice as many each time, at most: one quick handler says little about the next.
+        # Grows by a factor of two at most, since one short duration says little about the next.
         self._size = min(allowed, 2 * max(self._size, slots.size))
         return max(0, slots.free + self._size - waiting)
 
     @property
     def stale(self) -> bool:
-        """Whether jobs wait here and none was started for a while."""
+        """Whether jobs wait here, and none was started for a while."""
         seconds = time.monotonic() - self._last_start
         if not self._waiting or seconds < STALE_SECONDS:
             return False
-        self.durations.note(seconds)
+        self.durations.add(seconds)
         return True
 
 
 class Slots:
     """The slots in which attempts run: as many at once as the worker's concurrency.
 
-    A slot is a task that runs one attempt after the other. So an attempt that never waits costs no task and no turn of
-    the event loop; when one does wait, another slot takes over. Each attempt has a context of its own: what a handler
-    sets in context variables ends with it.
+    A slot is a task that runs one attempt after the other. So an attempt that never awaits anything costs no task and
+    no turn of the event loop. When an attempt awaits something, another slot runs the next one. Each attempt has a
+    context of its own, so context variables that a handler sets end with it.
 
-    A slot is taken while a handler runs. The write of its finish goes on beside the next attempt.
+    A slot is taken while a handler runs. The finish is written while the slot runs the next attempt.
     """
 
     def __init__(self, size: int, prefetch: Prefetch) -> None:
         self.size = size
         self.start_pending = False
-        """Whether a slot begins with an attempt, or looks for one, in the next turn of the event loop."""
+        """Whether a slot starts an attempt, or looks for one, in the next turn of the event loop."""
         self.closed = False
-        """Whether nothing is started any more."""
+        """Whether no attempts are started any more."""
         self._prefetch = prefetch
         self._context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -225,16 +227,16 @@ class Slots:
 
     @property
     def running(self) -> int:
-        """Slots that are taken."""
+        """The number of slots that are taken."""
         return len(self._tasks)
 
     @property
     def free(self) -> int:
-        """Slots that are free."""
+        """The number of slots that are free."""
         return self.size - len(self._tasks)
 
     def start_next(self) -> None:
-        """Start the next attempt in a free slot, if there is one, unless a slot is about to look anyway."""
+        """Start the next attempt in a free slot, if there is one, unless a slot looks for one anyway."""
         if self.start_pending or self.closed or len(self._tasks) >= self.size:
             return
         runner = self._prefetch.next_attempt()
@@ -269,7 +271,7 @@ class Slots:
                 reusable = await _SuspendedAttempt(attempt, context, awaited)
                 runs, ends_at = 0, time.monotonic() + _MAX_INLINE_SECONDS
             if not reusable:
-                # The cancellation of the attempt may reach the task only now: it must not meet the next one.
+                # The cancellation of the attempt may reach the task only now: it must not affect the next attempt.
                 return
             if runs == _MAX_INLINE_RUNS or time.monotonic() >= ends_at:
                 self.start_pending = True
@@ -280,13 +282,13 @@ class Slots:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        # It may have been cancelled while it was about to look. One task too many does no harm.
+        # It may have been cancelled before it looked for an attempt. One slot too many does no harm.
         self.start_pending = False
         self.notify()
         self.start_next()
 
     def notify(self) -> None:
-        """Wake whoever waits in ``changed``: a slot became free, or fewer jobs wait for one."""
+        """Wake the caller of ``changed``: a slot became free, or fewer jobs wait for one."""
         self._changed.set()
 
     async def changed(self) -> None:
@@ -296,20 +298,20 @@ class Slots:
             await self._changed.wait()
 
     def close(self) -> None:
-        """Start nothing any more, and let ``changed`` return, now and from now on."""
+        """Start no more attempts; from now on ``changed`` returns at once."""
         self.closed = True
         self._changed.set()
 
     def cancel(self) -> None:
-        """Cancel what still runs."""
+        """Cancel the attempts that still run."""
         for task in list(self._tasks):
             task.cancel()
 
 
 class _SuspendedAttempt:
-    """The rest of an attempt whose first step had to wait, to be awaited in the context of that step.
+    """The rest of an attempt that awaited something in its first step, to be awaited in the context of that step.
 
-    The first step ran by ``send``, without a task. Everything that the attempt waits for from then on is yielded to the
+    ``send`` has run the first step, without a task. From then on, each future that the attempt awaits is yielded to the
     task that awaits this object.
     """
 

@@ -1,4 +1,4 @@
-"""Which handler runs which job type, and how: the worker's half of a definition."""
+"""The handlers of a worker, each with the settings of its job type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Handler: TypeAlias = Callable[[Attempt[I, R]], Awaitable[Outcome[R]] | Outcome[R
 """``async def`` runs in the event loop, a plain ``def`` in a thread."""
 
 BatchHandler: TypeAlias = Callable[[Sequence[Attempt[I, R]]], Awaitable[Sequence[Outcome[R]]] | Sequence[Outcome[R]]]
-"""The same for several attempts at once: an outcome for each, in their order."""
+"""As ``Handler``, for several attempts at once: it returns an outcome for each, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Processor:
     """Seconds."""
     limits: Limits | None = None
     runs_on_blocker_failure: bool = False
-    """The handler runs although a chain that it waited for was not completed."""
+    """Whether the handler runs if a blocker was not completed."""
     batch_size: int | None = None
-    """The handler takes up to this many attempts at a time."""
+    """The most attempts of one call of the handler; None if it takes one attempt."""
     retention: Retention | None = None
     after_attempt: AfterAttempt | None = None
 
@@ -60,15 +60,15 @@ class Processors:
     Args:
         job_types: the job types that handlers may be registered for, and that they may continue with.
         middlewares: wrap every attempt of these processors, the first one outermost.
-        retry: for job types without a policy of their own.
-        lease: for job types without a policy of their own.
-        retention: which closed chains are kept, for types without one of their own; by default all.
+        retry: the retry policy of handlers without one of their own.
+        lease: the lease policy of handlers without one of their own.
+        retention: which closed chains are kept, for handlers without one of their own; by default all.
         after_attempt: called before an attempt is written that completed its job or failed for good, see
-            :class:`~queuert.worker.after_attempt.EndedAttempt`; for job types without one of their own.
+            :class:`~queuert.worker.after_attempt.EndedAttempt`; for handlers without one of their own.
 
     Raises:
-        DefinitionError: ``job_types`` is none, or ``after_attempt`` cannot be called.
-        ConfigurationError: ``retention`` is none.
+        DefinitionError: ``job_types`` is not a JobTypes, or ``after_attempt`` cannot be called.
+        ConfigurationError: ``retention`` is not a Retention.
 
     Example::
 
@@ -115,33 +115,33 @@ class Processors:
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
     ) -> Callable[[Handler[I, R]], Handler[I, R]]:
-        """Register the decorated function as the handler of ``job_type``. The function itself stays as it is.
+        """Register the decorated function as the handler of ``job_type``, and return it unchanged.
 
         ``middlewares`` run inside those of the processors.
 
-        After ``timeout`` seconds the handler is told to stop by ``attempt.abort`` (a coroutine is cancelled), and the
-        attempt has failed. A plain function cannot be stopped by it: it keeps its slot until it returns.
+        After ``timeout`` seconds the attempt is aborted (a coroutine is cancelled), and has failed. A plain function
+        cannot be cancelled: it keeps its slot until it returns.
 
         ``executor="process"`` runs a plain function in a child process, for work that keeps a processor busy or may
-        crash. It is imported there, so it is to be at the top of a module, and ``attempt.complete()`` connects from
+        crash. The child imports it, so it must be at the top of a module, and ``attempt.complete()`` connects from
         there. After ``hard_timeout`` seconds that process is killed, and the attempt has failed.
 
         ``limits`` bound how many attempts all workers together run or begin. ``retention`` says which closed chains
         that began with this job type are kept; workers delete the others, within minutes.
 
-        When a chain that the job waited for has failed or was cancelled, so does the job, and the handler is not run.
-        With ``on_blocker_failure="run"`` it is, and finds the failure in ``attempt.blockers``.
+        When a blocker has failed or was cancelled, the job fails, and the handler is not run. With
+        ``on_blocker_failure="run"`` it is run, and finds the failure in ``attempt.blockers``.
 
         ``after_attempt`` is called before an attempt is written that completed its job or failed for good, in the
-        worker's process; it may change the output, the error and the TTL. When what it does cannot be written, the
-        attempt is written as it was. It may be called again for a job whose attempt is repeated, and is not when the
-        job continues, waits or is cancelled, or when its worker has died.
+        worker's process; it may change the output, the error and the TTL. If its changes cannot be written, the attempt
+        is written without them. It may be called again for a job whose attempt is repeated. It is not called when the
+        job continues, waits or is cancelled, or after the death of its worker.
 
         Raises:
             UnknownJobTypeError: the job type is not among ``job_types``.
-            DuplicateJobTypeError: it has a handler already.
-            DefinitionError: ``job_type`` is none, what is decorated cannot be called, or not in another process; or a
-                middleware is none, or would not be entered in its transactions.
+            DuplicateJobTypeError: the job type has a handler already.
+            DefinitionError: ``job_type`` is not a JobType; the decorated object cannot be called, or not in another
+                process; or a middleware is not valid, or would not be entered in the handler's transactions.
             ConfigurationError: a setting is out of range.
         """
         if not isinstance(job_type, JobType):
@@ -180,9 +180,9 @@ class Processors:
     ) -> Callable[[BatchHandler[I, R]], BatchHandler[I, R]]:
         """Register a handler that takes a list of attempts and returns their outcomes, one each, in their order.
 
-        Attempts that one claim brought share a call, up to ``size`` of them; nobody waits for a batch to fill. So a
-        worker's concurrency should be at least ``size``. Each attempt keeps its own lease, abort signal, middlewares
-        and outcome; an exception is a failed attempt of each. The settings are those of :meth:`handles`.
+        The attempts of one claim share a call, up to ``size`` of them; none waits for a batch to fill. So a worker's
+        concurrency should be at least ``size``. Each attempt keeps its own lease, abort signal, middlewares and
+        outcome; an exception fails all of them. The settings are those of :meth:`handles`.
 
         Raises:
             ConfigurationError: ``size`` is below 1, or a setting is out of range.
@@ -196,7 +196,7 @@ class Processors:
         """
         if type(size) is not int or size < 1:
             raise ConfigurationError(f"size must be a whole number of at least 1, got {size!r}")
-        one_by_one = self.handles(
+        register_single = self.handles(
             job_type,
             retry=retry,
             lease=lease,
@@ -209,7 +209,7 @@ class Processors:
         )
 
         def register(handler: BatchHandler[I, R]) -> BatchHandler[I, R]:
-            one_by_one(cast("Handler[I, R]", handler))
+            register_single(cast("Handler[I, R]", handler))
             self._by_name[job_type.name] = replace(self._by_name[job_type.name], batch_size=size)
             return handler
 
@@ -225,15 +225,15 @@ class Processors:
         if not callable(handler):
             raise DefinitionError(f"the handler of job type {job_type.name!r} must be a function, got {handler!r}")
         is_coroutine = _is_coroutine_function(handler)
-        where = executors.chosen(job_type.name, handler, executor, is_coroutine=is_coroutine)
-        executors.check_hard_timeout(job_type.name, where, settings["timeout"], settings["hard_timeout"])
-        check_middlewares(job_type.name, settings["middlewares"], where)
+        chosen = executors.chosen(job_type.name, handler, executor, is_coroutine=is_coroutine)
+        executors.check_hard_timeout(job_type.name, chosen, settings["timeout"], settings["hard_timeout"])
+        check_middlewares(job_type.name, settings["middlewares"], chosen)
         self._by_name[job_type.name] = Processor(
-            job_type=job_type, handler=handler, is_coroutine=is_coroutine, executor=where, **settings
+            job_type=job_type, handler=handler, is_coroutine=is_coroutine, executor=chosen, **settings
         )
 
     def check_required(self, middlewares: Sequence[Middleware]) -> None:
-        """Raise DefinitionError unless these very middlewares wrap all of these processors, in this order."""
+        """Raise DefinitionError unless these middlewares, the same objects, wrap all handlers, in this order."""
         check_required(self, self._middlewares, middlewares)
 
     def __getitem__(self, name: str) -> Processor:
@@ -272,29 +272,29 @@ def _runs(on_blocker_failure: str) -> bool:
 
 
 def merged(
-    given: Processors | Sequence[Processors], required_middlewares: Sequence[Middleware] = ()
+    processors: Processors | Sequence[Processors], required_middlewares: Sequence[Middleware] = ()
 ) -> dict[str, Processor]:
-    """The processors of several groups by job type.
+    """Return the processors of one or several groups by job type.
 
     Raises:
-        DuplicateJobTypeError: two groups handle one job type.
-        DefinitionError: there is no handler at all, or one that is to run in another process cannot be imported there,
-            or a group lacks a required middleware.
+        DuplicateJobTypeError: two groups have a handler of the same job type.
+        DefinitionError: there is no handler; one with ``executor="process"`` cannot be imported in another process; or
+            a group lacks a required middleware.
     """
-    groups = list(given) if isinstance(given, Sequence) else [given]
-    found: dict[str, Processor] = {}
+    groups = list(processors) if isinstance(processors, Sequence) else [processors]
+    by_name: dict[str, Processor] = {}
     for group in groups:
         if not isinstance(group, Processors):
             raise DefinitionError(f"processors must be a Processors or several of them, got {group!r}")
         group.check_required(required_middlewares)
         for processor in group:
-            if processor.job_type.name in found:
+            if processor.job_type.name in by_name:
                 raise DuplicateJobTypeError(f"job type {processor.job_type.name!r} has two handlers")
-            found[processor.job_type.name] = processor
-    if not found:
+            by_name[processor.job_type.name] = processor
+    if not by_name:
         raise DefinitionError("a worker needs at least one handler: use @processors.handles(job_type)")
-    for processor in found.values():
+    for processor in by_name.values():
         if processor.executor is Executor.PROCESS:
-            # Not sooner: a decorated function has no name in its module until the decorator is done.
+            # Not earlier: the name of a decorated function is set in its module after the decorator returns.
             executors.pickled(processor.job_type.name, processor.handler, processor.job_type, processor.retry)
-    return found
+    return by_name

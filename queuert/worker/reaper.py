@@ -1,4 +1,4 @@
-"""Takes over after the dead: turns expired leases into failed attempts, on time whatever the load."""
+"""The reaper: turns expired leases of any worker into failed attempts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from queuert.policies import RetryPolicy
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ReapedJob, ReapRequest
 from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.telemetry import REAPED, ActivityCounter
 
 _BATCH = 100
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 
 
 class Reaper:
-    """Sleeps until the next lease of its types can expire, reaps, and tells whom it concerns.
+    """Sleeps until the next lease of its types can expire, reaps expired leases, and notifies.
 
-    A lease granted after it looked lasts at least ``shortest_lease`` from then, so it need not look earlier than that,
-    or than the earliest end that it saw. Every worker has one; they pass over each other's rows.
+    It need not look before the earliest expiry that it saw, nor before ``shortest_lease``, since each lease that is
+    granted later lasts at least so long. Every worker has a reaper; each skips the rows that another has locked.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Reaper:
         limited: Collection[str] = (),
         worker: str,
         observers: Observers,
+        activity: ActivityCounter,
     ) -> None:
         self._store = store
         self._notify = notify
+        self._activity = activity
         self._request = ReapRequest(policies, _BATCH)
-        self._longest = min(shortest_lease, _LONGEST_PAUSE)
-        # Workers that saw the same lease should not all come at once; a take-over may be late by this much.
+        self._max_pause = min(shortest_lease, _MAX_PAUSE)
+        # Spreads the reapers that saw the same lease; a lease is reaped late by at most this.
         self._spread = min(0.25, shortest_lease / 10)
         self._limited = frozenset(limited)
         self._worker = worker
@@ -52,21 +55,22 @@ class Reaper:
         try:
             result = await self._store.reap(self._request)
         except StateUnavailableError:
-            # It may have reaped, and only its answer was lost: what is ready again nobody would tell.
+            # It may have reaped, and only the answer was lost: notify of all types, since nobody else would.
             self._notify.publish(Topic.JOBS, self._request.policies)
             raise
         for job in result.reaped:
-            self._tell(job)
-        pause = self._longest if result.next_expiry is None else min(result.next_expiry, self._longest)
+            self._report(job)
+        pause = self._max_pause if result.next_expiry is None else min(result.next_expiry, self._max_pause)
         if not result.reaped or pause > 0:
-            # Not at once for a lease that has expired and is locked by somebody just now.
+            # A pause in any case: an expired lease that another transaction has locked is due all the time.
             return max(pause, self._spread) + random.uniform(0.0, self._spread)
         return None
 
-    def _tell(self, job: ReapedJob) -> None:
+    def _report(self, job: ReapedJob) -> None:
         failed = job.status is JobStatus.FAILED
+        self._activity.count_one(job.type, REAPED)
         self._notify.publish(Topic.LEASES, [job.id])
-        # Under a limit its slot is free for others now, whenever the job itself is due again.
+        # Under a limit another job may run now, whenever this one is due again.
         self._notify.publish(Topic.JOBS, self._limited.intersection((job.type,)).union(job.due_types))
         if failed:
             self._notify.publish(Topic.CHAINS, [job.chain_id])

@@ -1,4 +1,4 @@
-"""What a worker holds and will not run goes back to the store, and is offered again until the store has answered."""
+"""Releases claimed jobs that the worker does not start, and tries again until the store has answered."""
 
 from __future__ import annotations
 
@@ -19,230 +19,231 @@ from queuert.state.types import ClaimRequest, Lease
 from queuert.worker.leases import lease_time
 
 RELEASE_WAIT = 1.0
-"""Seconds that a claim waits for what is released before it: a release that hangs must not keep a worker idle."""
+"""Seconds that a claim waits for the releases before it: a release that hangs must not keep a worker idle."""
 
 AFTER_EXPIRY = 60.0
-"""Seconds after its end in which a lease is still released, if the store did not answer before: a job that nobody
-has reaped by then has lost no attempt."""
+"""Seconds after its expiry in which a lease is still released, if the store did not answer before. If nobody has reaped
+the job by then, it loses no attempt."""
 
 _BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
 
-LATE_SECONDS = 0.5
-"""A claim whose connection broke may still be under way in the server: so long after the first look it is looked for
-once more."""
+RECHECK_AFTER = 0.5
+"""Seconds after which a claim whose connection broke is released once more, since the server may execute it late."""
 
 _LOCKED_PAUSE = 0.5
-"""Seconds until a job is offered again that somebody's transaction had locked."""
+"""Seconds after which a job that another transaction had locked is released again."""
 
 
 class _UnstartedLease(NamedTuple):
     lease: Lease
-    until: float
-    """When it is over anyway, by the lease clock."""
+    expires_at: float
+    """By the lease clock."""
 
 
 @dataclass
 class _UnansweredClaim:
-    """A claim whose answer never came, or came when nobody would run what it took."""
+    """A claim whose jobs are to be released: its answer was lost, or arrived too late to start them."""
 
     request: ClaimRequest
     answered: bool
-    until: float
-    """When what it may have taken is over anyway, by the lease clock."""
-    looked_at: float | None = None
+    expires_at: float
+    """When the last lease that it may have taken expires, by the lease clock."""
+    released_at: float | None = None
+    """When it was released last (monotonic)."""
 
     def pause(self, now: float) -> float:
-        """Seconds until it is to be looked for."""
-        return 0.0 if self.looked_at is None else self.looked_at + LATE_SECONDS - now
+        """Return the seconds until it is to be released, once more."""
+        return 0.0 if self.released_at is None else self.released_at + RECHECK_AFTER - now
 
 
 class ReleaseQueue:
-    """Keeps what is to be released. A release whose answer was lost is asked for again, which does no harm.
+    """The leases that are to be released.
 
-    Whatever the store says to it, it is asked again, by a task of its own, until it has answered or the leases are
-    over. Claims go on meanwhile.
+    A task releases them, and tries again after any error, until the store has answered or the leases have expired. To
+    release a lease twice does no harm. Claims go on meanwhile.
     """
 
     def __init__(self, store: AsyncStore, *, worker: str, observers: Observers) -> None:
         self._store = store
         self._worker = worker
         self._observers = observers
-        self._unwanted: list[_UnstartedLease] = []
-        self._looked_at: float | None = None
-        """When some of the unwanted were found locked."""
-        self._doubts: list[_UnansweredClaim] = []
-        self._most: int | None = None
-        """How many are offered at once, after the store has refused more."""
+        self._unstarted: list[_UnstartedLease] = []
+        self._locked_at: float | None = None
+        """When some of the unstarted leases were found locked (monotonic)."""
+        self._unanswered: list[_UnansweredClaim] = []
+        self._batch_size: int | None = None
+        """How many leases are released at once, after an error with more; None: all."""
         self._failures = 0
-        self._again_at = 0.0
-        """When to offer again what the store has refused (monotonic)."""
+        self._retry_at = 0.0
+        """When to try again after an error (monotonic)."""
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._offered = asyncio.Event()
+        self._tried = asyncio.Event()
         self._slow = False
         self._stopping = False
 
     def __bool__(self) -> bool:
-        return bool(self._unwanted or self._doubts)
+        return bool(self._unstarted or self._unanswered)
 
     def put(self, leases: Iterable[tuple[Lease, float]]) -> None:
-        """Leases of jobs that will not be run, each with its end (by the lease clock): their renewal has ended."""
-        self._unwanted += (_UnstartedLease(*one) for one in leases)
-        self._looked_at = None
-        self._begin()
+        """Release these leases, each with its expiry by the lease clock. They are no longer renewed."""
+        self._unstarted += (_UnstartedLease(lease, expires_at) for lease, expires_at in leases)
+        self._locked_at = None
+        self._start_task()
 
     def put_claim(self, request: ClaimRequest, *, answered: bool) -> None:
-        """All that this claim took."""
-        self._doubts.append(_UnansweredClaim(request, answered, lease_time() + max(request.leases.values())))
-        self._begin()
+        """Release all jobs that this claim has taken."""
+        self._unanswered.append(_UnansweredClaim(request, answered, lease_time() + max(request.leases.values())))
+        self._start_task()
 
-    def _begin(self) -> None:
+    def _start_task(self) -> None:
         self._woken.set()
         if self and self._task is None and not self._stopping:
-            with suppress(MemoryError):  # Whoever comes next tries it again.
-                self._task = asyncio.create_task(self._until_settled(), name="queuert-returns")
-                self._task.add_done_callback(self._ended)
+            with suppress(MemoryError):  # The next call tries again.
+                self._task = asyncio.create_task(self._run(), name="queuert-releases")
+                self._task.add_done_callback(self._on_task_ended)
 
-    def _ended(self, _: asyncio.Task[None]) -> None:
+    def _on_task_ended(self, _: asyncio.Task[None]) -> None:
         self._task = None
 
-    async def _until_settled(self) -> None:
+    async def _run(self) -> None:
         while self and not self._stopping:
             self._woken.clear()
             if (pause := self._pause) > 0:
                 await _sleep(pause, self._woken)
             else:
-                await self._settle()
+                await self._try_release()
 
     @property
     def _pause(self) -> float:
-        """Seconds until there is something to be looked for; infinite when there is nothing."""
+        """Seconds until there is something to release; infinite if there is nothing."""
         if not self:
             return math.inf
         now = time.monotonic()
-        pauses = [one.pause(now) for one in self._doubts]
-        if self._unwanted:
+        pauses = [claim.pause(now) for claim in self._unanswered]
+        if self._unstarted:
             pauses.append(self._locked_pause())
-        return max(0.0, min(pauses), self._again_at - now)
+        return max(0.0, min(pauses), self._retry_at - now)
 
-    async def settle(self) -> None:
-        """Release what is to be looked for by now; waits for it, but not for long, and not twice.
+    async def release_due(self) -> None:
+        """Release what is due, and wait for it, but only for a second, and not again while that attempt hangs.
 
-        It does not raise: what the store does not take is offered again later.
+        It does not raise: after an error the task tries again later.
         """
-        if not self._unwanted and not self._doubts:
+        if not self._unstarted and not self._unanswered:
             return
-        self._begin()
+        self._start_task()
         if self._slow or self._pause > 0:
             return
-        self._offered.clear()
+        self._tried.clear()
         try:
             async with asyncio.timeout(RELEASE_WAIT):
-                await self._offered.wait()
+                await self._tried.wait()
         except TimeoutError:
             self._slow = True
 
-    async def _still_held(self, offered: Sequence[_UnstartedLease], leases: Sequence[Lease]) -> list[_UnstartedLease]:
-        """Those that somebody's transaction has locked: they are passed over, and asked for again while they last."""
-        reasons = await self._store.lost_reasons(leases)
+    async def _still_held(self, unstarted: Sequence[_UnstartedLease]) -> list[_UnstartedLease]:
+        """Return the leases that still hold: another transaction has locked their rows, so the store skipped them."""
+        reasons = await self._store.lost_reasons([held.lease for held in unstarted])
         now = lease_time()
-        return [one for one, reason in zip(offered, reasons, strict=True) if reason is None and one.until > now]
+        return [
+            held for held, reason in zip(unstarted, reasons, strict=True) if reason is None and held.expires_at > now
+        ]
 
     def _locked_pause(self) -> float:
-        return 0.0 if self._looked_at is None else self._looked_at + _LOCKED_PAUSE - time.monotonic()
+        return 0.0 if self._locked_at is None else self._locked_at + _LOCKED_PAUSE - time.monotonic()
 
-    async def settle_all(self, hurry: asyncio.Event) -> None:
-        """Give everything back, trying again while the store is out of reach and the leases last, unless in a hurry.
+    async def release_all(self, hurry: asyncio.Event) -> None:
+        """Release everything. It tries again after errors while the leases last, until ``hurry`` is set.
 
         Nothing is released afterwards, unless this is called again.
         """
         self._stopping = True
         self._woken.set()
         while True:
-            await self._settle()
+            await self._try_release()
             if self._failures:
-                self._forget_what_is_over(after=0.0)
+                self._drop_expired(after=0.0)
             if not self or hurry.is_set():
                 return
             await _sleep(self._pause, hurry)
 
     async def aclose(self) -> None:
-        """Let go of what is under way."""
+        """Cancel the task."""
         self._stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _settle(self) -> None:
-        # The task may be at it when the worker is stopped.
+    async def _try_release(self) -> None:
+        # The task may be releasing when the worker is stopped.
         async with self._lock:
             try:
-                await self._offer()
+                await self._release_once()
             except Exception as error:
                 self._failures += 1
-                self._again_at = time.monotonic() + _BACKOFF.delay(self._failures)
-                self._forget_what_is_over(after=AFTER_EXPIRY)
+                self._retry_at = time.monotonic() + _BACKOFF.delay(self._failures)
+                self._drop_expired(after=AFTER_EXPIRY)
                 self._observers.emit(StoreCallFailed(worker=self._worker, operation="release", error=str(error)))
             else:
                 self._failures = 0
-                self._again_at = 0.0
+                self._retry_at = 0.0
             finally:
                 self._slow = False
-                self._offered.set()
+                self._tried.set()
 
-    async def _offer(self) -> None:
-        """Offer each once; afterwards raise the first error."""
-        failed: Exception | None = None
-        for doubt in list(self._doubts):
+    async def _release_once(self) -> None:
+        """Release each claim and lease once; then raise the first error."""
+        first_error: Exception | None = None
+        for claim in list(self._unanswered):
             try:
-                await self._resolve(doubt)
+                await self._release_claim(claim)
             except StateUnavailableError:
                 raise
             except Exception as error:
-                failed = failed or error
-        while self._unwanted and self._locked_pause() <= 0:
-            offered = self._unwanted[: self._most]
-            leases = [one.lease for one in offered]
+                first_error = first_error or error
+        while self._unstarted and self._locked_pause() <= 0:
+            batch = self._unstarted[: self._batch_size]
             try:
-                count = await self._store.release(leases)
-                self._reported(count)
-                locked = await self._still_held(offered, leases) if count < len(offered) else []
+                count = await self._store.release([unstarted.lease for unstarted in batch])
+                self._report(count)
+                locked = await self._still_held(batch) if count < len(batch) else []
             except Exception:
-                # One of them may be what the store refuses: the others go before it, in smaller parts.
-                self._unwanted = [*self._unwanted[len(offered) :], *offered]
-                self._most = max(1, len(offered) // 2)
+                # The store may be unable to release one of them: the others are released first, in smaller batches.
+                self._unstarted = [*self._unstarted[len(batch) :], *batch]
+                self._batch_size = max(1, len(batch) // 2)
                 raise
-            self._unwanted = [*locked, *self._unwanted[len(offered) :]]
-            self._looked_at = time.monotonic() if locked else None
-            self._most = None
-        if failed is not None:
-            raise failed
+            self._unstarted = [*locked, *self._unstarted[len(batch) :]]
+            self._locked_at = time.monotonic() if locked else None
+            self._batch_size = None
+        if first_error is not None:
+            raise first_error
 
-    async def _resolve(self, doubt: _UnansweredClaim) -> None:
-        if doubt.pause(time.monotonic()) > 0:
+    async def _release_claim(self, claim: _UnansweredClaim) -> None:
+        if claim.pause(time.monotonic()) > 0:
             return
-        released, locked = await self._store.release_claim(doubt.request)
-        self._reported(released)
-        found_all = not locked and (released or doubt.answered or doubt.looked_at is not None)
-        if found_all or doubt.until <= lease_time():
-            self._doubts.remove(doubt)
+        released, locked = await self._store.release_claim(claim.request)
+        self._report(released)
+        released_all = not locked and (released or claim.answered or claim.released_at is not None)
+        if released_all or claim.expires_at <= lease_time():
+            self._unanswered.remove(claim)
         else:
-            doubt.looked_at = time.monotonic()
+            claim.released_at = time.monotonic()
 
-    def _reported(self, count: int) -> None:
+    def _report(self, count: int) -> None:
         if count:
             self._observers.emit(JobsReleased(worker=self._worker, count=count))
 
-    def _forget_what_is_over(self, *, after: float) -> None:
+    def _drop_expired(self, *, after: float) -> None:
         now = lease_time() - after
-        self._unwanted = [one for one in self._unwanted if one.until > now]
-        self._doubts = [one for one in self._doubts if one.until > now]
+        self._unstarted = [unstarted for unstarted in self._unstarted if unstarted.expires_at > now]
+        self._unanswered = [claim for claim in self._unanswered if claim.expires_at > now]
 
 
-async def _sleep(seconds: float, unless: asyncio.Event) -> None:
+async def _sleep(seconds: float, end: asyncio.Event) -> None:
     try:
         async with asyncio.timeout(seconds):
-            await unless.wait()
+            await end.wait()
     except TimeoutError:
         return

@@ -2,13 +2,13 @@
 
 The path of a job in its worker::
 
-    Claimer._claim             the store's claim; WorkerRuntime.make_runners makes a runner of each job
-    Prefetch.put               the runners wait for a free slot
-    Slots._work                a slot takes the next one
+    Claimer._claim             claims jobs; WorkerRuntime.make_runners makes a runner of each
+    Prefetch.put               keeps the runners until a slot is free
+    Slots._work                takes the next runner
     AttemptRunner.run          decodes the input, runs the handler inside its middlewares, makes the finish
-    Completer.submit           the finish is written together with others
-    AttemptReporter.finished   events and notifications, once the store has answered
-    AttemptRunner.cleanup      the lease is renewed no more
+    Completer.submit           writes the finish together with others
+    AttemptReporter.finished   emits events and notifies, once the store has answered
+    AttemptRunner.cleanup      ends the renewal of the lease
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from queuert.worker import after_attempt, blocker_outputs, finishes
 from queuert.worker.attempt import AbortSignal, Attempt
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
-from queuert.worker.middleware import wrapped
+from queuert.worker.middleware import PhaseMiddlewares, compose
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
 from queuert.worker.telemetry import FinishReport
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from queuert.worker.runtime import WorkerRuntime
 
 _RESOLVE_BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
-"""The pauses between two questions whether a commit whose answer was lost has happened."""
+"""The pauses between two queries whether a commit whose answer was lost has happened."""
 
 
 class AttemptState:
@@ -52,16 +52,17 @@ class AttemptState:
 
     Attributes:
         signal: the abort signal.
-        held: its lease.
-        began: when its handler did (by the lease clock).
-        finishing: its finish is known, so there is nothing left to abort.
-        finished: what its own ``complete()`` committed.
-        indeterminate: what was to be committed when its block, or its child process, was last heard of.
-        trace: its spans; None where nothing traces.
+        held: the lease.
+        began_at: when the attempt began (by the lease clock).
+        finishing: whether its finish is known, so that there is nothing left to abort.
+        finished: the result of the finish that its ``complete()`` block committed.
+        indeterminate: a finish of its block, or of its child process, of which only the store knows whether it was
+            committed.
+        trace: its spans; None without a tracing middleware.
     """
 
     __slots__ = (
-        "_closing", "_job", "_processor", "_runner", "_worker", "began", "finished", "finishing", "held",
+        "_closing", "_job", "_processor", "_runner", "_worker", "began_at", "finished", "finishing", "held",
         "indeterminate", "signal", "trace",
     )  # fmt: skip
 
@@ -69,7 +70,7 @@ class AttemptState:
         job = runner.job
         self.signal = AbortSignal(job.id)
         self.held = HeldLease(job, processor.lease.renewal_interval, sent_at, self)
-        self.began = sent_at
+        self.began_at = sent_at
         self.finishing = False
         self.finished: FinishResult | None = None
         self.indeterminate: tuple[Finish, FinishResult] | None = None
@@ -82,8 +83,8 @@ class AttemptState:
 
     @property
     def duration(self) -> float:
-        """Seconds since the handler began."""
-        return lease_time() - self.began
+        """Seconds since the attempt began."""
+        return lease_time() - self.began_at
 
     @property
     def job_types(self) -> JobTypes:
@@ -92,7 +93,7 @@ class AttemptState:
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
-        # Once the finish is known there is nothing left to stop: it is written, or rejected.
+        # Once the finish is known there is nothing to stop: the finish is written, or rejected.
         if self.finishing or not self.signal.set(reason):
             return
         runner = self._runner
@@ -106,10 +107,10 @@ class AttemptState:
         self._worker.reporter.killed(self._job, reason)
 
     def cleanup(self) -> None:
-        """Stop the renewal of the lease: the attempt is over, however it ended. Idempotent."""
+        """End the renewal of the lease, since the attempt is over. Idempotent."""
         self._worker.leases.remove(self.held)
-        # The ways back to the attempt would make cycles of references, and leave it to the garbage collector.
-        self.held.holder = None
+        # References back to the attempt would be cycles, which only the garbage collector frees.
+        self.held.owner = None
         self.signal.forget_callbacks()
         self._runner = None
 
@@ -124,19 +125,19 @@ class AttemptState:
         """Whether the worker has been asked to stop."""
         return self._worker.stopping
 
-    def progressed(self, progress: str) -> None:
-        """Have the progress written with the next renewals, which come soon. From any thread."""
+    def record_progress(self, progress: str) -> None:
+        """Write the progress with the next renewals, which are made soon. From any thread."""
         if self._worker.leases.set_progress(self.held, progress):
             self._worker.renewer.write_progress()
 
     def finish(self, outcome: Any) -> Finish:
-        """How the attempt ends with this outcome."""
+        """Return the finish for an outcome."""
         if self.signal.reason is AbortReason.TIMEOUT:
             self.signal.raise_if_set()
         return finishes.finish(self._job, self._processor.job_type, self._processor.retry, outcome)
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """The finish as ``after_attempt`` leaves it; as it was, if that fails."""
+        """Return the finish with the changes of ``after_attempt``; without them, if that raises."""
         hook, job_type = self._processor.after_attempt, self._processor.job_type
         if hook is None or not after_attempt.concerns(finish):
             return finish
@@ -167,7 +168,7 @@ class AttemptState:
         """``apply_after_attempt`` for a thread, which waits for it.
 
         Raises:
-            ClosedError: the thread has outlived the event loop.
+            ClosedError: the event loop has closed.
         """
         if self._processor.after_attempt is None:
             return finish
@@ -180,25 +181,25 @@ class AttemptState:
         return future.result()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
-        """A transaction that holds the job, for a coroutine."""
+        """Return a transaction that locks the job, for a coroutine."""
         return self._worker.store.transaction(self._job)
 
     def begin_in_thread(self) -> AbstractContextManager[StoreTransaction]:
-        """A transaction that holds the job, for a thread."""
+        """Return a transaction that locks the job, for a thread."""
         return self._worker.thread_store.get().transaction(self._job)
 
     # --- what the blocks of the attempt report ------------------------------------------------------------------------
 
-    def hold(self, cut: Callable[[], None]) -> None:
-        """The transaction has the row locked: it can neither be taken nor renewed until it ends."""
-        self.held.cut = cut
+    def pause_renewal(self, abort_transaction: Callable[[], None]) -> None:
+        """A transaction has locked the row: until it ends, nobody can claim the job or renew its lease."""
+        self.held.abort_transaction = abort_transaction
 
     def closing(self, task: asyncio.Task[None]) -> None:
-        """An asynchronous block ends in this task."""
+        """An asynchronous block is being closed by this task."""
         self._closing = task
 
     def committing(self, finish: Finish, result: FinishResult) -> None:
-        """A child process commits this next; if it dies, only the store knows whether it did."""
+        """A child process commits this finish next; if it dies, only the store knows whether it was committed."""
         self.indeterminate = finish, result
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
@@ -212,35 +213,35 @@ class AttemptState:
         self._worker.reporter.finished([FinishReport(finish, result, self.duration, self.held.claimed_at)])
 
     def trace_context(self) -> str | None:
-        """The context of this attempt, if it is sampled."""
+        """Return the trace context of this attempt, if it is sampled."""
         return None if self.trace is None else self.trace.context()
 
     def settling(self, finish: Finish) -> AbstractContextManager[Any]:
-        """Around the write of a finish in a block."""
+        """Return a context manager that traces the write of a finish in a block."""
         tracing = self._worker.tracing
         return nullcontext() if tracing is None or self.trace is None else tracing.settling([self.trace], [finish])
 
-    def end_block(self, doubtful: Finish | None) -> None:
-        """The transaction is over and the job has no finish, or an indeterminate one: the lease is renewed at once."""
-        self.indeterminate = None if doubtful is None else (doubtful, self._presumed(doubtful))
-        self.held.cut = None
+    def end_block(self, indeterminate: Finish | None) -> None:
+        """The transaction has ended without a finish, or with an indeterminate one. The lease is renewed at once."""
+        self.indeterminate = None if indeterminate is None else (indeterminate, self._presumed(indeterminate))
+        self.held.abort_transaction = None
         self._worker.renewer.renew_now([self._job.id])
 
     # --- what the runner needs ----------------------------------------------------------------------------------------
 
     async def wait_block_closed(self) -> None:
-        """Wait for the end of a block that is under way: a commit is carried through, and only its end tells."""
+        """Wait until a block that is being closed has ended: its commit is not cancelled, and decides the finish."""
         closing = self._closing
         if closing is None:
             return
         if not closing.done():
             await asyncio.wait([closing])
         if not closing.cancelled() and (error := closing.exception()) is not None:
-            # The handler was cancelled before it could hear of it.
+            # The handler was cancelled before the block could raise it there.
             self._report_failure(f"{type(error).__name__}: {error}")
 
     async def resolve_commit(self) -> bool:
-        """Whether an indeterminate finish was committed; if so, report it. The store is asked while the lease lasts."""
+        """Return whether an indeterminate finish was committed; if so, report it. It queries while the lease lasts."""
         failures = 0
         while self.indeterminate is not None:
             try:
@@ -264,7 +265,7 @@ class AttemptState:
         self._worker.observers.emit(StoreCallFailed(worker=self._worker.name, operation="complete", error=error))
 
     async def _is_committed(self) -> bool:
-        # The transaction waits until the store has ended that of the dead process.
+        # The transaction waits until the server has ended that of the lost connection.
         try:
             async with self._worker.store.transaction(self._job):
                 return False
@@ -273,50 +274,50 @@ class AttemptState:
 
 
 class AttemptRunner:
-    """One attempt: decodes the input, runs the handler inside its middlewares, hands the finish to the completer."""
+    """One attempt: decodes the input, runs the handler inside its middlewares, passes the finish to the completer."""
 
     __slots__ = (
-        "_cancelled", "_given_up", "_handler", "_in_thread", "_processor", "_rejected", "_signal", "_state",
+        "_abandoned", "_cancelled", "_handler_task", "_in_thread", "_processor", "_rejected", "_signal", "_state",
         "_worker", "duration", "held", "input_bytes", "job",
     )  # fmt: skip
 
     def __init__(self, worker: WorkerRuntime, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
         self.job = job
-        """As it was claimed."""
+        """The job, as it was claimed."""
         self.input_bytes = 0 if len(job.input) < SMALL else getsizeof(job.input)
-        """Of the memory that the inputs of claimed jobs may take; 0 once the attempt is over."""
+        """Memory of the input, counted by :class:`Prefetch`; 0 once the attempt is over."""
         self.duration = 0.0
         """Seconds that the handler ran."""
         self._worker = worker
         self._processor = processor
         self._state = AttemptState(worker, self, processor, sent_at)
         self.held: HeldLease = self._state.held
-        """The lease of its job."""
+        """The lease of the job."""
         self._signal = self._state.signal
-        self._given_up = False
+        self._abandoned = False
         self._in_thread = False
         self._rejected = False
-        """The store has rejected its finish once: a failure is written instead."""
+        """Whether the store could not write its finish, so that a failure is written instead."""
         self._cancelled = False
-        """Its task was cancelled, by an abort or from within."""
-        self._handler: asyncio.Task[Any] | None = None
-        """This attempt's task, while its handler runs in it."""
+        """Whether its task was cancelled, by an abort or by the handler itself."""
+        self._handler_task: asyncio.Task[Any] | None = None
+        """The task of the attempt, while its handler runs in it."""
 
     def fields(self) -> dict[str, object]:
-        """What log records of its handler say."""
+        """Return the fields of the log records of its handler."""
         job = self.job
         values = (self._worker.name, job.id, job.chain_id, job.type, job.attempt)
         return dict(zip(FIELDS, values, strict=True))
 
     @property
     def task(self) -> asyncio.Task[Any] | None:
-        """The task in which its handler runs."""
-        return self._handler
+        """The task in which its handler runs; None while it does not."""
+        return self._handler_task
 
     def release(self) -> None:
-        """Release the job, since its handler does not begin: no attempt is counted."""
+        """Release the job, since its handler was not started. No attempt is counted."""
         self._state.finishing = True
-        # First, since the rest may fail as well: a lease that is renewed for nobody would never expire.
+        # First, since the rest may fail: a lease that is renewed for nobody would never expire.
         self.cleanup()
         self._worker.releases.put([(self.held.lease, self.held.deadline)])
 
@@ -328,24 +329,24 @@ class AttemptRunner:
 
     def stop_handler(self) -> None:
         """Cancel the handler, if it is a coroutine. From any thread."""
-        with suppress(RuntimeError):  # The loop is closed, and the handler with it.
+        with suppress(RuntimeError):  # The loop is closed, so the handler has ended.
             self._worker.event_loop.call_soon_threadsafe(self._cancel_handler)
 
     def _cancel_handler(self) -> None:
-        # A thread cannot be stopped: its slot is taken until the function returns.
-        if self._handler is not None and not self._in_thread:
+        # A thread cannot be stopped: its slot stays taken until the function returns.
+        if self._handler_task is not None and not self._in_thread:
             self._cancelled = True
-            self._handler.cancel()
+            self._handler_task.cancel()
 
     def _on_timeout(self) -> None:
         self.abort(AbortReason.TIMEOUT)
         if self._state.finished is not None:
-            # Its finish is committed, so it is not aborted; but it need not go on.
+            # Its finish is committed, so it is not aborted; but the handler need not go on.
             self._cancel_handler()
 
-    def give_up(self) -> Finish:
-        """Abandon an attempt that does not end, when the worker stops; returns the finish to be written instead."""
-        self._state.finishing = self._given_up = True
+    def abandon(self) -> Finish:
+        """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""
+        self._state.finishing = self._abandoned = True
         self.duration = self._state.duration
         timed_out = self._signal.reason is AbortReason.TIMEOUT
         finish = self._timed_out() if timed_out else finishes.interrupted(self.job)
@@ -355,42 +356,42 @@ class AttemptRunner:
     # --- the attempt --------------------------------------------------------------------------------------------------
 
     async def run(self, task: asyncio.Task[None]) -> bool:
-        """Run the attempt in this task, until its handler has ended. Whatever happens in it, this does not raise.
+        """Run the attempt in this task, until its handler has ended. It does not raise what the handler raises.
 
-        Its finish is written later. Returns whether the task may run another attempt.
+        Its finish is written later. Return whether the task may run another attempt.
         """
         current_attempt.set(self)
         worker, state = self._worker, self._state
-        begun = False
+        handler_began = False
         try:
             worker.attempts.add(self)
-            state.began = lease_time()
+            state.began_at = lease_time()
             worker.reporter.started(self.job)
-            if state.began >= self.held.deadline:
-                # The answer to its claim came late, or the worker stood still: somebody else may have the job by now.
-                # If nobody has, it need not wait for the reaper.
+            if state.began_at >= self.held.deadline:
+                # The claim was answered late, or the process was suspended: another worker may have the job by now. If
+                # none has, this finish releases it at once, before the reaper.
                 finish: Finish | None = finishes.late(self.job)
             else:
-                begun = True
+                handler_began = True
                 if worker.tracing is not None:
                     state.trace = worker.tracing.begin_attempt(self.job, worker.name)
                 finish = await self._outcome(task)
-            ended = lease_time()
-            self.duration = ended - state.began
+            ended_at = lease_time()
+            self.duration = ended_at - state.began_at
             worker.on_handler_ended(self)
             if finish is None or state.finishing or state.indeterminate or self._processor.after_attempt is not None:
                 await self._finish(finish)
             else:
                 state.finishing = True
-                self.held.finish_since = ended
+                self.held.finish_since = ended_at
                 if state.trace is not None:
                     self._end_trace(finish)
                 worker.completer.submit(finish, self)
         except Exception as error:
-            # Nothing is lost by it: the job is released, or, once it has begun, its lease expires; it is run again.
-            if not begun:
+            # The job is run again: it is released, or, if its handler has begun, its lease expires.
+            if not handler_began:
                 self.release()
-            self._abandon(error)
+            self._leave_to_reaper(error)
         except BaseException:
             self.cleanup()
             raise
@@ -398,18 +399,17 @@ class AttemptRunner:
 
     @property
     def trace(self) -> AttemptTrace | None:
-        """Its spans; None where nothing traces."""
+        """Its spans; None without a tracing middleware."""
         return self._state.trace
 
-    def _abandon(self, error: Exception) -> None:
-        """Leave the job to the reaper: its finish cannot be written."""
-        # First, since the report may fail as well, for want of memory: a lease that is renewed for
-        # nobody would never expire.
+    def _leave_to_reaper(self, error: Exception) -> None:
+        """Let the lease expire, since the finish cannot be written."""
+        # First, since the report may fail for lack of memory: a lease that is renewed for nobody would never expire.
         self.cleanup()
         self._worker.reporter.finish_failed(self.job, error)
 
     def cleanup(self) -> None:
-        """Let go of everything that the worker keeps for the attempt: nothing is left to be done. Idempotent."""
+        """Remove the attempt from the parts of the worker, since it is over. Idempotent."""
         if self._state.trace is not None:
             self._end_trace(None)
         self._state.cleanup()
@@ -420,7 +420,7 @@ class AttemptRunner:
             trace.end(finish or trace.committed, self._signal.reason)
 
     async def _outcome(self, task: asyncio.Task[None]) -> Finish | None:
-        """The finish of the attempt; None where nothing is left to be written."""
+        """Run the handler, and return the finish of the attempt; None if nothing is to be written."""
         try:
             outcome = await self._run_handler(task)
         except asyncio.CancelledError:
@@ -439,25 +439,25 @@ class AttemptRunner:
             return self._failure(error)
 
     async def _run_handler(self, task: asyncio.Task[None]) -> Any:
-        """Decode the input, and run the handler in this task. An abort cancels the task meanwhile, but not afterwards.
+        """Decode the input, and run the handler in this task. Only meanwhile an abort cancels the task.
 
-        Exceptions of the handler pass, except those that would end the event loop.
+        It raises what the handler raises, but a RuntimeError instead of exceptions that would end the event loop.
         """
         processor = self._processor
         timer = None if processor.timeout is None else self._start_timer(processor.timeout)
-        self._handler = task
+        self._handler_task = task
         try:
             self._signal.raise_if_set()
             attempt = self._make_attempt(await self._blockers() if self.job.blocker_count else ())
             if processor.middlewares:
-                return await wrapped(processor.middlewares, attempt, partial(self._call_handler, attempt))()
+                return await compose(processor.middlewares, attempt, partial(self._call_handler, attempt))()
             return await self._call_handler(attempt)
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
                 timer.cancel()
-            self._handler = None
+            self._handler_task = None
             while task.cancelling():
                 self._cancelled = True
                 task.uncancel()
@@ -470,7 +470,7 @@ class AttemptRunner:
         job_type = processor.job_type
         if job.fault is not None:
             raise PayloadDecodeError(job_type=job_type.name, field="job", path="row", reason=job.fault)
-        # By position: with names it takes twice as long to make, and there is one for each job.
+        # By position, which takes half the time of keywords, for each job.
         return Attempt(
             job_type,
             job,
@@ -479,23 +479,23 @@ class AttemptRunner:
             self._signal,
             blockers,
             self._state,
-            processor.middlewares,
+            partial(PhaseMiddlewares, processor.middlewares) if processor.middlewares else None,
         )
 
     async def _blockers(self) -> Sequence[Blocker]:
         records = await self._worker.store.get_blockers(self.job.id)
         if self._state.trace is not None:
-            self._state.trace.link(one.attempt_trace_context for one in records)
-        blocker_outputs.check_there(records, self.job.blocker_count)
+            self._state.trace.link(record.attempt_trace_context for record in records)
+        blocker_outputs.check_not_deleted(records, self.job.blocker_count)
         if not self._processor.runs_on_blocker_failure:
             blocker_outputs.check_completed(records)
         return blocker_outputs.decoded(self._worker.job_types, self._processor.job_type, records)
 
     def _call_handler(self, attempt: Attempt[Any, Any]) -> Any:
-        """Call the handler where it belongs; returns what to await."""
+        """Call the handler in its executor, and return what to await."""
         processor = self._processor
         if processor.executor is Executor.PROCESS:
-            self._in_thread = True  # The call itself sees to its end.
+            self._in_thread = True  # An abort ends the process, not this task.
             return self._worker.processes.call(processor, attempt, self._state)
         if processor.batch_size is not None:
             return self._worker.batches.call(processor, attempt)
@@ -525,7 +525,7 @@ class AttemptRunner:
             return self._timed_out()
         if self._signal.reason is not None:
             return None
-        # The handler was cancelled by its own doing: a timeout of its own, a cancelled group of tasks.
+        # The handler has cancelled itself, for example by a timeout of its own or a task group.
         return self._failure(RuntimeError("the handler was cancelled from within"))
 
     def _after_error(self, error: BaseException) -> Finish | None:
@@ -536,7 +536,7 @@ class AttemptRunner:
             return None
         if self._signal.reason is AbortReason.WORKER_STOPPING:
             return finishes.interrupted(self.job)
-        if self._signal.reason is AbortReason.TIMEOUT and not _is_loss(error):
+        if self._signal.reason is AbortReason.TIMEOUT and not _is_lease_loss(error):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)
         if self._signal.reason is not None or isinstance(error, LeaseLostError):
             return self._after_loss(error)
@@ -556,7 +556,7 @@ class AttemptRunner:
         return finishes.failed(self.job, self._processor.retry, error)
 
     async def _finish(self, finish: Finish | None) -> None:
-        """Hand on a finish that is not plain: there may be none, it may be committed already, or have to be changed."""
+        """Submit a finish that may be missing, committed already, indeterminate, or changed by ``after_attempt``."""
         state = self._state
         if (state.indeterminate and await state.resolve_commit()) or finish is None or state.finishing:
             self.cleanup()
@@ -565,24 +565,24 @@ class AttemptRunner:
         if self._processor.after_attempt is not None:
             finish = await state.apply_after_attempt(finish)
         self._end_trace(finish)
-        if self._given_up:
+        if self._abandoned:
             self.cleanup()
         else:
             self._submit(finish)
 
     def _submit(self, finish: Finish) -> None:
-        """Have the finish written. From now on the lease is renewed for a bounded time only."""
+        """Pass the finish to the completer. From now on the lease is renewed for a limited time only."""
         self.held.finish_since = lease_time()
         self._worker.completer.submit(finish, self)
 
     def on_retry(self) -> None:
-        """The store could not decide about the finish, and is asked again: the completer does not stand still."""
+        """The finish is sent again, so the completer is not stuck: the lease is renewed further."""
         self.held.finish_since = lease_time()
 
     def on_rejected(self, finish: Finish, error: Exception) -> None:
-        """The store does not take what the handler returned, so it was not written: that is a failed attempt."""
-        if isinstance(error, StateUnavailableError) or self._rejected or self._given_up:
-            self._abandon(error)
+        """The store cannot write this finish: write a failed attempt instead, once."""
+        if isinstance(error, StateUnavailableError) or self._rejected or self._abandoned:
+            self._leave_to_reaper(error)
         else:
             self._rejected = True
             self.held.finish_since = None
@@ -594,9 +594,9 @@ class AttemptRunner:
             if self._state.trace is not None:
                 self._state.trace.rejected(error, finish)
             self._submit(finish)
-        except Exception as unwritable:
-            self._abandon(unwritable)
+        except Exception as second_error:
+            self._leave_to_reaper(second_error)
 
 
-def _is_loss(error: BaseException) -> bool:
+def _is_lease_loss(error: BaseException) -> bool:
     return isinstance(error, LeaseLostError) and error.reason != AbortReason.TIMEOUT

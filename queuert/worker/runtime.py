@@ -34,21 +34,21 @@ from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import AttemptReporter, FinishReport
+from queuert.worker.telemetry import ActivityCounter, AttemptReporter, FinishReport
 from queuert.worker.threads import HandlerThreads, ThreadStore
-from queuert.worker.timeouts import called_within, ended_within, left_behind, run_within
+from queuert.worker.timeouts import called_within, cancel_and_ignore, ended_within, run_within
 
 _AFTER_CANCEL = 2.0
-"""Seconds that a cancelled handler has to end before its job is released from a client."""
+"""Seconds that a cancelled handler has to end before its job is released without it."""
 
-_CLOSING = 4.0
-"""Seconds for the threads of a worker to end: each has limits of its own, of some seconds in all."""
+_CLOSE_TIMEOUT = 4.0
+"""Seconds for the threads of a worker to end. Each has timeouts of its own, of some seconds together."""
 
 _MAX_FINISHING = 1_000
 """Attempts whose handler has ended and whose finish is not written yet; with more, no attempt begins."""
 
 _MAX_FINISH_CHARACTERS = 32 * 1024 * 1024
-"""Of the outputs and errors that are not written yet; with more, no attempt begins."""
+"""The characters of finishes that are not written yet; with more, no attempt begins."""
 
 
 class WorkerRuntime:
@@ -67,7 +67,7 @@ class WorkerRuntime:
         hurry: asyncio.Event,
     ) -> None:
         self.name = f"{name}-{new_id()[-12:]}"
-        """Unique: with a random part."""
+        """The name with a random part, which makes it unique."""
         self.event_loop = asyncio.get_running_loop()
         self.store = store
         self.job_types = client.job_types
@@ -78,9 +78,9 @@ class WorkerRuntime:
         self.abandoned = 0
         """Handlers that had not ended when the worker stopped."""
         self.attempts: set[AttemptRunner] = set()
-        """The attempts that have begun and are not over."""
+        """The attempts that have begun, until their finish is written."""
         self._finishing: dict[AttemptRunner, datetime] = {}
-        """When the attempts were claimed whose handlers have ended and whose finishes are not written yet."""
+        """Attempts whose handler has ended and whose finish is not written yet, with the times of their claims."""
         self._client = client
         self._concurrency = concurrency
         self._processors = processors
@@ -95,10 +95,10 @@ class WorkerRuntime:
         self._make_loops(name)
 
     def _make_parts(self, poll_interval: float | None, claim_bytes: int) -> None:
-        """Make the parts that a job passes through, in the order in which each finds those that it needs."""
+        """Make the parts that a job passes through. Each needs some of those before it."""
         self.leases = LeaseRegistry()
         self.releases = ReleaseQueue(self.store, worker=self.name, observers=self.observers)
-        # Jobs that are claimed ahead count in the limits of their types, and keep other workers from claiming.
+        # Prefetched jobs count in the limits of their types, and would keep other workers from claiming.
         self.prefetch = Prefetch(self, self._concurrency, enabled=not self._limits, max_input_bytes=claim_bytes)
         self.claimer = Claimer(
             self,
@@ -106,7 +106,10 @@ class WorkerRuntime:
             limits=self._limits,
             poll_interval=poll_interval,
         )
-        self.reporter = AttemptReporter(self.name, self.observers, self.notify, self.claimer, frozenset(self._limits))
+        self.activity = ActivityCounter()
+        self.reporter = AttemptReporter(
+            self.name, self.observers, self.notify, self.claimer, self.activity, frozenset(self._limits)
+        )
         self.completer = Completer(
             self.store,
             self.reporter,
@@ -147,11 +150,11 @@ class WorkerRuntime:
             name=name,
             job_types=tuple(self._processors),
             concurrency=self._concurrency,
-            held=lambda: len(self.leases),
+            running=lambda: len(self.leases),
             stopping=lambda: self.stopping,
             limits=self._limits,
         )
-        return Heartbeat(info, observers=self.observers)
+        return Heartbeat(info, observers=self.observers, activity=self.activity)
 
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
@@ -173,6 +176,7 @@ class WorkerRuntime:
             limited=self._limits.keys(),
             worker=self.name,
             observers=self.observers,
+            activity=self.activity,
         )
 
     def _new_maintenance(self) -> Maintenance:
@@ -213,7 +217,7 @@ class WorkerRuntime:
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     def make_runners(self, jobs: Sequence[ClaimedJob], sent_at: float) -> list[AttemptRunner]:
-        """Make attempts of claimed jobs. From here on their leases are renewed."""
+        """Make runners of claimed jobs. From here on their leases are renewed."""
         self.reporter.claimed()
         processors = self._processors
         runners: list[AttemptRunner] = []
@@ -229,11 +233,11 @@ class WorkerRuntime:
         return runners
 
     def may_begin(self, runner: AttemptRunner) -> bool:
-        """Whether this attempt, the next in order, may begin.
+        """Return whether the next attempt in order may begin.
 
-        With one slot, a job that an attempt may have started, or seen start, begins when the finish of that attempt is
-        written: a job that starts its successor is over when the successor looks for it. Finishes are in the order of
-        their claims, so the first is the oldest.
+        With one slot, a job that was created after the claim of an attempt begins only when the finish of that attempt
+        is written: so a job that starts its successor is finished before the successor runs. ``_finishing`` is in the
+        order of claims, so its first entry is the oldest.
         """
         finishing = self._finishing
         if len(finishing) >= _MAX_FINISHING or self.completer.characters >= _MAX_FINISH_CHARACTERS:
@@ -243,12 +247,12 @@ class WorkerRuntime:
         return runner.job.created_at < next(iter(finishing.values()))
 
     def on_handler_ended(self, runner: AttemptRunner) -> None:
-        """The handler of this attempt has ended: its slot is free, and its finish is yet to be written."""
-        self.prefetch.durations.note(runner.duration)
+        """The handler of this attempt has ended: its slot is free, and its finish is still to be written."""
+        self.prefetch.durations.add(runner.duration)
         self._finishing[runner] = runner.job.started_at
 
     def on_attempt_over(self, runner: AttemptRunner) -> None:
-        """Nothing of this attempt is left to be done."""
+        """This attempt is over: its finish is written, or will not be."""
         self.attempts.discard(runner)
         if runner.input_bytes:
             self.prefetch.free_input(runner)
@@ -257,11 +261,11 @@ class WorkerRuntime:
             self._idle.set()
 
     def _runs_in_loop(self, task: asyncio.Task[Any]) -> AttemptRunner | None:
-        """The attempt whose handler runs in this task. From a thread, while the loop does not run."""
+        """Return the attempt whose handler runs in this task. From a thread, while the event loop is blocked."""
         return next((runner for runner in tuple(self.attempts) if runner.task is task), None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run this beside everything else, until the worker has stopped."""
+        """Run a coroutine in a task, which is cancelled when the worker has stopped."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -269,16 +273,16 @@ class WorkerRuntime:
     # --- the stop -----------------------------------------------------------------------------------------------------
 
     async def stop(self, shutdown_timeout: float) -> None:
-        """Stop the loops: first what begins work, last what guards it."""
+        """Stop the parts: first those that begin work, last those that renew leases."""
         self.stopping = True
         self.renewer.send_heartbeat()
-        self.processes.tell_stopping()
+        self.processes.send_stopping()
         self.observers.emit(WorkerStopping(worker=self.name, running=self.running, shutdown_timeout=shutdown_timeout))
-        began = time.monotonic()
+        began_at = time.monotonic()
         try:
             await self._stop_claiming(shutdown_timeout)
-            # The running have had that time too.
-            await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began)))
+            # The running attempts have used that time, too.
+            await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began_at)))
         finally:
             await self._close()
         self.observers.emit(WorkerStopped(worker=self.name, abandoned=self.abandoned))
@@ -290,53 +294,53 @@ class WorkerRuntime:
             if stopping.done():
                 await stopping
             else:
-                # The store is out of reach; what was claimed and not started is reaped by somebody else.
+                # The store cannot be reached; what was claimed and not started is reaped by another worker.
                 self._report_failure("stop_claiming", TimeoutError())
         except StateError as error:
             self._report_failure("stop_claiming", error)
         finally:
-            left_behind(stopping)
+            cancel_and_ignore(stopping)
 
-    async def _wait_for(self, finish: asyncio.Future[Any], seconds: float) -> None:
-        """Wait for so long at most, and once somebody hurries for no longer than a cancelled handler gets."""
-        hurried = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait({finish, hurried}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
+    async def _wait_for(self, future: asyncio.Future[Any], seconds: float) -> None:
+        """Wait with a timeout; once ``stop`` is called again, only as long as a cancelled handler has to end."""
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({future, hurry}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
         if self._hurry.is_set():
-            await ended_within(_AFTER_CANCEL, [finish])
+            await ended_within(_AFTER_CANCEL, [future])
 
     def _report_failure(self, operation: str, error: Exception) -> None:
-        reported = str(error) or "no answer in time"
-        self.observers.emit(StoreCallFailed(worker=self.name, operation=operation, error=reported))
+        text = str(error) or "no answer in time"
+        self.observers.emit(StoreCallFailed(worker=self.name, operation=operation, error=text))
 
     async def _drain(self, shutdown_timeout: float) -> None:
-        """Let the running finish; then tell them to stop; then give their jobs back from a client."""
+        """Let running attempts finish; then abort them; then release the jobs of those that do not end."""
         await self._wait_until_idle(shutdown_timeout, self._hurry)
         for runner in list(self.attempts):
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):
             return
-        left = list(self.attempts)
-        self.abandoned = len(left)
+        remaining = list(self.attempts)
+        self.abandoned = len(remaining)
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
-                await asyncio.gather(*map(self._give_up, left))
+                await asyncio.gather(*map(self._abandon, remaining))
         except (TimeoutError, StateError) as error:
             self._report_failure("abandon_attempts", error)
 
-    async def _give_up(self, runner: AttemptRunner) -> None:
-        finish = runner.give_up()
+    async def _abandon(self, runner: AttemptRunner) -> None:
+        finish = runner.abandon()
         try:
             result = await self.completer.finish(finish)
         except BaseException:
-            # The store is out of reach, and nobody waits any longer: the lease will expire.
-            late = StateUnavailableError("the worker stopped before the job could be released")
-            self.reporter.finish_failed(runner.job, late)
+            # The store cannot be reached in time, so the lease will expire.
+            error = StateUnavailableError("the worker stopped before the job could be released")
+            self.reporter.finish_failed(runner.job, error)
             raise
         self.reporter.finished([FinishReport(finish, result, runner.duration, runner.held.claimed_at)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
-        """Wait until no attempt is left, or ``hurry`` is set; whether none is."""
+        """Wait until no attempt is left, or ``hurry`` is set. Return whether none is left."""
         self._idle.clear()
         if self.attempts:
             events = [self._idle] if hurry is None else [self._idle, hurry]
@@ -360,7 +364,7 @@ class WorkerRuntime:
             self.threads.close()
             self.loop_watch.stop()
             closing = (self.renewer.stop, self.thread_store.close, self.notify.close)
-            if not await called_within(_CLOSING, f"queuert-{self.name}-close", closing):
+            if not await called_within(_CLOSE_TIMEOUT, f"queuert-{self.name}-close", closing):
                 self._report_failure("close_connections", TimeoutError())
 
     async def _stop_loops(self) -> None:
@@ -369,26 +373,27 @@ class WorkerRuntime:
         stops.append(asyncio.ensure_future(self.completer.stop()))
         await ended_within(_AFTER_CANCEL / 2, stops)
         try:
-            # Whoever still waits for an answer from the store will not get one.
+            # Calls that still wait for an answer of the store fail now.
             if not await run_within(_AFTER_CANCEL, self.store.aclose()):
                 self._report_failure("close_store", TimeoutError())
         finally:
             if not await ended_within(_AFTER_CANCEL / 2, stops):
-                # A driver that is cancelled asks the server to stop, and waits for that. Cancelled again, it does not.
+                # A driver that is cancelled asks the server to cancel its statement, and waits for that. Cancelled
+                # again, it does not wait.
                 for loop in loops:
                     loop.cancel()
                 if not await ended_within(_AFTER_CANCEL / 2, stops):
                     self._report_failure("stop_loops", TimeoutError())
             for stop in stops:
-                left_behind(stop)
+                cancel_and_ignore(stop)
 
     @property
     def running(self) -> int:
-        """Attempts that run, or whose finish is yet to be written."""
+        """The number of attempts that run, or whose finish is not written yet."""
         return len(self.attempts)
 
     def snapshot(self) -> WorkerSnapshot:
-        """The state of the worker now. From any thread."""
+        """Return the state of the worker now. From any thread."""
         slots = self.prefetch.slots
         return WorkerSnapshot(
             slots=slots.size,
@@ -400,7 +405,7 @@ class WorkerRuntime:
         )
 
     def health(self) -> Health:
-        """Whether the loops make progress."""
+        """Return whether the loops make progress."""
         failing = tuple(name for name, part in self.supervised.items() if part.failing)
         return Health(self.name, self.running, self.stopping, failing)
 

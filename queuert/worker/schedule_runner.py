@@ -1,4 +1,4 @@
-"""Starts the chains of recurring schedules. Every worker has a schedule runner, and none of them is the leader."""
+"""Starts the chains of recurring schedules. Every worker has a schedule runner; there is no leader."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
 
-LONGEST_PAUSE = 30.0
-PAUSE_WITHOUT_NOTIFY = 5.0
-"""Seconds between two looks for schedules that were put meanwhile, with notifications and without."""
+POLL_WITH_NOTIFY = 30.0
+POLL_WITHOUT_NOTIFY = 5.0
+"""Seconds between two polls for schedules that were stored meanwhile."""
 
-CLOCK_CHECK = 60.0
-"""Seconds between two looks for schedules that the store's clock has postponed, because it was ahead when they
-ticked."""
+CLOCK_CHECK_INTERVAL = 60.0
+"""Seconds between two checks for schedules whose next tick is too late, since the store's clock was ahead before."""
 
 
 class ScheduleRunner:
-    """Sleeps until the next tick of a schedule of its job types, and writes what the tick starts.
+    """Sleeps until the next tick of a schedule of its job types, and starts the chains of the tick.
 
-    Whoever moves a schedule on from a tick first has written its chains with that; the others find it moved. Times are
-    the store's.
+    The write that starts the chains also moves the schedule to its next tick. When several workers try it, the first
+    succeeds, and the others find the schedule moved. All times are those of the store's clock.
     """
 
     def __init__(
@@ -52,14 +51,14 @@ class ScheduleRunner:
         self._worker = worker
         self._observers = observers
         self._pause = 0.0
-        self._check_at = 0.0
+        self._clock_check_at = 0.0
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("schedule_runner", self._step, worker=worker, observers=observers)
 
     def start(self) -> None:
-        """Begin to look, and to listen for schedules that are put."""
+        """Start the loop, and listen for schedules that are stored."""
         self._subscription = self._notify.subscribe(Topic.JOBS, self._on_notification)
         self.loop.start()
 
@@ -71,83 +70,84 @@ class ScheduleRunner:
 
     def _on_notification(self, notification: Notification) -> None:
         if notification.keys is None or not self._keys.isdisjoint(notification.keys):
-            # The event loop may have closed: the worker has stopped then.
+            # The event loop may have closed, since the worker has stopped.
             with suppress(RuntimeError):
                 self._event_loop.call_soon_threadsafe(self._woken.set)
 
     async def _step(self) -> None:
-        # The pause comes first, so that a look that went well counts as such at once, and not when the next is due.
+        # The pause comes first, so that a step that succeeded counts at once, and not when the next one is due.
         pause, self._pause = self._pause, 0.0
         await self._sleep(pause)
         self._woken.clear()
-        # Before the clock is read: what somebody puts or fires meanwhile must not look as if it were postponed.
-        checks = self._event_loop.time() >= self._check_at
-        listed = await self._store.list_schedules() if checks else ()
-        found = await self._store.due_schedules(self._types)
-        brought_back = await self._bring_back(listed, found.now)
-        if checks:
-            self._check_at = self._event_loop.time() + CLOCK_CHECK
+        # Listed before the clock is read: a schedule that somebody stores or moves meanwhile must not look too late.
+        checks_clock = self._event_loop.time() >= self._clock_check_at
+        schedules = await self._store.list_schedules() if checks_clock else ()
+        result = await self._store.due_schedules(self._types)
+        moved = await self._bring_forward(schedules, result.now)
+        if checks_clock:
+            self._clock_check_at = self._event_loop.time() + CLOCK_CHECK_INTERVAL
         errors: list[Exception] = []
-        for schedule in found.due:
+        for schedule in result.due:
             try:
-                await self._fire(schedule, found.now)
+                await self._run_ticks(schedule, result.now)
             except StateUnavailableError:
                 raise
             except Exception as error:
-                # One that is not valid here, such as a time zone that is not known, must not hold up the others.
+                # A schedule that is not valid here, for example because its time zone is unknown, must not stop others.
                 errors.append(error)
         if errors:
             raise errors[0]
-        if found.due or brought_back:
-            # They have moved on: only another look tells when the first of all is due.
+        if result.due or moved:
+            # Schedules have moved: only another query says when the next one is due.
             return
-        longest = LONGEST_PAUSE if self._notify.healthy else PAUSE_WITHOUT_NOTIFY
-        self._pause = longest if found.next_in is None else min(found.next_in, longest)
+        poll = POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY
+        self._pause = poll if result.next_in is None else min(result.next_in, poll)
 
-    async def _fire(self, schedule: ScheduleRecord, now: datetime) -> None:
-        due = schedule.next_at
-        if due is None:
+    async def _run_ticks(self, schedule: ScheduleRecord, now: datetime) -> None:
+        """Start the chains of the ticks that are due, and move the schedule to its next tick."""
+        due_at = schedule.next_at
+        if due_at is None:
             return
-        ticks, upcoming = ticks_to_run(schedule.spec, schedule.missed, due, now)
+        ticks, next_tick = ticks_to_run(schedule.spec, schedule.missed, due_at, now)
         jobs = [_job(schedule, tick) for tick in ticks]
-        started = await self._started(schedule, due, upcoming, jobs)
-        self._tell([job for job in started or () if not job.existing])
-        for job, its in zip(jobs, started or (), strict=False):
-            if its.id != job.id:
+        started = await self._start(schedule, due_at, next_tick, jobs)
+        self._report_started([job for job in started or () if not job.existing])
+        for job, started_job in zip(jobs, started or (), strict=False):
+            if started_job.id != job.id:
                 self._observers.emit(
-                    TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=its.id)
+                    TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=started_job.id)
                 )
 
-    async def _started(
-        self, schedule: ScheduleRecord, due: datetime, upcoming: datetime | None, jobs: list[NewJob]
+    async def _start(
+        self, schedule: ScheduleRecord, due_at: datetime, next_tick: datetime | None, jobs: list[NewJob]
     ) -> Sequence[StartedJob] | None:
         if self._tracing is None or not jobs:
-            return await self._store.fire_schedule(schedule.name, due, upcoming, jobs)
+            return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
         with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule)) as sending:
             traced = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
-            started = await self._store.fire_schedule(schedule.name, due, upcoming, traced)
+            started = await self._store.fire_schedule(schedule.name, due_at, next_tick, traced)
             if started is None:
                 sending.counted(0)  # Another worker has started them.
             else:
                 sending.started(started)
             return started
 
-    async def _bring_back(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:
-        """Let schedules go on that ticked by a clock which was ahead: they would be silent until it is that late."""
+    async def _bring_forward(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:
+        """Make the next tick earlier if a clock that was ahead has made it too late. Return whether any was moved."""
         moved = False
         for schedule in schedules:
             if schedule.next_at is None or schedule.next_at <= now or schedule.type not in self._types:
                 continue
-            # Of many, each takes a moment of the loop.
+            # Yield between schedules: there may be many.
             await asyncio.sleep(0)
-            # What cannot be read here is told when it is due.
+            # A schedule that is not valid here is reported when it is due.
             with suppress(ConfigurationError):
                 tick = earlier_tick(schedule.spec, schedule.next_at, schedule.last_at, now)
                 if tick is not None:
                     moved |= await self._store.fire_schedule(schedule.name, schedule.next_at, tick, []) is not None
         return moved
 
-    def _tell(self, started: list[StartedJob]) -> None:
+    def _report_started(self, started: list[StartedJob]) -> None:
         self._notify.publish(Topic.JOBS, {job.type for job in started})
         for job in started:
             self._observers.emit(ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=False))

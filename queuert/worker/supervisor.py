@@ -1,4 +1,4 @@
-"""Supervision: a loop of a worker never dies in silence."""
+"""Runs the loops of a worker: restarts one that raised, and emits an event."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from queuert.observability.events import LoopFailed, LoopRecovered
 from queuert.policies import Backoff
 
 FAILING_AFTER = 30.0
-"""Seconds of nothing but failures after which a loop counts as failing."""
+"""Seconds without a successful step after which a loop counts as failing."""
 
 
 class SupervisedLoop:
-    """Runs ``step`` again and again until stopped.
+    """Calls ``step`` again and again until it is stopped.
 
-    A step that raises is an event and a pause; the pauses double up to the backoff's maximum, and begin anew after a
-    step that went well. A step may return seconds to pause before the next: it has gone well by then, so that a long
-    pause does not postponed the news. Stopping lets a step that is under way finish, or cancels it.
+    When a step raises, the loop emits an event and pauses. The pauses grow up to the maximum of the backoff; a step
+    that succeeds resets them. A step may return the seconds to pause before the next one. It counts as successful
+    before that pause, so a recovery is reported at once. ``stop`` cancels the current step, or waits for it.
     """
 
     def __init__(
@@ -38,37 +38,37 @@ class SupervisedLoop:
         self._backoff = backoff or Backoff()
         self._failures = 0
         self.stopping = False
-        """Whether it was told to stop; a long step looks at it."""
+        """Whether it has been asked to stop; a long step checks it."""
         self._woken = asyncio.Event()
-        """Ends a pause: it was told to stop."""
+        """Set by ``request_stop``: it ends a pause."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
         self.error: Exception | None = None
-        """Why the last step failed; None if it went well."""
+        """Why the last step failed; None if it succeeded."""
 
     def start(self) -> None:
-        """Begin to run. Call it once, inside the event loop."""
+        """Start the loop. Call it once, in the event loop."""
         self._task = asyncio.create_task(self._run(), name=f"queuert-{self.name}")
 
     @property
     def failing(self) -> bool:
-        """Whether no step has gone well for longer than an outage should last."""
+        """Whether no step has succeeded for longer than an outage should last."""
         return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
 
     @property
     def failing_seconds(self) -> float:
-        """For how long no step has gone well, in seconds; 0 if the last one did."""
+        """Seconds since which no step has succeeded; 0 if the last one did."""
         since = self._failing_since
         return 0.0 if since is None else time.monotonic() - since
 
-    def tell_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Begin no other step."""
         self.stopping = True
         self._woken.set()
 
     async def stop(self, *, cancel: bool = True) -> None:
-        """End the loop and wait for it; without ``cancel`` the step under way goes to its end. Idempotent."""
-        self.tell_to_stop()
+        """Stop the loop and wait for its end; with ``cancel`` false the current step is not cancelled. Idempotent."""
+        self.request_stop()
         if self._task is None or self._task.done():
             return
         if cancel:
@@ -76,50 +76,50 @@ class SupervisedLoop:
         await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Cancel the step under way, perhaps once more; after ``stop`` was called."""
+        """Cancel the current step, perhaps once more. Call it after ``stop``."""
         if self._task is not None:
             self._task.cancel()
 
     async def _run(self) -> None:
-        failed: Exception | None = None
+        error_to_report: Exception | None = None
         while not self.stopping:
             try:
-                if failed is not None:
-                    # Others have a turn, even if whoever is told raises what looks like one more cancellation.
+                if error_to_report is not None:
+                    # Yield to other tasks, even if an observer raises what looks like one more cancellation.
                     await asyncio.sleep(0)
-                    await self._survive(failed)
-                    failed = None
+                    await self._report_safely(error_to_report)
+                    error_to_report = None
                     continue
-                rest = await self._step()
+                pause = await self._step()
                 self._failing_since = None
                 if self._failures:
                     failures, self._failures = self._failures, 0
                     self.error = None
                     self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=failures))
-                if rest is not None:
-                    await self.pause(rest)
+                if pause is not None:
+                    await self.pause(pause)
             except asyncio.CancelledError:
-                failed = self._cancelled()
+                error_to_report = self._unrequested_cancellation()
             except Exception as error:
-                failed = error
+                error_to_report = error
 
-    async def _survive(self, error: Exception) -> None:
+    async def _report_safely(self, error: Exception) -> None:
         try:
-            await self._fail(error)
+            await self._report_and_pause(error)
         except Exception:
-            # It can neither be told nor be waited for, for want of memory as a rule: others may give some back.
+            # It can neither report nor pause, usually for lack of memory, which other tasks may free.
             await asyncio.sleep(0)
 
-    def _cancelled(self) -> Exception:
-        """What to tell of a cancellation that is not our own; ours is raised."""
+    def _unrequested_cancellation(self) -> Exception:
+        """Return the error to report for a cancellation by others; one by ``stop`` is raised."""
         task = asyncio.current_task()
         if self.stopping or task is None:
             raise asyncio.CancelledError
-        # A handler that cancels all tasks of the event loop must not end the worker's, whatever they are at.
+        # A handler that cancels all tasks of the event loop must not end the worker's loops.
         task.uncancel()
         return RuntimeError("the loop was cancelled by somebody else")
 
-    async def _fail(self, error: Exception) -> None:
+    async def _report_and_pause(self, error: Exception) -> None:
         self._failures += 1
         self.error = error
         self._failing_since = self._failing_since or time.monotonic()
@@ -136,7 +136,7 @@ class SupervisedLoop:
         await self.pause(pause)
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, but not beyond a stop."""
+        """Sleep, at most until the loop is asked to stop."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()

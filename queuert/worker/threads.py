@@ -1,4 +1,4 @@
-"""Threads for plain functions. They are daemons: one that hangs in user code must not keep the process from finish."""
+"""Threads for plain functions. They are daemons: one that hangs in user code must not keep the process running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Work = Callable[[], None]
 
 
 class HandlerThreads:
-    """As many threads as handlers ran at once so far, each kept for the next one."""
+    """Runs handlers in threads. It has as many threads as handlers ran at once so far, and reuses them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,7 +33,7 @@ class HandlerThreads:
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function in a thread, in the caller's context, and return what it returns or raises.
 
-        Cancelling the caller leaves the function to itself: a thread cannot be stopped from outside.
+        If the caller is cancelled, the function goes on: a thread cannot be stopped.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -44,15 +44,15 @@ class HandlerThreads:
             try:
                 result = context.run(function)
             except (StopIteration, GeneratorExit) as error:
-                # Neither passes through a future: one would end the generator that waits, the other closes it.
+                # A future cannot carry them: one would end the generator that awaits it, the other would close it.
                 raised = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
                 raised.__cause__ = error
-                _settle(loop, future, raised, failed=True)
+                _set_result(loop, future, raised, failed=True)
             except BaseException as error:
-                _settle(loop, future, error, failed=True)
+                _set_result(loop, future, error, failed=True)
             else:
-                _settle(loop, future, result, failed=False)
-            # Whoever waits has the result by now: a connection that hangs as it is closed keeps only this thread.
+                _set_result(loop, future, result, failed=False)
+            # After the result is set: a connection that hangs when it is closed blocks only this thread.
             close_old_connections()
 
         self._submit(work)
@@ -61,7 +61,7 @@ class HandlerThreads:
     def _submit(self, work: _Work) -> None:
         with self._lock:
             if self._closed:
-                # A function that outlives the worker may wait for this one, and all threads were told to end.
+                # A function that outlives the worker may wait for this one, and the idle threads have ended.
                 threading.Thread(target=_run_and_end, args=(work,), name=f"{self._name}-late", daemon=True).start()
                 return
             if self._idle > 0:
@@ -90,7 +90,7 @@ class HandlerThreads:
 
 
 class ThreadStore:
-    """The store for handlers that run in threads, opened when the first of them needs it."""
+    """The store for handlers that run in threads, opened by the first that needs it."""
 
     def __init__(self, state: StateAdapter, max_connections: int) -> None:
         self._state = state
@@ -100,10 +100,10 @@ class ThreadStore:
         self._lock = threading.Lock()
 
     def get(self) -> Store:
-        """The open store.
+        """Return the store, opened by the first call.
 
         Raises:
-            ClosedError: the worker has stopped, and left the handler behind: nobody would close the store.
+            ClosedError: the worker has stopped before its handler ended: nobody would close the store.
         """
         with self._lock:
             if self._closed:
@@ -128,8 +128,8 @@ def _run_and_end(work: _Work) -> None:
     close_all_connections()
 
 
-def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, *, failed: bool) -> None:
-    def settle() -> None:
+def _set_result(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, *, failed: bool) -> None:
+    def set_result() -> None:
         if not future.done():
             if failed:
                 future.set_exception(value)
@@ -137,6 +137,6 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value:
                 future.set_result(value)
 
     try:
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(set_result)
     except RuntimeError:
-        return  # The loop is closed: the worker has gone, and said so.
+        return  # The loop is closed, since the worker has stopped.

@@ -1,4 +1,4 @@
-"""Waits with a bound: timers, and what a worker that stops waits for no longer than it says."""
+"""Waits with a timeout: for what a stopping worker ends, and for the code in a ``with`` block."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from queuert.worker.threads import HandlerThreads
 
 
 async def ended_within(seconds: float, tasks: Iterable[asyncio.Future[Any]]) -> bool:
-    """Wait for all of these; whether they have ended. They are not cancelled, and what they raise is not raised."""
-    waited_for = set(tasks)
-    _, pending = await asyncio.wait(waited_for, timeout=seconds) if waited_for else ((), ())
+    """Wait for tasks, and return whether all have ended. It does not cancel them, and does not raise their errors."""
+    all_tasks = set(tasks)
+    _, pending = await asyncio.wait(all_tasks, timeout=seconds) if all_tasks else ((), ())
     return not pending
 
 
-def left_behind(task: asyncio.Future[Any]) -> None:
-    """Cancel a task for which nobody waits any more; what it raises is of no interest."""
+def cancel_and_ignore(task: asyncio.Future[Any]) -> None:
+    """Cancel a task without waiting for it, and ignore what it raises."""
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     task.cancel()
 
 
 async def run_within(seconds: float, work: Coroutine[Any, Any, Any]) -> bool:
-    """Run this for so long at most; whether it has ended. What it raises is raised."""
+    """Run a coroutine with a timeout, and return whether it has ended. What it raises is raised."""
     task = asyncio.ensure_future(work)
     try:
         ended = await ended_within(seconds, [task])
     except BaseException:
-        left_behind(task)
+        cancel_and_ignore(task)
         raise
     if ended:
         await task
     else:
-        left_behind(task)
+        cancel_and_ignore(task)
     return ended
 
 
 async def called_within(seconds: float, name: str, calls: Iterable[Callable[[], object]]) -> bool:
-    """Call these at the same time, for so long at most; whether all have returned. What they raise is raised.
+    """Call functions at the same time, with a timeout, and return whether all have returned. Their errors are raised.
 
-    Each has a thread of its own. Those of the event loop may all be taken, by handlers that did not end.
+    Each has a thread of its own, since handlers that did not end may occupy all threads of the event loop.
     """
     threads = HandlerThreads(name)
     tasks = [asyncio.ensure_future(threads.run(call)) for call in calls]
@@ -54,12 +54,12 @@ async def called_within(seconds: float, name: str, calls: Iterable[Callable[[], 
         if task.done():
             await task
         else:
-            left_behind(task)
+            cancel_and_ignore(task)
     return ended
 
 
 class CountedThreads(ThreadPoolExecutor):
-    """Threads for an event loop, as it has by itself, which know what they are at."""
+    """The default executor of an event loop, which also knows its calls under way."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="asyncio")
@@ -73,10 +73,10 @@ class CountedThreads(ThreadPoolExecutor):
         return future
 
 
-async def leftovers(seconds: float, threads: CountedThreads) -> tuple[int, int]:
-    """Cancel all other tasks of the event loop, and wait for these and its threads; how many of each do not end.
+async def cancel_leftovers(seconds: float, threads: CountedThreads) -> tuple[int, int]:
+    """Cancel all other tasks of the event loop, wait for them and its threads, and return how many of each remain.
 
-    Closing the event loop would wait for them without a limit, and so would the end of the process for the threads.
+    Closing the event loop would wait for the tasks without a timeout, and the end of the process for the threads.
     """
     current = asyncio.current_task()
     tasks = {task for task in asyncio.all_tasks() if task is not current}
@@ -91,7 +91,7 @@ async def leftovers(seconds: float, threads: CountedThreads) -> tuple[int, int]:
 
 @contextmanager
 def timer(seconds: float | None, action: Callable[[], None]) -> Iterator[None]:
-    """Do something unless the ``with`` block ends within so many seconds; None is for ever."""
+    """Call ``action`` unless the ``with`` block ends within so many seconds; never with None."""
     handle = None if seconds is None else asyncio.get_running_loop().call_later(seconds, action)
     try:
         yield

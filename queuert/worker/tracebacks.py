@@ -1,8 +1,8 @@
-"""The text of an exception's traceback, from the handler on: a flood of failures must not cost the others their time.
+"""Formats the traceback of an exception, from the handler on, fast enough for thousands of failures.
 
-The standard library reads the source and parses the line of each frame anew, which takes longer than all else that a
-worker does for an attempt. A flood fails in the same few places: the text of a place is made once. What leads from the
-worker to the handler is left out, since it is the same for all.
+The standard library reads the source and parses the line of each frame again, which takes longer than all else that a
+worker does for an attempt. Most failures happen in the same few locations, so the text of a location is cached. The
+worker's own frames at the beginning are left out, since they are the same for all attempts.
 """
 
 from __future__ import annotations
@@ -14,58 +14,61 @@ from os import sep
 from pathlib import Path
 from types import CodeType, TracebackType
 
-_OURS = f"{Path(__file__).parent}{sep}"
+_WORKER_DIRECTORY = f"{Path(__file__).parent}{sep}"
 _HEAD = "Traceback (most recent call last):\n"
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
-_MOST_PLACES = 1_000
-_LONGEST_PLACE = 2_000
-"""Places whose text is kept, and its characters: a line of generated code can be endless."""
+_MAX_LOCATIONS = 1_000
+"""Locations whose text is cached."""
 
-_SAME_LINES = 3
-"""Times that a place is shown which calls itself again and again."""
+_MAX_LOCATION_CHARACTERS = 2_000
+"""The longest text that is cached: a line of generated code can have any length."""
 
-_places: dict[tuple[int, int, int], tuple[CodeType, str]] = {}
-"""The texts, by the identity of the code, the instruction and the line. The code is kept, so that its identity is."""
+_MAX_REPEATS = 3
+"""How often a location of a recursion is repeated."""
+
+_locations: dict[tuple[int, int, int], tuple[CodeType, str]] = {}
+"""The texts, by identity of the code, instruction and line. The code is kept, so that its identity is not reused."""
 
 
-def text_of(exception: BaseException, most: int) -> str:
-    """The traceback as text, with what the exception was raised from before it; ``most`` characters from the end on.
+def text_of(exception: BaseException, max_characters: int) -> str:
+    """Return the traceback as text, with the exceptions that it was raised from, as ``traceback`` formats it.
 
-    The end says where it happened. What raises while it is formatted is not caught.
+    A longer text is cut at its beginning, since the end says where the exception was raised. Errors of ``__str__`` and
+    the like are not caught.
     """
     parts: list[str] = []
-    room = most
+    remaining = max_characters
     for part in _from_the_end(exception):
         parts.append(part)
-        room -= len(part)
-        if room < 0:
+        remaining -= len(part)
+        if remaining < 0:
             break
     text = "".join(reversed(parts))
-    return text if len(text) <= most else "... " + text[-(most - 4) :]
+    return text if len(text) <= max_characters else "... " + text[-(max_characters - 4) :]
 
 
 def _from_the_end(exception: BaseException) -> Iterator[str]:
-    """The parts of the text, the last one first, so that nobody makes more than will be kept."""
+    """Yield the parts of the text, the last one first, so that no more are formatted than are kept."""
     seen: set[int] = set()
-    one: BaseException | None = exception
-    while one is not None:
-        seen.add(id(one))
-        trace = _from_the_handler(one.__traceback__)
-        if isinstance(one, BaseExceptionGroup):
-            # Drawn as a tree, with all that it was raised from: nothing to be kept of it.
-            yield "".join(traceback.format_exception(type(one), one, trace))
+    current: BaseException | None = exception
+    while current is not None:
+        seen.add(id(current))
+        trace = _from_the_handler(current.__traceback__)
+        if isinstance(current, BaseExceptionGroup):
+            # Formatted as a tree, with all that it was raised from; its locations are not cached.
+            yield "".join(traceback.format_exception(type(current), current, trace))
             return
-        yield "".join(traceback.format_exception_only(type(one), one))
+        yield "".join(traceback.format_exception_only(type(current), current))
         if trace is not None:
             yield from _frames_from_the_end(trace)
             yield _HEAD
-        before, between = _raised_from(one)
-        if before is None or id(before) in seen:
+        origin, separator = _raised_from(current)
+        if origin is None or id(origin) in seen:
             return
-        yield between
-        one = before
+        yield separator
+        current = origin
 
 
 def _raised_from(exception: BaseException) -> tuple[BaseException | None, str]:
@@ -75,20 +78,20 @@ def _raised_from(exception: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _from_the_handler(trace: TracebackType | None) -> TracebackType | None:
-    """Without the worker's own frames at the beginning; all of it, if there are no others."""
-    found = trace
-    while found is not None and found.tb_frame.f_code.co_filename.startswith(_OURS):
-        found = found.tb_next
-    return trace if found is None else found
+    """Return the traceback without the worker's own frames at the beginning; all of it, if there are no others."""
+    rest = trace
+    while rest is not None and rest.tb_frame.f_code.co_filename.startswith(_WORKER_DIRECTORY):
+        rest = rest.tb_next
+    return trace if rest is None else rest
 
 
 def _frames_from_the_end(trace: TracebackType) -> Iterator[str]:
-    alike = [(place, list(frames)) for place, frames in groupby(_walk(trace), key=_place)]
-    for place, frames in reversed(alike):
-        more = len(frames) - _SAME_LINES
+    groups = [(location, list(frames)) for location, frames in groupby(_walk(trace), key=_location)]
+    for location, frames in reversed(groups):
+        more = len(frames) - _MAX_REPEATS
         if more > 0:
             yield f"  [Previous line repeated {more} more time{'s' if more > 1 else ''}]\n"
-        yield _shown(place, frames[0]) * min(len(frames), _SAME_LINES)
+        yield _format_location(location, frames[0]) * min(len(frames), _MAX_REPEATS)
 
 
 def _walk(trace: TracebackType | None) -> Iterator[TracebackType]:
@@ -97,17 +100,17 @@ def _walk(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def _place(trace: TracebackType) -> tuple[int, int, int]:
+def _location(trace: TracebackType) -> tuple[int, int, int]:
     return id(trace.tb_frame.f_code), trace.tb_lasti, trace.tb_lineno
 
 
-def _shown(place: tuple[int, int, int], trace: TracebackType) -> str:
-    known = _places.get(place)
-    if known is not None:
-        return known[1]
+def _format_location(location: tuple[int, int, int], trace: TracebackType) -> str:
+    cached = _locations.get(location)
+    if cached is not None:
+        return cached[1]
     text = traceback.format_tb(trace, 1)[0]
-    if len(text) <= _LONGEST_PLACE:
-        if len(_places) >= _MOST_PLACES:
-            _places.clear()
-        _places[place] = trace.tb_frame.f_code, text
+    if len(text) <= _MAX_LOCATION_CHARACTERS:
+        if len(_locations) >= _MAX_LOCATIONS:
+            _locations.clear()
+        _locations[location] = trace.tb_frame.f_code, text
     return text

@@ -1,4 +1,4 @@
-"""The transactions of an attempt: prepare, complete, and what a handler sees of them."""
+"""The transactions of an attempt: the blocks of ``prepare()``, ``transaction()`` and ``complete()``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import (
     ExitStack,
 )
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
 from queuert.new_chain import HasTypeNames
@@ -19,14 +19,11 @@ from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 
-if TYPE_CHECKING:
-    from queuert.worker.attempt import AbortSignal
-
 T = TypeVar("T", bound="GuardedTransaction")
 
 
 class BlockHost(Protocol):
-    """What the worker does for the blocks of an attempt."""
+    """What the blocks of an attempt need of the worker, or of its child process."""
 
     @property
     def job_types(self) -> HasTypeNames:
@@ -41,50 +38,50 @@ class BlockHost(Protocol):
         """Whether the worker has been asked to stop."""
         ...
 
-    def progressed(self, progress: str) -> None:
-        """This is how far the attempt is, as stored. From any thread; waits for nothing."""
+    def record_progress(self, progress: str) -> None:
+        """Write progress, as it is stored, soon. From any thread; it does not wait."""
         ...
 
     def finish(self, outcome: Any) -> Finish:
-        """How the attempt ends with this outcome."""
+        """Return the finish for an outcome."""
         ...
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """The finish as the hook after the attempt leaves it."""
+        """Return the finish with the changes of ``after_attempt``."""
         ...
 
     def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
-        """The same, for a thread."""
+        """``apply_after_attempt`` for a thread, which waits for it."""
         ...
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
-        """A transaction that holds the job, for a coroutine."""
+        """Return a transaction that locks the job, for a coroutine."""
         ...
 
     def begin_in_thread(self) -> AbstractContextManager[StoreTransaction]:
-        """A transaction that holds the job, for a thread."""
+        """Return a transaction that locks the job, for a thread."""
         ...
 
-    def hold(self, cut: Callable[[], None]) -> None:
-        """The transaction holds the job now: its lease is not renewed meanwhile. ``cut`` ends its connection."""
+    def pause_renewal(self, abort_transaction: Callable[[], None]) -> None:
+        """The transaction has locked the job, so its lease cannot be renewed. ``abort_transaction`` ends it."""
         ...
 
     def closing(self, task: asyncio.Task[None]) -> None:
-        """An asynchronous block ends in this task, which is carried through even when the handler is cancelled."""
+        """This task closes an asynchronous block; it is not cancelled with the handler."""
         ...
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """The finish stands."""
+        """The finish is committed."""
         ...
 
     def settling(self, finish: Finish) -> AbstractContextManager[Any]:
-        """Around the write of the finish, and its commit."""
+        """Return a context manager that traces the write of the finish."""
         ...
 
-    def end_block(self, doubtful: Finish | None) -> None:
-        """The transaction is over and the job has no finish: the lease counts again.
+    def end_block(self, indeterminate: Finish | None) -> None:
+        """The transaction has ended without a finish, so the lease is renewed again.
 
-        Or it has this one: the answer to its commit was lost, and the store could not be asked.
+        Or with this finish, if the answer to its commit was lost.
         """
         ...
 
@@ -93,56 +90,63 @@ class GuardedTransaction:
     """An open ``prepare()`` or ``transaction()`` block.
 
     Attributes:
-        connection: the store's own connection, inside the transaction: for Postgres ``psycopg.AsyncConnection`` in a
-            coroutine, ``psycopg.Connection`` in a plain function; for SQLite a ``sqlite3.Connection``. Commit and
-            rollback are the block's; Postgres' ``transaction()`` makes savepoints. Redis has none: there it raises
+        connection: the store's connection, inside the transaction: for Postgres ``psycopg.AsyncConnection`` in a
+            coroutine, ``psycopg.Connection`` in a plain function; for SQLite a ``sqlite3.Connection``. The block
+            commits or rolls back; Postgres' ``transaction()`` makes savepoints. On Redis it raises
             UnsupportedConnectionError.
     """
 
-    def __init__(self, held: StoreTransaction | AsyncStoreTransaction) -> None:
-        self._held = held
+    def __init__(self, transaction: StoreTransaction | AsyncStoreTransaction) -> None:
+        self._transaction = transaction
 
     @property
     def connection(self) -> Any:
-        return self._held.connection
+        return self._transaction.connection
+
+
+Phase: TypeAlias = Literal["prepare", "complete"]
+"""The blocks that middlewares wrap."""
 
 
 class BlockMiddleware(Protocol):
-    """What is entered inside a block, right after it began, and left before it commits."""
+    """Context managers that a block enters right after its transaction began, and leaves before the commit."""
 
     def layers(self, transaction: Any) -> list[AbstractAsyncContextManager[Any]]:
-        """For a coroutine, the outermost first."""
+        """Return those for a coroutine, the outermost first."""
         ...
 
     def layers_in_thread(self, transaction: Any) -> list[AbstractContextManager[Any]]:
-        """For a thread, the outermost first."""
+        """Return those for a thread, the outermost first."""
         ...
 
 
 class BlockTracker:
-    """Which blocks of an attempt were asked for, and which one is open: one at a time."""
+    """Tracks the blocks of an attempt: which were requested, and which one is open, of which there is one at a time.
 
-    __slots__ = ("_abort", "_ended", "_open", "_requested")
+    ``raise_if_aborted`` raises LeaseLostError if the attempt is aborted.
+    """
 
-    def __init__(self, abort: AbortSignal) -> None:
-        self._abort = abort
+    __slots__ = ("_finished", "_open", "_raise_if_aborted", "_requested")
+
+    def __init__(self, raise_if_aborted: Callable[[], None]) -> None:
+        self._raise_if_aborted = raise_if_aborted
         self._requested: set[str] = set()
         self._open: str | None = None
-        self._ended = False
+        self._finished = False
 
-    def ask(self, name: str) -> None:
-        """A method of the attempt was called.
+    def request(self, name: str) -> None:
+        """A method of the attempt was called, which returns a block.
 
         Raises:
-            CompletionMisuseError: it may be called once, or not any more.
-            LeaseLostError: the attempt must stop.
+            CompletionMisuseError: it was called before, or after ``complete()``.
+            LeaseLostError: the attempt is aborted.
         """
-        self._check_not_ended(name)
+        self._check_not_finished(name)
         if name == "prepare" and "complete" in self._requested:
             raise CompletionMisuseError("attempt.prepare() was called after attempt.complete()")
         if name != "transaction" and name in self._requested:
             raise CompletionMisuseError(f"attempt.{name}() was called twice")
-        self._abort.raise_if_set()
+        self._raise_if_aborted()
         self._requested.add(name)
 
     def enter(self, name: str) -> None:
@@ -151,7 +155,7 @@ class BlockTracker:
         Raises:
             CompletionMisuseError: another one is open, or the job has its finish.
         """
-        self._check_not_ended(name)
+        self._check_not_finished(name)
         if self._open is not None:
             raise CompletionMisuseError(
                 f"attempt.{name}() inside attempt.{self._open}(): one block at a time; "
@@ -159,13 +163,13 @@ class BlockTracker:
             )
         self._open = name
 
-    def leave(self, *, ended: bool = False) -> None:
-        """The block is over; perhaps the job has its finish."""
+    def leave(self, *, finished: bool = False) -> None:
+        """The block has ended; with ``finished`` it has committed the finish of the job."""
         self._open = None
-        self._ended = self._ended or ended
+        self._finished = self._finished or finished
 
-    def _check_not_ended(self, name: str) -> None:
-        if self._ended and name != "complete":
+    def _check_not_finished(self, name: str) -> None:
+        if self._finished and name != "complete":
             raise CompletionMisuseError(f"attempt.{name}() after attempt.complete(): the job has its finish")
 
 
@@ -185,100 +189,100 @@ def _info(error: BaseException | None) -> _ExcInfo:
 
 
 class GuardedBlock(Generic[T]):
-    """What a method of the attempt returns: for ``async with`` in a coroutine, for ``with`` in a plain function."""
+    """A block of an attempt: for ``async with`` in a coroutine, for ``with`` in a plain function."""
 
     def __init__(
         self,
         name: str,
         host: BlockHost,
         blocks: BlockTracker,
-        opened: Callable[[Any], T],
-        surroundings: BlockMiddleware | None = None,
+        make_transaction: Callable[[Any], T],
+        middleware: BlockMiddleware | None = None,
     ) -> None:
-        blocks.ask(name)
+        blocks.request(name)
         self._name = name
         self._host = host
         self._blocks = blocks
-        self._opened = opened
-        self._surroundings = surroundings
-        self._used = False
+        self._make_transaction = make_transaction
+        self._middleware = middleware
+        self._entered = False
         self._async: AbstractAsyncContextManager[AsyncStoreTransaction] | None = None
         self._sync: AbstractContextManager[StoreTransaction] | None = None
-        self._held: Any = None
+        self._transaction: Any = None
         self._layers = AsyncExitStack()
         self._layers_in_thread = ExitStack()
 
-    # --- what the block of complete() adds ----------------------------------------------------------------------------
+    # --- overridden by the block of complete() ------------------------------------------------------------------------
 
     def _finish_requested(self) -> Finish | None:
-        """The finish to be written before the commit."""
+        """Return the finish to write before the commit."""
         return None
 
-    def _missing(self) -> Exception | None:
-        """Why the block may not commit although it ended well."""
+    def _missing_finish_error(self) -> Exception | None:
+        """Return why the block must not commit, although its body raised nothing."""
         return None
 
     # --- sync and async -----------------------------------------------------------------------------------------------
 
-    def _use(self) -> None:
-        if self._used:
+    def _enter_once(self) -> None:
+        if self._entered:
             raise CompletionMisuseError(f"the block of attempt.{self._name}() was entered twice")
         self._blocks.enter(self._name)
-        self._used = True
+        self._entered = True
 
-    def _begun(self, held: Any) -> T:
-        if held.locks_job:
-            self._host.hold(held.abort)
-        self._held = held
-        return self._opened(held)
+    def _on_begun(self, transaction: Any) -> T:
+        if transaction.locks_job:
+            self._host.pause_renewal(transaction.abort)
+        self._transaction = transaction
+        return self._make_transaction(transaction)
 
-    def _settle(self, finish: Finish | None, result: FinishResult | None) -> None:
+    def _on_committed(self, finish: Finish | None, result: FinishResult | None) -> None:
         if finish is not None and result is not None:
-            self._blocks.leave(ended=True)
+            self._blocks.leave(finished=True)
             self._host.committed(finish, result)
         else:
-            self._let_go(None)
+            self._end_without_finish(None)
 
-    def _let_go(self, doubtful: Finish | None) -> None:
+    def _end_without_finish(self, indeterminate: Finish | None) -> None:
         self._blocks.leave()
-        self._host.end_block(doubtful)
+        self._host.end_block(indeterminate)
 
     # --- in a coroutine -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> T:
         self._host.check_event_loop()
-        self._use()
+        self._enter_once()
         self._async = self._host.begin()
         try:
-            transaction = self._begun(await self._async.__aenter__())
+            transaction = self._on_begun(await self._async.__aenter__())
         except BaseException:
             self._blocks.leave()
             raise
         try:
-            for layer in self._surroundings.layers(transaction) if self._surroundings else ():
+            for layer in self._middleware.layers(transaction) if self._middleware else ():
                 await self._layers.enter_async_context(layer)
         except BaseException as error:
-            await self._end(await self._left(error))
+            await self._close_shielded(await self._exit_layers(error))
             raise
         return transaction
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = await self._left(error or self._missing())
-        await self._end(left)
-        if left is not None and left is not error:
-            raise left
+        block_error = await self._exit_layers(error or self._missing_finish_error())
+        await self._close_shielded(block_error)
+        if block_error is not None and block_error is not error:
+            raise block_error
 
-    async def _left(self, error: BaseException | None) -> BaseException | None:
-        """Leave the surroundings, in the handler's own task; what goes on as the block's error."""
+    async def _exit_layers(self, error: BaseException | None) -> BaseException | None:
+        """Leave the middlewares, in the handler's own task, and return the error of the block, if there is one."""
         try:
             await self._layers.__aexit__(*_info(error))
         except BaseException as raised:
             return raised
         return error
 
-    async def _end(self, error: BaseException | None) -> None:
+    async def _close_shielded(self, error: BaseException | None) -> None:
         task = asyncio.create_task(self._close(error))
         self._host.closing(task)
         await asyncio.shield(task)
@@ -292,45 +296,45 @@ class GuardedBlock(Generic[T]):
                 if finish is not None:
                     finish = await self._host.apply_after_attempt(finish)
                     with self._host.settling(finish):
-                        result = await self._held.finish(finish, last=True)
+                        result = await self._transaction.finish(finish, last=True)
             except BaseException as failure:
                 await self._async.__aexit__(*_info(failure))
                 raise
             await self._async.__aexit__(*_info(error))
         except BaseException as failure:
-            self._let_go(finish if isinstance(failure, StateUnavailableError) else None)
+            self._end_without_finish(finish if isinstance(failure, StateUnavailableError) else None)
             raise
-        self._settle(finish, result)
+        self._on_committed(finish, result)
 
     # --- in a thread --------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> T:
         if _in_event_loop():
             raise CompletionMisuseError(f"in a coroutine, use: async with attempt.{self._name}() as tx")
-        self._use()
+        self._enter_once()
         self._sync = self._host.begin_in_thread()
         try:
-            transaction = self._begun(self._sync.__enter__())
+            transaction = self._on_begun(self._sync.__enter__())
         except BaseException:
             self._blocks.leave()
             raise
         try:
-            for layer in self._surroundings.layers_in_thread(transaction) if self._surroundings else ():
+            for layer in self._middleware.layers_in_thread(transaction) if self._middleware else ():
                 self._layers_in_thread.enter_context(layer)
         except BaseException as error:
-            self._close_in_thread(self._left_in_thread(error))
+            self._close_in_thread(self._exit_layers_in_thread(error))
             raise
         return transaction
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = self._left_in_thread(error or self._missing())
-        self._close_in_thread(left)
-        if left is not None and left is not error:
-            raise left
+        block_error = self._exit_layers_in_thread(error or self._missing_finish_error())
+        self._close_in_thread(block_error)
+        if block_error is not None and block_error is not error:
+            raise block_error
 
-    def _left_in_thread(self, error: BaseException | None) -> BaseException | None:
+    def _exit_layers_in_thread(self, error: BaseException | None) -> BaseException | None:
         try:
             self._layers_in_thread.__exit__(*_info(error))
         except BaseException as raised:
@@ -346,15 +350,15 @@ class GuardedBlock(Generic[T]):
                 if finish is not None:
                     finish = self._host.apply_after_attempt_in_thread(finish)
                     with self._host.settling(finish):
-                        result = self._held.finish(finish, last=True)
+                        result = self._transaction.finish(finish, last=True)
             except BaseException as failure:
                 self._sync.__exit__(*_info(failure))
                 raise
             self._sync.__exit__(*_info(error))
         except BaseException as failure:
-            self._let_go(finish if isinstance(failure, StateUnavailableError) else None)
+            self._end_without_finish(finish if isinstance(failure, StateUnavailableError) else None)
             raise
-        self._settle(finish, result)
+        self._on_committed(finish, result)
 
 
 R = TypeVar("R")
@@ -363,13 +367,13 @@ R = TypeVar("R")
 class Transaction(GuardedTransaction, Generic[R]):
     """An open ``complete()`` block: the connection of the transaction, and ``finish``."""
 
-    def __init__(self, host: BlockHost, held: StoreTransaction | AsyncStoreTransaction) -> None:
-        super().__init__(held)
+    def __init__(self, host: BlockHost, transaction: StoreTransaction | AsyncStoreTransaction) -> None:
+        super().__init__(transaction)
         self._host = host
         self.finish_requested: Finish | None = None
 
     def finish(self, outcome: Outcome[R]) -> _Finished[R]:
-        """Say how the job ends: an output, or any other outcome. It is written when the block ends; return the result.
+        """Set the outcome of the job, an output or any other. It is written when the block ends. Return the result.
 
         Raises:
             CompletionMisuseError: it was called before.
@@ -382,20 +386,20 @@ class Transaction(GuardedTransaction, Generic[R]):
 
 
 class Completion(GuardedBlock[Transaction[R]]):
-    """What ``attempt.complete()`` returns: for ``async with`` in a coroutine, for ``with`` in a plain function."""
+    """The block of ``attempt.complete()``: for ``async with`` in a coroutine, for ``with`` in a plain function."""
 
-    def __init__(self, host: BlockHost, blocks: BlockTracker, surroundings: BlockMiddleware | None = None) -> None:
-        super().__init__("complete", host, blocks, self._make, surroundings)
-        self._transaction: Transaction[R] | None = None
+    def __init__(self, host: BlockHost, blocks: BlockTracker, middleware: BlockMiddleware | None = None) -> None:
+        super().__init__("complete", host, blocks, self._make_completion, middleware)
+        self._completion: Transaction[R] | None = None
 
-    def _make(self, held: StoreTransaction | AsyncStoreTransaction) -> Transaction[R]:
-        self._transaction = Transaction(self._host, held)
-        return self._transaction
+    def _make_completion(self, transaction: StoreTransaction | AsyncStoreTransaction) -> Transaction[R]:
+        self._completion = Transaction(self._host, transaction)
+        return self._completion
 
     def _finish_requested(self) -> Finish | None:
-        return None if self._transaction is None else self._transaction.finish_requested
+        return None if self._completion is None else self._completion.finish_requested
 
-    def _missing(self) -> Exception | None:
+    def _missing_finish_error(self) -> Exception | None:
         if self._finish_requested() is None:
             return CompletionMissingError("the complete() block ended without tx.finish(...): it was rolled back")
         return None

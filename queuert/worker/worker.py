@@ -1,4 +1,4 @@
-"""The in-process worker: its parts, started and stopped in the right order."""
+"""The in-process worker."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from queuert.worker.processors import Processors, merged
 from queuert.worker.runtime import WorkerRuntime
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_BESIDES_HANDLERS = 4
-"""Connections for claims, finishes and the reaper."""
+_OTHER_CONNECTIONS = 4
+"""Connections for claims, finishes and the reaper, besides those of handlers."""
 
 
 class InProcessWorker:
     """Claims jobs and runs their handlers in this process, as many at once as ``concurrency``.
 
-    Each job is held by a lease that is renewed in a thread of its own; a worker that dies loses its jobs to others
-    when their leases expire. Start as many workers as you like, on as many machines; one per process is the habit.
+    Each job is protected by a lease, which a thread of its own renews. If a worker dies, others take over its jobs when
+    their leases expire. Start as many workers as you like, on as many machines, usually one per process.
 
     Args:
         client: whose state, notify and observability adapters and job types it shares; sync or async.
@@ -45,22 +45,21 @@ class InProcessWorker:
             random part is added at each start, so that two workers of one name are two.
         concurrency: handlers that run at once.
         shutdown_timeout: seconds that running handlers have to finish when the worker stops.
-        poll_interval: seconds between two looks when no notification comes; by default 60, and 1 while notifications
-            do not arrive.
-        claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their finishes are written;
-            when that is full it claims no more. By default 64 MB. One input may exceed it.
-        max_connections: most connections of the pool for claims, finishes and ``complete()`` blocks; by default enough
-            for all handlers up to 20.
-        schedules: recurring schedules that it puts when it starts, as ``client.put_schedules`` does. Every worker
-            starts the chains of all schedules of its job types, whoever put them.
-        required_middlewares: each group of processors must have these very middlewares, in this order, perhaps with
-            others between them. The worker does not add them.
+        poll_interval: seconds between two polls; by default 60, and 1 while notifications do not arrive.
+        claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their finishes are written.
+            When they take more, it claims no jobs. By default 64 MB. One input may exceed it.
+        max_connections: the most connections of the pool for claims, finishes and ``complete()`` blocks; by default
+            enough for all handlers up to 20.
+        schedules: recurring schedules that it stores when it starts, as ``client.put_schedules`` does. Every worker
+            starts the chains of all schedules of its job types, no matter who stored them.
+        required_middlewares: middlewares that each group of processors must have, the same objects in the same order,
+            perhaps with others between them. The worker does not add them.
 
     Raises:
-        ConfigurationError: a setting is out of range, or two schedules have one name.
+        ConfigurationError: a setting is out of range, or two schedules have the same name.
         DefinitionError: there is no handler, or two for one job type, or a handler or schedule of a type that the
-            client does not know, or a group of processors lacks a required middleware; or the client or the processors
-            are none.
+            client does not know; a group of processors lacks a required middleware; or the client or the processors
+            are of another class.
 
     Example::
 
@@ -104,21 +103,21 @@ class InProcessWorker:
         self._shutdown_timeout = shutdown_timeout
         self._poll_interval = poll_interval
         self._claim_bytes = claim_bytes
-        self._connections = max_connections or min(concurrency, 20) + _BESIDES_HANDLERS
+        self._max_connections = max_connections or min(concurrency, 20) + _OTHER_CONNECTIONS
         self._runtime: WorkerRuntime | None = None
         self._started = False
         self._stop_requested = False
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect, and begin to claim.
 
         Raises:
             StateUnavailableError: the store cannot be reached.
-            SchemaMissingError: its schema is not there: run ``queuert migrate up``.
+            SchemaMissingError: the schema does not exist: run ``queuert migrate up``.
             ClosedError: the worker was started before.
             DefinitionError: it is started by a script that a handler's process imports: put the start under
                 ``if __name__ == "__main__"``.
@@ -128,38 +127,38 @@ class InProcessWorker:
             raise ClosedError("a worker can be started once: make a new InProcessWorker")
         self._started = True
         self._hurry = asyncio.Event()
-        store = self._client.state.async_store(max_connections=self._connections)
+        store = self._client.state.async_store(max_connections=self._max_connections)
         try:
             await store.open()
             await store.put_schedules(self._schedules)
             runtime = self._new_runtime(store, self._hurry)
-            await runtime.heartbeat.begin(store)
+            await runtime.heartbeat.record_first(store)
         except BaseException:
-            self._started = False  # Nothing was begun: it may be tried again.
+            self._started = False  # Nothing was started: it may be called again.
             await store.aclose()
             raise
         if self._stop_requested:
-            # Stopped while it was connecting: there is nothing to undo but the connection, and that it was announced.
+            # Stopped while it connected: only the connection and the heartbeat are to be undone.
             try:
-                await runtime.heartbeat.call_off(store)
+                await runtime.heartbeat.withdraw(store)
             finally:
                 await store.aclose()
             return
         emit_store_warnings(self._client.state, store.risks, self.observers)
-        self._tell_retention()
+        self._warn_of_missing_retention()
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in self._schedules})
         self._runtime = runtime
         runtime.start()
 
-    def _tell_retention(self) -> None:
-        """Warn of types whose chains are never deleted, where those fill the memory of a server that refuses then."""
+    def _warn_of_missing_retention(self) -> None:
+        """Warn of types whose chains are never deleted, if the store keeps them in the server's memory."""
         if not getattr(self._client.state, "keeps_in_memory", False):
             return
-        # The retention that counts is that of a chain's first job, which some types never are.
-        later = {name for one in self._processors.values() for name in one.job_type.continuations}
-        types = tuple(sorted(name for name, one in self._processors.items() if one.retention is None))
-        if missing := tuple(name for name in types if name not in later):
+        # The retention of a chain's first job decides, so types that only continue chains need none.
+        continuations = {name for processor in self._processors.values() for name in processor.job_type.continuations}
+        types = sorted(name for name, processor in self._processors.items() if processor.retention is None)
+        if missing := tuple(name for name in types if name not in continuations):
             self.observers.emit(RetentionMissing(worker=self.name, types=missing))
 
     def _new_runtime(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
@@ -186,7 +185,7 @@ class InProcessWorker:
         if self._runtime is None:
             return
         if self._stopping is None:
-            # In a task of its own: whoever called may be cancelled by it, such as a handler that stops its worker.
+            # In a task of its own, since the stop may cancel the caller, for example a handler that stops its worker.
             self._stopping = asyncio.create_task(
                 self._runtime.stop(self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout)
             )
@@ -204,57 +203,56 @@ class InProcessWorker:
         await self.stop()
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT, then stop; returns the exit code. See :mod:`queuert.worker.run`."""
+        """Run until SIGTERM or SIGINT, then stop, and return the exit code. See :func:`queuert.worker.run.run`."""
         from queuert.worker.run import run
 
         return run(self)
 
-    # --- looking at it ------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """Its name; with the random part once it is started."""
+        """The name of the worker; once it is started, with the random part."""
         return self._name if self._runtime is None else self._runtime.name
 
     @property
     def running(self) -> int:
-        """Attempts that run now."""
+        """The number of attempts that run now."""
         return 0 if self._runtime is None else self._runtime.running
 
     @property
     def abandoned(self) -> int:
-        """Handlers that had not ended when it stopped: threads that cannot be stopped from outside."""
+        """The number of handlers that had not ended when it stopped, such as threads, which cannot be cancelled."""
         return 0 if self._runtime is None else self._runtime.abandoned
 
     @property
     def observers(self) -> Observers:
-        """Who hears of its events: its client's."""
+        """The observers of its client, which receive its events."""
         return self._client.observers
 
     def health(self) -> Health:
-        """Whether its loops make progress, for a liveness probe."""
+        """Return whether its loops make progress, for a liveness probe."""
         return Health(self._name, 0, self._stop_requested, ()) if self._runtime is None else self._runtime.health()
 
     def health_report(self, *, stale_after: float = STALE_AFTER) -> HealthReport:
-        """Why it is not live, or not ready, for probes that ask over HTTP. From any thread.
+        """Return why it is not live, or not ready, for HTTP probes. From any thread.
 
         Args:
-            stale_after: seconds of a blocked event loop, or of a loop that does nothing but fail, after which it is not
-                live.
+            stale_after: seconds of a blocked event loop, or of a loop that only fails, after which it is not live.
         """
         if self._runtime is None:
             return HealthReport((), ("the worker has not started yet",))
         return report_health(self._runtime, stale_after)
 
     def snapshot(self) -> WorkerSnapshot | None:
-        """Its state now, for gauges; None while it does not run. From any thread."""
+        """Return its state now, for gauges; None while it does not run. From any thread."""
         runtime = self._runtime
         stopped = self._stopping is not None and self._stopping.done()
         return None if runtime is None or stopped else runtime.snapshot()
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:
-    unknown = sorted({one.name for one in job_types if one not in client.job_types})
+    unknown = sorted({job_type.name for job_type in job_types if job_type not in client.job_types})
     if unknown:
         raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
 

@@ -443,8 +443,8 @@ def test_deliveries_are_kept_for_a_day_and_failed_ones_for_a_week() -> None:
 async def test_what_is_kept_by_outcome(new_harness: NewHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """B06: by the age of each outcome; here all that was delivered goes, and what failed stays."""
     harness = new_harness()
-    monkeypatch.setattr("queuert.worker.maintenance.SWEEP_EVERY", 0.01)
-    monkeypatch.setattr("queuert.worker.maintenance._FIRST", 0.01)
+    monkeypatch.setattr("queuert.worker.maintenance.INTERVAL", 0.01)
+    monkeypatch.setattr("queuert.worker.maintenance._MAX_FIRST_PAUSE", 0.01)
 
     async def handler(attempt: Any) -> Any:
         return attempt.fail("no good") if attempt.input < 0 else attempt.input

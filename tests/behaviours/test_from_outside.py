@@ -217,7 +217,7 @@ async def test_who_waits_is_woken(notify_harness: CallerHarness, monkeypatch: py
     """It would not look for itself again where there are notifications."""
     chain = await notify_harness.caller.start_chain(number, 1)
     client: Any = notify_harness.caller.client
-    store, looked = await client._opened(), asyncio.Event()
+    store, looked = await client._open_store(), asyncio.Event()
     look = store.closed_chains
 
     async def noted(ids: Any) -> Any:

@@ -101,7 +101,7 @@ async def test_few_claims_come_to_each_type_and_rank(harness: Harness, limit: in
             for count in range(1, 100):
                 request = order.request(limit, 1_000_000)
                 jobs = await store.claim(request)
-                order.note(request, jobs)
+                order.on_claimed(request, jobs)
                 if (type, priority) in [(job.type, job.priority) for job in jobs]:
                     return count
             raise AssertionError("it was not claimed")

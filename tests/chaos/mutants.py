@@ -132,13 +132,13 @@ def _listen_once() -> AbstractContextManager[Any]:
 
 
 def _give_up_renewing() -> AbstractContextManager[Any]:
-    failed = LeaseRenewer._failed
+    failed = LeaseRenewer._on_failure
 
     def for_good(self: LeaseRenewer, error: Exception) -> float:
         failed(self, error)
         return 3600.0
 
-    return mock.patch.object(LeaseRenewer, "_failed", for_good)
+    return mock.patch.object(LeaseRenewer, "_on_failure", for_good)
 
 
 def _renewer_stops_first() -> AbstractContextManager[Any]:

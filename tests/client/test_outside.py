@@ -170,7 +170,7 @@ def test_a_continuation_waits_for_its_blockers(client: Client) -> None:
 def test_a_chain_that_goes_on_while_it_is_completed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the client has read is old by the time it writes: it reads again, and gives up when that never ends."""
     chain = client.start_chain(order, "tea")
-    store = client._opened()
+    store = client._open_store()
     real, calls = store.complete_chains, 0
 
     def late(completions: Any, *, connection: Any = None) -> list[ChainUpdate]:
@@ -277,7 +277,7 @@ def test_in_the_callers_transaction(client: Client, dsn: str, log: EventLog) -> 
             connection.rollback()
             assert status_of(client, id) is before
             operation(connection)
-        found = client._opened().get_jobs([id])[0]
+        found = client._open_store().get_jobs([id])[0]
         assert (found and found.status.value) == status
     assert {event.in_callers_transaction for event in log.of(ChainContinued)} == {True}
 

@@ -74,7 +74,7 @@ async def test_a_wait_reads_no_payload_of_chains_that_are_open(
 ) -> None:
     """However often it looks."""
     chains = [await client.start_chain(large, "x" * SIZE) for _ in range(3)]
-    looks = Looks(client, await client._opened(), monkeypatch)
+    looks = Looks(client, await client._open_store(), monkeypatch)
     waiting = asyncio.create_task(client.wait(chains))
     async with asyncio.timeout(WAIT):
         await looks.looked.wait()
@@ -95,7 +95,7 @@ async def test_a_wait_reads_what_closed_in_portions(client: AsyncClient, monkeyp
     chains = [await client.start_chain(large, text) for text in texts]
     async with InProcessWorker(client, processors):
         await client.wait(chains, timeout=WAIT)
-    looks = Looks(client, await client._opened(), monkeypatch)
+    looks = Looks(client, await client._open_store(), monkeypatch)
     closed = await client.wait(chains, timeout=WAIT)
     assert [await chain.result() for chain in closed] == texts
     assert looks.count > 1

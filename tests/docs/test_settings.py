@@ -76,6 +76,7 @@ TABLES: dict[str, Callable[..., Any]] = {
     "InProcessWorker": InProcessWorker,
     "Client": Client,
     "client.list_chains": Client.list_chains,
+    "client.get_activity": Client.get_activity,
     "PostgresState": PostgresState,
     "RedisState": RedisState,
     "SQLiteState": SQLiteState,
@@ -101,10 +102,10 @@ INTERVALS = {
     "poll for due jobs, without notifications": claimer.POLL_WITHOUT_NOTIFY,
     "poll for awaited chains": async_waiting.POLL_WITH_NOTIFY,
     "poll for awaited chains, without notifications": async_waiting.POLL_WITHOUT_NOTIFY,
-    "heartbeat of a worker": heartbeat.EVERY,
-    "health file": health.WRITTEN_EVERY,
-    "maintenance": maintenance.SWEEP_EVERY,
-    "cleaning of staging": maintenance.STAGING_EVERY,
+    "heartbeat of a worker": heartbeat.INTERVAL,
+    "health file": health.WRITE_INTERVAL,
+    "maintenance": maintenance.INTERVAL,
+    "cleaning of staging": maintenance.STAGING_INTERVAL,
 }
 
 COMMON = ("--url", "--schema", "--json", "--debug")

@@ -31,10 +31,10 @@ SOME_DAY = date(2026, 1, 1)
 @pytest.fixture(autouse=True)
 def often() -> Iterator[None]:
     """A worker looks at once again."""
-    before = maintenance.SWEEP_EVERY, maintenance._FIRST
-    maintenance.SWEEP_EVERY, maintenance._FIRST = 0.01, 0.01
+    before = maintenance.INTERVAL, maintenance._MAX_FIRST_PAUSE
+    maintenance.INTERVAL, maintenance._MAX_FIRST_PAUSE = 0.01, 0.01
     yield
-    maintenance.SWEEP_EVERY, maintenance._FIRST = before
+    maintenance.INTERVAL, maintenance._MAX_FIRST_PAUSE = before
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
         return left.pop(0) if left else EventLogMaintenance()
 
     monkeypatch.setattr(AsyncPostgresEventLog, "maintain_event_log", tend)
-    monkeypatch.setattr(maintenance, "SWEEP_EVERY", 3600.0)
+    monkeypatch.setattr(maintenance, "INTERVAL", 3600.0)
     async with harness.worker(processors):
         await harness.log.wait_for(EventLogMaintained, times=3)
     assert [one.deleted for one in harness.log.of(EventLogMaintained)] == [5, 5, 1]

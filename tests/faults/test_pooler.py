@@ -150,7 +150,7 @@ async def test_notifications_come_by_a_direct_way(harness: FaultHarness, through
 async def test_without_a_direct_way_everybody_polls(harness: FaultHarness, through: Through, address: str) -> None:
     """The worker reports that once, with what to do about it."""
     log = EventLog()
-    notify = PostgresNotify(address, times=ListenerTimeouts(self_test=0.2))
+    notify = PostgresNotify(address, timeouts=ListenerTimeouts(self_test=0.2))
     client = AsyncClient(through(listen_dsn=None), JOB_TYPES, notify=notify, observability=log)
     async with client, InProcessWorker(client, processors_for(harness.dsn), poll_interval=0.1):
         reported = await log.wait_for(ListenerLost)

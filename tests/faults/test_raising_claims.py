@@ -213,7 +213,7 @@ async def test_one_lease_that_is_refused_does_not_keep_the_others(monkeypatch: p
     store = Refusing()
     returns = returns_of(store, "a", "bad", "b", "c", "d")
     while len(store.released) < 4:
-        await returns.settle()
+        await returns.release_due()
     assert sorted(store.released) == ["a", "b", "c", "d"]
     assert returns
 
@@ -223,7 +223,7 @@ async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatc
     store = Refusing(hangs=True)
     returns = returns_of(store, "a")
     for _ in range(3):
-        await returns.settle()
+        await returns.release_due()
     assert store.requested == 1
     await returns.aclose()
 

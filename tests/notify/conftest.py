@@ -56,8 +56,8 @@ def new_postgres_party() -> Iterator[NewPostgresParty]:
     """Makes parties on Postgres, by connection string."""
     parties: list[Party] = []
 
-    def new(dsn: str, *, times: ListenerTimeouts | None = None, schema: str = "queuert") -> Party:
-        parties.append(Party(PostgresNotify(dsn, schema=schema, times=times)))
+    def new(dsn: str, *, timeouts: ListenerTimeouts | None = None, schema: str = "queuert") -> Party:
+        parties.append(Party(PostgresNotify(dsn, schema=schema, timeouts=timeouts)))
         return parties[-1]
 
     yield new
@@ -79,7 +79,7 @@ class NewRedisParty(Protocol):
         self,
         server: str | redis.Redis,
         *,
-        times: ListenerTimeouts | None = None,
+        timeouts: ListenerTimeouts | None = None,
         namespace: str | None = None,
     ) -> Party: ...
 
@@ -96,8 +96,10 @@ def new_redis_party(namespace: str) -> Iterator[NewRedisParty]:
     parties: list[Party] = []
     own = namespace
 
-    def new(server: str | redis.Redis, *, times: ListenerTimeouts | None = None, namespace: str | None = None) -> Party:
-        parties.append(Party(RedisNotify(server, namespace=namespace or own, times=times)))
+    def new(
+        server: str | redis.Redis, *, timeouts: ListenerTimeouts | None = None, namespace: str | None = None
+    ) -> Party:
+        parties.append(Party(RedisNotify(server, namespace=namespace or own, timeouts=timeouts)))
         return parties[-1]
 
     yield new

@@ -23,8 +23,8 @@ JOB_TYPES = JobTypes(work)
 
 @pytest.mark.usefixtures("unhurried_close")
 def test_starts_one_upon_the_other_are_notified_together(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.notify.postgres.SHORTEST", HOUR)
-    monkeypatch.setattr("queuert.notify.postgres.LONGEST", HOUR)
+    monkeypatch.setattr("queuert.notify.postgres.MIN_INTERVAL", HOUR)
+    monkeypatch.setattr("queuert.notify.postgres.MAX_INTERVAL", HOUR)
     with wiretap(dsn, JOBS) as tap:
         with Client(PostgresState(dsn), JOB_TYPES) as client:
             client.start_chain(work, 0)

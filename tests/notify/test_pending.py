@@ -37,7 +37,7 @@ def test_too_many_keys_become_all() -> None:
     kept = pending.take()[Topic.JOBS]
     assert kept is not None
     assert len(kept) == MAX_KEYS
-    pending.put_back({Topic.JOBS: kept})
+    pending.restore({Topic.JOBS: kept})
     pending.add(Topic.JOBS, ["one more"])
     assert pending.take() == {Topic.JOBS: None}
 

@@ -148,7 +148,7 @@ def test_the_longest_schema_name_will_do(bare_dsn: str, new_postgres_party: NewP
 
 
 def test_a_channel_nobody_wants_is_left_and_joined_again(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
-    party = new_postgres_party(bare_dsn, times=QUICK)
+    party = new_postgres_party(bare_dsn, timeouts=QUICK)
     _, subscription = party.listen(Topic.JOBS)
     stays, _ = party.listen(Topic.CHAINS)
     subscription.close()

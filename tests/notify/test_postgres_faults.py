@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from queuert.notify import Topic
-from queuert.notify.postgres import PostgresNotify, Wire
+from queuert.notify.postgres import ListenConnection, PostgresNotify
 from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres
@@ -36,7 +36,7 @@ def test_a_listener_whose_connection_is_ended_comes_back(bare_dsn: str, new_post
 
 
 def test_it_comes_back_every_time(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
-    party = new_postgres_party(bare_dsn, times=QUICK)
+    party = new_postgres_party(bare_dsn, timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     with wiretap(bare_dsn) as tap:
         for round_ in range(1, 6):
@@ -51,8 +51,8 @@ def test_notifications_of_an_outage_are_sent_after_it(
     private_postgres: StartPostgres, new_postgres_party: NewPostgresParty
 ) -> None:
     server = private_postgres(durable=False)
-    listener = new_postgres_party(server.dsn(), times=QUICK)
-    publisher = new_postgres_party(server.dsn(), times=QUICK)
+    listener = new_postgres_party(server.dsn(), timeouts=QUICK)
+    publisher = new_postgres_party(server.dsn(), timeouts=QUICK)
     heard, _ = listener.listen(Topic.JOBS)
     publisher.listen(Topic.LEASES)
     server.stop()
@@ -75,7 +75,7 @@ def test_a_notification_that_meets_a_dead_connection_is_sent_again(
     bare_dsn: str, new_postgres_party: NewPostgresParty
 ) -> None:
     with FaultProxy.before(bare_dsn) as proxy, wiretap(bare_dsn, "queuert_jobs") as tap:
-        publisher = new_postgres_party(proxy.address_in(bare_dsn), times=QUICK)
+        publisher = new_postgres_party(proxy.address_in(bare_dsn), timeouts=QUICK)
         publisher.listen(Topic.CHAINS)
         proxy.lose_request(b"pg_notify")
         publisher.publish(Topic.JOBS, "sent again")
@@ -88,7 +88,7 @@ def test_a_server_killed_and_started_again(
     private_postgres: StartPostgres, new_postgres_party: NewPostgresParty
 ) -> None:
     server = private_postgres(durable=False)
-    party = new_postgres_party(server.dsn(), times=QUICK)
+    party = new_postgres_party(server.dsn(), timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     server.kill()
     party.recorder.wait_for(ListenerLost)
@@ -100,7 +100,7 @@ def test_a_server_killed_and_started_again(
 
 def test_a_network_that_swallows_everything_is_noticed(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     with FaultProxy.before(bare_dsn) as proxy:
-        party = new_postgres_party(proxy.address_in(bare_dsn), times=IMPATIENT)
+        party = new_postgres_party(proxy.address_in(bare_dsn), timeouts=IMPATIENT)
         heard, _ = party.listen(Topic.JOBS)
         proxy.black_hole()
         party.recorder.wait_for_loss("did not answer")
@@ -112,7 +112,7 @@ def test_a_network_that_swallows_everything_is_noticed(bare_dsn: str, new_postgr
 
 def test_an_answer_that_is_lost_on_its_way_is_noticed(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     with FaultProxy.before(bare_dsn) as proxy:
-        party = new_postgres_party(proxy.address_in(bare_dsn), times=IMPATIENT)
+        party = new_postgres_party(proxy.address_in(bare_dsn), timeouts=IMPATIENT)
         heard, _ = party.listen(Topic.JOBS)
         proxy.black_hole("to_client")
         party.publish(Topic.JOBS, "swallowed")
@@ -124,8 +124,8 @@ def test_an_answer_that_is_lost_on_its_way_is_noticed(bare_dsn: str, new_postgre
 def test_silence_alone_is_no_loss(
     bare_dsn: str, new_postgres_party: NewPostgresParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probes = counting(monkeypatch, "ask", lambda query, *_: query == "SELECT 1")
-    party = new_postgres_party(bare_dsn, times=QUICK)
+    probes = counting(monkeypatch, "execute", lambda query, *_: query == "SELECT 1")
+    party = new_postgres_party(bare_dsn, timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     for _ in range(3):
         assert probes.acquire(timeout=WAIT)
@@ -135,22 +135,22 @@ def test_silence_alone_is_no_loss(
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, method: str, condition: Callable[..., bool]) -> threading.Semaphore:
-    """A semaphore that is released whenever this method of the wire is called with such arguments."""
+    """A semaphore that is released whenever this method of the connection is called with such arguments."""
     calls = threading.Semaphore(0)
-    original = getattr(Wire, method)
+    original = getattr(ListenConnection, method)
 
     def counted(*arguments: Any, **options: Any) -> Any:
         if condition(*arguments[1:]):
             calls.release()
         return original(*arguments, **options)
 
-    monkeypatch.setattr(Wire, method, counted)
+    monkeypatch.setattr(ListenConnection, method, counted)
     return calls
 
 
 @pytest.mark.parametrize("dsn", ["postgresql://127.0.0.1:1/none", "host=/nonexistent dbname=none"])
 def test_a_server_that_is_not_there_is_an_event(dsn: str, new_postgres_party: NewPostgresParty) -> None:
-    party = new_postgres_party(dsn, times=QUICK)
+    party = new_postgres_party(dsn, timeouts=QUICK)
     party.adapter.subscribe(Topic.JOBS, Heard())
     party.publish(Topic.JOBS, "nowhere")
     assert party.recorder.wait_for(ListenerLost).adapter == "PostgresNotify"
@@ -163,7 +163,7 @@ def test_one_trouble_is_reported_once(
     bare_dsn: str, new_postgres_party: NewPostgresParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts = counting(monkeypatch, "connect", lambda *_: True)
-    party = new_postgres_party(make_conninfo(bare_dsn, dbname="does_not_exist"), times=QUICK)
+    party = new_postgres_party(make_conninfo(bare_dsn, dbname="does_not_exist"), timeouts=QUICK)
     for _ in range(5):
         assert attempts.acquire(timeout=WAIT)
     assert "does_not_exist" in party.recorder.wait_for(ListenerLost).error
@@ -174,7 +174,7 @@ def test_behind_a_pooler_in_transaction_mode_it_sends_and_says_that_it_cannot_li
     bare_dsn: str, new_postgres_party: NewPostgresParty
 ) -> None:
     with FakePooler(bare_dsn, transaction_mode=True) as pooler, wiretap(bare_dsn, "queuert_jobs") as tap:
-        party = new_postgres_party(pooler.dsn, times=DOUBTFUL)
+        party = new_postgres_party(pooler.dsn, timeouts=DOUBTFUL)
         heard = Heard()
         party.adapter.subscribe(Topic.JOBS, heard)
         assert "listen_dsn" in party.recorder.wait_for(ListenerLost).error
@@ -191,7 +191,7 @@ def test_behind_a_pooler_in_transaction_mode_it_sends_and_says_that_it_cannot_li
 
 def test_behind_a_pooler_nobody_is_warned_who_only_sends(bare_dsn: str) -> None:
     with FakePooler(bare_dsn, transaction_mode=True) as pooler, wiretap(bare_dsn, "queuert_jobs") as tap:
-        party = Party(PostgresNotify(pooler.dsn, times=QUICK))
+        party = Party(PostgresNotify(pooler.dsn, timeouts=QUICK))
         party.publish(Topic.JOBS, "one")
         assert tap.texts_until("one") == []
         assert party.adapter.healthy
@@ -201,7 +201,7 @@ def test_behind_a_pooler_nobody_is_warned_who_only_sends(bare_dsn: str) -> None:
 
 def test_behind_a_pooler_in_session_mode_all_is_well(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     with FakePooler(bare_dsn, transaction_mode=False) as pooler:
-        party = new_postgres_party(pooler.dsn, times=QUICK)
+        party = new_postgres_party(pooler.dsn, timeouts=QUICK)
         heard, _ = party.listen(Topic.JOBS)
         new_postgres_party(bare_dsn).publish(Topic.JOBS, "one")
         heard.wait_for("one")
@@ -215,8 +215,8 @@ def test_a_standby_is_no_place_for_notifications_until_it_is_promoted(
     server.stop()
     (server.data_dir / "standby.signal").touch()
     server.start()
-    listener = new_postgres_party(server.dsn(), times=QUICK)
-    publisher = new_postgres_party(server.dsn(), times=QUICK)
+    listener = new_postgres_party(server.dsn(), timeouts=QUICK)
+    publisher = new_postgres_party(server.dsn(), timeouts=QUICK)
     heard = Heard()
     listener.adapter.subscribe(Topic.JOBS, heard)
     publisher.publish(Topic.JOBS, "kept")

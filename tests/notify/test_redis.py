@@ -135,7 +135,7 @@ def test_namespaces_do_not_hear_each_other(
 def test_a_channel_nobody_wants_is_left_and_joined_again(
     redis_url: str, new_redis_party: NewRedisParty, namespace: str
 ) -> None:
-    party = new_redis_party(redis_url, times=QUICK)
+    party = new_redis_party(redis_url, timeouts=QUICK)
     _, subscription = party.listen(Topic.JOBS)
     stays, _ = party.listen(Topic.CHAINS)
     subscription.close()
@@ -153,7 +153,7 @@ def test_a_channel_nobody_wants_is_left_and_joined_again(
 
 
 def test_a_channel_is_kept_for_a_moment_for_who_comes_next(redis_url: str, new_redis_party: NewRedisParty) -> None:
-    party = new_redis_party(redis_url, times=ListenerTimeouts(linger=3_600.0))
+    party = new_redis_party(redis_url, timeouts=ListenerTimeouts(linger=3_600.0))
     for _ in range(20):
         heard, subscription = party.listen(Topic.JOBS)
         party.publish(Topic.JOBS, "one")
@@ -166,8 +166,8 @@ def test_what_arrives_with_an_answer_is_reported_at_once(
     redis_url: str, new_redis_party: NewRedisParty, namespace: str
 ) -> None:
     """It was read while something else was waited for, and nothing more comes that would wake the thread."""
-    times = ListenerTimeouts(linger=0.01, probe=3_600.0)
-    party = new_redis_party(redis_url, times=times)
+    timeouts = ListenerTimeouts(linger=0.01, probe=3_600.0)
+    party = new_redis_party(redis_url, timeouts=timeouts)
     _, subscription = party.listen(Topic.JOBS)
     heard, _ = party.listen(Topic.CHAINS)
     subscription.close()
@@ -178,7 +178,7 @@ def test_what_arrives_with_an_answer_is_reported_at_once(
     with redis_tap(redis_url) as tap:
         tap.publish(channel(namespace, Topic.CHAINS), "wait")
         assert gate.entered.wait(WAIT)
-        threading.Event().wait(2 * times.linger)
+        threading.Event().wait(2 * timeouts.linger)
         # The next thing the thread does is to leave the channel, and this comes before the answer.
         tap.publish(channel(namespace, Topic.CHAINS), "meanwhile")
         gate.open()
@@ -308,7 +308,7 @@ def test_a_password_is_used_and_not_shown(private_redis: StartRedis, new_redis_p
     heard, _ = party.listen(Topic.JOBS)
     party.publish(Topic.JOBS, "one")
     heard.wait_for("one")
-    wrong = new_redis_party(f"redis://:wr0ng@127.0.0.1:{server.port}/0", times=QUICK)
+    wrong = new_redis_party(f"redis://:wr0ng@127.0.0.1:{server.port}/0", timeouts=QUICK)
     error = wrong.recorder.wait_for(ListenerLost).error
     assert error
     assert "wr0ng" not in error

@@ -11,7 +11,7 @@ import redis
 
 from queuert.notify import Topic
 from queuert.notify.redis import RedisNotify
-from queuert.notify.redis.connection import Wire
+from queuert.notify.redis.connection import ListenConnection
 from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartRedis
@@ -32,16 +32,16 @@ def kill(tap: RedisTap, kind: str) -> int:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, method: str, condition: Callable[..., bool]) -> threading.Semaphore:
-    """A semaphore that is released whenever this method of the wire is called with such arguments."""
+    """A semaphore that is released whenever this method of the connection is called with such arguments."""
     calls = threading.Semaphore(0)
-    original = getattr(Wire, method)
+    original = getattr(ListenConnection, method)
 
     def counted(*arguments: Any, **options: Any) -> Any:
         if condition(*arguments[1:]):
             calls.release()
         return original(*arguments, **options)
 
-    monkeypatch.setattr(Wire, method, counted)
+    monkeypatch.setattr(ListenConnection, method, counted)
     return calls
 
 
@@ -64,7 +64,7 @@ def test_an_adapter_whose_connection_is_ended_comes_back(
 
 def test_it_comes_back_every_time(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
     url = private_redis().url()
-    party = new_redis_party(url, times=QUICK)
+    party = new_redis_party(url, timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     with redis_tap(url) as tap:
         for round_ in range(1, 6):
@@ -79,8 +79,8 @@ def test_notifications_of_an_outage_are_sent_after_it(
     private_redis: StartRedis, new_redis_party: NewRedisParty
 ) -> None:
     server = private_redis()
-    listener = new_redis_party(server.url(), times=QUICK)
-    publisher = new_redis_party(server.url(), times=QUICK)
+    listener = new_redis_party(server.url(), timeouts=QUICK)
+    publisher = new_redis_party(server.url(), timeouts=QUICK)
     heard, _ = listener.listen(Topic.JOBS)
     server.stop()
     publisher.recorder.wait_for(ListenerLost)
@@ -103,7 +103,7 @@ def test_a_notification_that_meets_a_dead_connection_is_sent_again(
 ) -> None:
     jobs = f"{{queuert:{namespace}}}:notify:jobs"
     with FaultProxy.before(redis_url) as proxy, redis_tap(redis_url, jobs) as tap:
-        publisher = new_redis_party(proxy.address_in(redis_url), times=QUICK)
+        publisher = new_redis_party(proxy.address_in(redis_url), timeouts=QUICK)
         proxy.lose_request(b"sent again")
         publisher.publish(Topic.JOBS, "sent again")
         assert proxy.fired.wait(WAIT)
@@ -116,7 +116,7 @@ def test_a_notification_whose_answer_is_lost_is_sent_again(
 ) -> None:
     jobs = f"{{queuert:{namespace}}}:notify:jobs"
     with FaultProxy.before(redis_url) as proxy, redis_tap(redis_url, jobs) as tap:
-        publisher = new_redis_party(proxy.address_in(redis_url), times=QUICK)
+        publisher = new_redis_party(proxy.address_in(redis_url), timeouts=QUICK)
         proxy.lose_answer(b"twice")
         publisher.publish(Topic.JOBS, "twice")
         assert proxy.fired.wait(WAIT)
@@ -126,7 +126,7 @@ def test_a_notification_whose_answer_is_lost_is_sent_again(
 
 def test_a_server_killed_and_started_again(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
     server = private_redis()
-    party = new_redis_party(server.url(), times=QUICK)
+    party = new_redis_party(server.url(), timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     server.kill()
     party.recorder.wait_for(ListenerLost)
@@ -144,7 +144,7 @@ def test_a_server_that_is_started_late_is_found(private_redis: StartRedis, new_r
     server = private_redis()
     url = server.url()
     server.stop()
-    party = new_redis_party(url, times=QUICK)
+    party = new_redis_party(url, timeouts=QUICK)
     heard = Heard()
     party.adapter.subscribe(Topic.JOBS, heard)
     party.recorder.wait_for(ListenerLost)
@@ -158,7 +158,7 @@ def test_a_server_that_is_started_late_is_found(private_redis: StartRedis, new_r
 
 def test_a_server_that_pauses_is_noticed(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
     url = private_redis().url()
-    party = new_redis_party(url, times=IMPATIENT)
+    party = new_redis_party(url, timeouts=IMPATIENT)
     heard, _ = party.listen(Topic.JOBS)
     with redis_tap(url) as tap:
         tap.client.execute_command("CLIENT", "PAUSE", round(2_000 * IMPATIENT.answer), "ALL")
@@ -173,7 +173,7 @@ def test_a_network_that_swallows_everything_is_noticed(
     redis_url: str, new_redis_party: NewRedisParty, directions: tuple[Any, ...]
 ) -> None:
     with FaultProxy.before(redis_url) as proxy:
-        party = new_redis_party(proxy.address_in(redis_url), times=IMPATIENT)
+        party = new_redis_party(proxy.address_in(redis_url), timeouts=IMPATIENT)
         heard, _ = party.listen(Topic.JOBS)
         proxy.black_hole(*directions)
         party.recorder.wait_for_loss("did not answer")
@@ -187,7 +187,7 @@ def test_silence_alone_is_no_loss(
     redis_url: str, new_redis_party: NewRedisParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probes = counting(monkeypatch, "ping", lambda *_: True)
-    party = new_redis_party(redis_url, times=QUICK)
+    party = new_redis_party(redis_url, timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     for _ in range(3):
         assert probes.acquire(timeout=WAIT)
@@ -198,7 +198,7 @@ def test_silence_alone_is_no_loss(
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "unix:///nonexistent/redis.sock"])
 def test_a_server_that_is_not_there_is_an_event(url: str, new_redis_party: NewRedisParty) -> None:
-    party = new_redis_party(url, times=QUICK)
+    party = new_redis_party(url, timeouts=QUICK)
     party.adapter.subscribe(Topic.JOBS, Heard())
     party.publish(Topic.JOBS, "nowhere")
     assert party.recorder.wait_for(ListenerLost).adapter == "RedisNotify"
@@ -208,8 +208,8 @@ def test_a_server_that_is_not_there_is_an_event(url: str, new_redis_party: NewRe
 
 
 def test_one_trouble_is_reported_once(new_redis_party: NewRedisParty, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = counting(monkeypatch, "_introduce", lambda *_: True)
-    party = new_redis_party("redis://127.0.0.1:1/0", times=QUICK)
+    attempts = counting(monkeypatch, "_identify", lambda *_: True)
+    party = new_redis_party("redis://127.0.0.1:1/0", timeouts=QUICK)
     for _ in range(5):
         assert attempts.acquire(timeout=WAIT)
     assert "127.0.0.1:1" in party.recorder.wait_for(ListenerLost).error
@@ -236,7 +236,7 @@ def test_a_user_without_the_rights_is_reported_so_and_polls(
 ) -> None:
     url = private_redis().url()
     with redis_tap(url) as tap:
-        party = new_redis_party(as_user(tap, url, *rules), times=QUICK)
+        party = new_redis_party(as_user(tap, url, *rules), timeouts=QUICK)
         heard = Heard()
         party.adapter.subscribe(Topic.JOBS, heard)
         reported = party.recorder.wait_for(ListenerLost)
@@ -256,7 +256,7 @@ def test_rights_to_the_notifications_are_enough(
     url = private_redis().url()
     with redis_tap(url) as tap:
         limited = as_user(tap, url, "+@pubsub", f"&{{queuert:{namespace}}}:notify:*")
-    party = new_redis_party(limited, times=QUICK)
+    party = new_redis_party(limited, timeouts=QUICK)
     heard, _ = party.listen(Topic.JOBS)
     for _ in range(3):
         assert probes.acquire(timeout=WAIT)
@@ -284,7 +284,7 @@ def test_rights_that_are_taken_away_are_noticed(
 ) -> None:
     url = private_redis().url()
     with redis_tap(url) as tap:
-        party = new_redis_party(as_user(tap, url, "+@all", "&*"), times=QUICK)
+        party = new_redis_party(as_user(tap, url, "+@all", "&*"), timeouts=QUICK)
         party.listen(Topic.JOBS)
         as_user(tap, url, "+@all", "&elsewhere")
         party.recorder.wait_for(ListenerLost)
@@ -301,7 +301,7 @@ def test_a_replica_is_no_place_for_notifications_until_it_is_promoted(
     primary, replica = private_redis(), private_redis()
     with redis_tap(replica.url()) as tap:
         tap.client.execute_command("REPLICAOF", "127.0.0.1", str(primary.port))
-        party = new_redis_party(replica.url(), times=QUICK)
+        party = new_redis_party(replica.url(), timeouts=QUICK)
         heard = Heard()
         party.adapter.subscribe(Topic.JOBS, heard)
         assert "replica" in party.recorder.wait_for(ListenerLost).error
@@ -316,7 +316,7 @@ def test_a_replica_is_no_place_for_notifications_until_it_is_promoted(
 def test_an_address_of_two_servers_is_noticed(private_redis: StartRedis, namespace: str) -> None:
     servers = [private_redis(), private_redis()]
     clients = [redis.Redis.from_url(server.url()) for server in servers]
-    notify = RedisNotify(clients[0], namespace=namespace, times=DOUBTFUL)
+    notify = RedisNotify(clients[0], namespace=namespace, timeouts=DOUBTFUL)
     made = iter(range(1_000))
     makers = [RedisNotify(client)._new_connection for client in clients]
     notify._new_connection = lambda: makers[next(made) % 2]()

@@ -19,31 +19,31 @@ def waker() -> Iterator[Waker]:
     waker.close()
 
 
-def rung(waker: Waker) -> bool:
+def is_woken(waker: Waker) -> bool:
     return bool(select.select([waker], [], [], 0)[0])
 
 
 def test_it_rings_until_it_is_cleared(waker: Waker) -> None:
-    assert not rung(waker)
-    waker.ring()
-    assert rung(waker)
+    assert not is_woken(waker)
+    waker.wake()
+    assert is_woken(waker)
     waker.clear()
-    assert not rung(waker)
-    waker.ring()
-    assert rung(waker)
+    assert not is_woken(waker)
+    waker.wake()
+    assert is_woken(waker)
 
 
 def test_rings_count_once_however_many(waker: Waker) -> None:
     for _ in range(100_000):
-        waker.ring()
+        waker.wake()
     waker.clear()
-    assert not rung(waker)
+    assert not is_woken(waker)
 
 
 def test_it_wakes_a_thread(waker: Waker) -> None:
     thread = threading.Thread(target=waker.wait, args=[WAIT * 10], daemon=True)
     thread.start()
-    waker.ring()
+    waker.wake()
     thread.join(WAIT)
     assert not thread.is_alive()
 
@@ -51,6 +51,6 @@ def test_it_wakes_a_thread(waker: Waker) -> None:
 def test_after_close_it_is_silent() -> None:
     waker = Waker()
     waker.close()
-    waker.ring()
+    waker.wake()
     waker.close()
     assert waker.fileno() == -1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from queuert.state.types import ClaimedJob
-from queuert.worker.claimer import LONGEST_ROUND, ROUND, ClaimOrder
+from queuert.worker.claimer import MAX_ROUND, ROUND, ClaimOrder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def order(*types: str) -> ClaimOrder:
 def take(order: ClaimOrder, *jobs: ClaimedJob) -> tuple[list[str], int | None]:
     """Claim these; what was asked for: the types in their order, and the rank behind which the claim begins."""
     request = order.request(10, 1_000_000)
-    order.note(request, jobs)
+    order.on_claimed(request, jobs)
     return list(request.leases), request.after_rank
 
 
@@ -91,8 +91,8 @@ def test_where_there_are_no_worse_ranks_they_are_looked_for_seldom() -> None:
     for _ in range(6):
         take_ordinary(some, [claimed()], length - 1)
         assert take(some, claimed())[1] == 0
-        length = min(2 * length, LONGEST_ROUND)
-    take_ordinary(some, [claimed()], LONGEST_ROUND - 1)
+        length = min(2 * length, MAX_ROUND)
+    take_ordinary(some, [claimed()], MAX_ROUND - 1)
     assert take(some, claimed(rank=1))[1] == 0
     take_ordinary(some, [claimed()])
     assert take(some, claimed(rank=1))[1] == 1

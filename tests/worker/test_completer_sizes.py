@@ -189,7 +189,7 @@ async def test_an_finish_that_waits_to_be_requested_for_again_is_given_up_when_t
     async with completing(store, author) as completer:
         completer._backoff = Backoff(initial_delay=3600.0, max_delay=3600.0)
         completer.submit(finish("a", LARGE), cast(Any, author))
-        while not completer._resting:  # noqa: ASYNC110
+        while not completer._delayed:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert [type(one) for one in author.errors] == [StateUnavailableError]
     assert completer.characters == 0

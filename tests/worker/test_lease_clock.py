@@ -46,7 +46,7 @@ def suspend(monkeypatch: pytest.MonkeyPatch) -> Suspend:
     return Suspend(monkeypatch)
 
 
-class Holder:
+class Owner:
     """An attempt that can be told."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def store() -> Iterator[Unreachable]:
 
 def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, store: Unreachable) -> None:
     """By the clock that stood still they would have most of their time left."""
-    book, holder, state, registration = LeaseRegistry(), Holder(), store, SimpleNamespace(forget=lambda _: None)
+    book, owner, state, registration = LeaseRegistry(), Owner(), store, SimpleNamespace(remove=lambda _: None)
     job: Any = SimpleNamespace(id="job", lease_seconds=LEASE, lease=None)
     renewer = LeaseRenewer(
         book,
@@ -96,14 +96,14 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
         observers=observers([EventLog()]),
         heartbeat=registration,  # type: ignore[arg-type]
     )
-    book.add([HeldLease(job, LEASE / 3, lease_time(), holder)])
+    book.add([HeldLease(job, LEASE / 3, lease_time(), owner)])
     renewer.start()
     try:
         assert store.requested.wait(WAIT)
-        assert not holder.reported.is_set()
+        assert not owner.reported.is_set()
         suspend.lasts(LEASE)
-        assert holder.reported.wait(WAIT)
-        assert holder.reason is AbortReason.LEASE_NOT_RENEWED
+        assert owner.reported.wait(WAIT)
+        assert owner.reason is AbortReason.LEASE_NOT_RENEWED
     finally:
         store.over.set()
         renewer.stop()

@@ -49,7 +49,7 @@ class SlowStore:
         return [None] * len(leases)
 
 
-class Holder:
+class Owner:
     """An attempt that notes why it was aborted."""
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.mark.parametrize("cut", [None, lambda: None], ids=["renewed", "locked by its transaction"])
+@pytest.mark.parametrize("abort_transaction", [None, lambda: None], ids=["renewed", "locked by its transaction"])
 def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
-    clock: Clock, cut: Callable[[], None] | None
+    clock: Clock, abort_transaction: Callable[[], None] | None
 ) -> None:
     """Counted from the answer, two handlers would run side by side for as long as the answer took."""
     job: Any = SimpleNamespace(id="a", lease=Lease("a", "token"), lease_seconds=LEASE)
-    book, holder, store = LeaseRegistry(), Holder(), SlowStore(clock)
-    held = HeldLease(job, LEASE / 3, clock.now, holder)
-    held.cut = cut
+    book, owner, store = LeaseRegistry(), Owner(), SlowStore(clock)
+    held = HeldLease(job, LEASE / 3, clock.now, owner)
+    held.abort_transaction = abort_transaction
     book.add([held])
     state: Any = SimpleNamespace(sync_store=lambda **_: store)
     registration: Any = None
@@ -95,4 +95,4 @@ def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
     assert held.deadline == requested_at + LEASE
     assert held.renew_at == requested_at + LEASE / 3
     assert book.expiring(requested_at + LEASE) == [held]
-    assert holder.aborted == []
+    assert owner.aborted == []

@@ -15,7 +15,7 @@ from queuert import Attempt, LeasePolicy, NewChain, Outcome, Processors, RetryPo
 from queuert.limits import Limits, Rate
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, JobReaped
-from queuert.worker.claimer import _longest_contention
+from queuert.worker.claimer import _max_empty_claim_delay
 from queuert.worker.processors import Processor
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import JOB_TYPES, number, text
@@ -208,7 +208,7 @@ async def test_held_back_jobs_do_not_make_the_worker_spin(harness: PostgresHarne
 def test_pauses_in_contention() -> None:
     """A claim without result is followed by another within a second, or the time in which a rate lets one start
     through."""
-    assert _longest_contention([]) == 1.0
-    assert _longest_contention([Limits(concurrency=1), Limits(rate=Rate(5, per=60))]) == 1.0
-    assert _longest_contention([Limits(per_key=1), Limits(rate=Rate(5, per=1))]) == 0.2
-    assert _longest_contention([Limits(rate=Rate(1000, per=1))]) == 0.05
+    assert _max_empty_claim_delay([]) == 1.0
+    assert _max_empty_claim_delay([Limits(concurrency=1), Limits(rate=Rate(5, per=60))]) == 1.0
+    assert _max_empty_claim_delay([Limits(per_key=1), Limits(rate=Rate(5, per=1))]) == 0.2
+    assert _max_empty_claim_delay([Limits(rate=Rate(1000, per=1))]) == 0.05

@@ -377,8 +377,8 @@ def function(attempt: Attempt[Any, Any]) -> Any:
         (CoroutineOnly(), function, "CoroutineOnly.*around_complete.*around_complete_in_thread"),
         (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_in_thread.*around_prepare"),
         (Undecorated(), coroutine, "contextmanager"),
-        (AttemptMiddleware, coroutine, "a made AttemptMiddleware"),
-        ("name", coroutine, "a function"),
+        (AttemptMiddleware, coroutine, "must be functions or instances of AttemptMiddleware"),
+        ("name", coroutine, "must be functions or instances"),
     ],
 )
 @pytest.mark.parametrize("place", ["group", "handler"])

@@ -20,27 +20,27 @@ def _nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestHandlerDurationEstimate:
     def test_nothing_is_known_at_first(self) -> None:
-        assert HandlerDurationEstimate().ahead(10) == 0
+        assert HandlerDurationEstimate().jobs_ahead(10) == 0
 
     def test_as_many_as_the_places_get_through_in_a_twentieth_of_a_second(self) -> None:
         pace = HandlerDurationEstimate()
-        pace.note(0.001)
-        assert pace.ahead(1) == 50
-        assert pace.ahead(4) == 200
+        pace.add(0.001)
+        assert pace.jobs_ahead(1) == 50
+        assert pace.jobs_ahead(4) == 200
 
     def test_never_more_than_a_thousand(self) -> None:
         pace = HandlerDurationEstimate()
-        pace.note(0.0)
-        assert pace.ahead(100) == MAX_PREFETCH
+        pace.add(0.0)
+        assert pace.jobs_ahead(100) == MAX_PREFETCH
 
     def test_a_long_handler_counts_at_once_and_is_forgotten_by_and_by(self) -> None:
         pace = HandlerDurationEstimate()
-        pace.note(0.001)
-        pace.note(1.0)
-        assert pace.ahead(1) == 0
+        pace.add(0.001)
+        pace.add(1.0)
+        assert pace.jobs_ahead(1) == 0
         for _ in range(200):
-            pace.note(0.001)
-        assert 40 <= pace.ahead(1) <= 50
+            pace.add(0.001)
+        assert 40 <= pace.jobs_ahead(1) <= 50
 
 
 class Runner:
@@ -114,7 +114,7 @@ async def test_the_first_claim_is_for_the_places_alone() -> None:
 
 async def test_each_claim_at_most_doubles_what_waits() -> None:
     handlers = Handlers(1)
-    handlers.prefetch.durations.note(0.0001)
+    handlers.prefetch.durations.add(0.0001)
     wanted = []
     for _ in range(3):
         wanted.append(await handlers.prefetch.wait_for_demand())
@@ -125,7 +125,7 @@ async def test_each_claim_at_most_doubles_what_waits() -> None:
 
 async def test_no_room_while_most_of_it_waits() -> None:
     handlers = Handlers(1)
-    handlers.prefetch.durations.note(0.001)
+    handlers.prefetch.durations.add(0.001)
     room = await handlers.prefetch.wait_for_demand()
     assert room == 3
     handlers.put(*range(room))
@@ -141,7 +141,7 @@ async def test_no_room_while_most_of_it_waits() -> None:
 @pytest.mark.parametrize(("most", "low"), [(4, 2), (998, 499), (1_000, 750), (2_000, 1_500)])
 async def test_the_next_claim_is_sent_while_half_wait_or_of_many_three_quarters(most: int, low: int) -> None:
     handlers = Handlers(1)
-    handlers.prefetch.durations.note(1e-6)
+    handlers.prefetch.durations.add(1e-6)
     handlers.prefetch._size = most // 2
     room = await handlers.prefetch.wait_for_demand()
     assert room == 1 + most
@@ -159,7 +159,7 @@ async def test_the_next_claim_is_sent_while_half_wait_or_of_many_three_quarters(
 
 async def test_without_leave_only_for_the_places() -> None:
     handlers = Handlers(2, enabled=False)
-    handlers.prefetch.durations.note(0.0001)
+    handlers.prefetch.durations.add(0.0001)
     assert await handlers.prefetch.wait_for_demand() == 2
     handlers.put(1, 2)
     await handlers.begin(1, 2)
@@ -195,7 +195,7 @@ async def test_nothing_is_started_after_the_end() -> None:
 async def test_stale_when_nothing_was_started_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 0.0)
     handlers = Handlers(1)
-    handlers.prefetch.durations.note(0.001)
+    handlers.prefetch.durations.add(0.001)
     assert not handlers.prefetch.stale  # Nothing waits.
     room = await handlers.prefetch.wait_for_demand()
     handlers.put(*range(room))

@@ -67,7 +67,7 @@ def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def time_to_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that is told to stop may be slow in it: it is not killed a second later."""
-    monkeypatch.setattr("queuert.worker.processes.executor._REPORTED", WAIT)
+    monkeypatch.setattr("queuert.worker.processes.executor._ABORT_TIMEOUT", WAIT)
 
 
 def runs(pid: int) -> bool:
@@ -477,7 +477,7 @@ async def test_a_process_that_dies_idle_is_replaced(
 ) -> None:
     if not noticed:
         monkeypatch.setattr(ChildProcess, "alive", True)
-        monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
+        monkeypatch.setattr(HandlerProcesses, "_remove_child", lambda self, child: self._children.discard(child))
     handles(harness, killable.here)
     async with harness.worker():
         first = await result(harness, 1)
@@ -504,7 +504,7 @@ async def test_nothing_of_a_process_that_is_found_dead_stays_open(
         close(child)
 
     # It is still among those that wait for an attempt when the next one comes.
-    monkeypatch.setattr(HandlerProcesses, "_forget", tell)
+    monkeypatch.setattr(HandlerProcesses, "_remove_child", tell)
     monkeypatch.setattr(ChildProcess, "close", close_and_tell)
     handles(harness, killable.here)
     async with harness.worker():
@@ -528,7 +528,7 @@ async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found
 
     monkeypatch.setattr(ChildProcess, "send", send_and_note)
     monkeypatch.setattr(ChildProcess, "alive", True)
-    monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
+    monkeypatch.setattr(HandlerProcesses, "_remove_child", lambda self, child: self._children.discard(child))
     handles(harness, killable.here)
     harness.handles(text, killable.listen, executor="process", lease=WATCHED)
     async with harness.worker():

@@ -22,10 +22,10 @@ NONE = Keep(count=0)
 @pytest.fixture(autouse=True)
 def often() -> Iterator[None]:
     """A worker looks at once again."""
-    before = maintenance.SWEEP_EVERY, maintenance._FIRST
-    maintenance.SWEEP_EVERY, maintenance._FIRST = 0.01, 0.01
+    before = maintenance.INTERVAL, maintenance._MAX_FIRST_PAUSE
+    maintenance.INTERVAL, maintenance._MAX_FIRST_PAUSE = 0.01, 0.01
     yield
-    maintenance.SWEEP_EVERY, maintenance._FIRST = before
+    maintenance.INTERVAL, maintenance._MAX_FIRST_PAUSE = before
 
 
 def left(harness: PostgresHarness) -> set[str]:

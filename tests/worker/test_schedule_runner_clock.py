@@ -45,7 +45,7 @@ class ScheduleHarness(Harness):
 
     async def store(self) -> AsyncStore:
         """The client's."""
-        return await self.client._opened()
+        return await self.client._open_store()
 
     async def next_at(self) -> datetime:
         """The schedule's next tick."""
@@ -85,8 +85,8 @@ async def test_a_running_worker_notices_that_the_clock_had_been_ahead(
     harness: ScheduleHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else's look was at the wrong time, and nobody starts anew."""
-    monkeypatch.setattr("queuert.worker.schedule_runner.CLOCK_CHECK", 0.0)
-    monkeypatch.setattr("queuert.worker.schedule_runner.LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("queuert.worker.schedule_runner.CLOCK_CHECK_INTERVAL", 0.0)
+    monkeypatch.setattr("queuert.worker.schedule_runner.POLL_WITH_NOTIFY", 0.05)
     async with harness.worker():
         await harness.log.wait_for(ChainStarted)
         ahead = None

@@ -31,7 +31,7 @@ def tables(harness: PostgresHarness) -> set[str]:
 async def test_a_worker_drops_what_a_dead_driver_has_staged(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_FIRST", 0.0)
+    monkeypatch.setattr(maintenance, "_MAX_FIRST_PAUSE", 0.0)
     with bulk_session(BulkSettings(harness.dsn, "queuert")) as session:
         dead, fresh = make_stage(session, "dead"), make_stage(session, "fresh")
         copy_rows(session, dead, ("tag", "place", "id", "input"), [ROW])

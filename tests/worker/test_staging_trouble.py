@@ -17,7 +17,7 @@ from tests.support.waiting import in_time
 
 
 async def test_each_trouble_is_reported_once(harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST", "_BETWEEN_PAGES", "SWEEP_EVERY", "STAGING_EVERY"):
+    for name in ("_MAX_FIRST_PAUSE", "_PAGE_PAUSE", "INTERVAL", "STAGING_INTERVAL"):
         monkeypatch.setattr(maintenance, name, 0.0)
     looks: Iterator[str | None] = iter(["full", "full", "forbidden", None, "forbidden", "the last"])
 

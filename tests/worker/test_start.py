@@ -68,7 +68,7 @@ async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
         calling_off.set()
         await asyncio.Future()
 
-    monkeypatch.setattr(Heartbeat, "call_off", for_ever)
+    monkeypatch.setattr(Heartbeat, "withdraw", for_ever)
     harness.handles(number, echo)
     worker = harness.worker()
     starting = asyncio.create_task(worker.start())

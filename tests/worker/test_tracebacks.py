@@ -167,7 +167,7 @@ def test_a_long_chain_is_not_followed_to_its_beginning(monkeypatch: pytest.Monke
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Says how often the source of a frame is read; nothing is known at first."""
-    monkeypatch.setattr(tracebacks, "_places", {})
+    monkeypatch.setattr(tracebacks, "_locations", {})
     return counted(monkeypatch, "format_tb")
 
 
@@ -190,11 +190,11 @@ def test_lines_that_differ_are_reported_apart(read: list[int]) -> None:
 
 
 def test_not_everything_is_kept(read: list[int]) -> None:
-    for word in range(tracebacks._MOST_PLACES + 10):
+    for word in range(tracebacks._MAX_LOCATIONS + 10):
         scope: dict[str, Any] = {}
         exec(f"def function():\n    raise ValueError({word})", scope)
         text_of(raised(scope["function"]), MOST)
-        assert len(tracebacks._places) <= tracebacks._MOST_PLACES
+        assert len(tracebacks._locations) <= tracebacks._MAX_LOCATIONS
 
 
 # --- from the handler on ----------------------------------------------------------------------------------------------

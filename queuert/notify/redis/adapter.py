@@ -1,11 +1,11 @@
-"""The notify adapter on Redis; what it shares with others is in :mod:`queuert.notify.listener`."""
+"""The notify adapter on Redis. The common parts of listeners are in :mod:`queuert.notify.listener`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify, Subscribers
-from queuert.notify.redis.connection import Wire
+from queuert.notify.redis.connection import ListenConnection
 from queuert.notify.redis.session import RedisSession
 from queuert.notify.redis.settings import connections_of
 from queuert.state.redis import keys
@@ -13,30 +13,30 @@ from queuert.state.redis import keys
 if TYPE_CHECKING:
     import redis
 
-_TIMES = ListenerTimeouts(answer=5.0, probe=5.0)
+_TIMEOUTS = ListenerTimeouts(answer=5.0, probe=5.0)
 
 
 class RedisNotify(ListeningNotify):
     """Notifications by Redis' publish and subscribe, for jobs in Redis or anywhere else, such as in Postgres.
 
-    The channels are ``{queuert:NAMESPACE}:notify:jobs``, ``...:chains`` and ``...:leases``. While it is open it keeps a
-    thread and one connection, or two once somebody listens. They are asked for a sign after five seconds of silence
-    and made again when they are lost; everybody is then told to look once. A message to itself shows whether
-    notifications arrive; where they do not, or the user has no right to them, that is reported once as
-    :class:`~queuert.observability.events.ListenerLost`, and sleepers poll.
+    The channels are ``{queuert:NAMESPACE}:notify:jobs``, ``...:chains`` and ``...:leases``. While it is open it has a
+    thread and one connection, and a second one while there are subscribers. It pings the server after five seconds of
+    silence, and connects again when a connection is lost; then all subscribers are called once. A message that it sends
+    to itself shows whether notifications arrive. If they do not, or the user has no right to them, it emits one
+    :class:`~queuert.observability.events.ListenerLost`, and clients and workers poll.
 
-    It stores nothing. A forked child begins with an adapter that is closed and has no subscribers.
+    It stores nothing. In a forked child the adapter is closed and has no subscribers.
 
     Args:
-        server: a URL (``redis://``, ``rediss://`` or ``unix://``), or a ``redis.Redis`` whose way to the server is
-            taken over: the client itself and its connections are not used, and whether it decodes does not matter. Of
-            a cluster, the URL of any node will do.
-        namespace: whose notifications these are; adapters of different namespaces do not hear each other.
-        times: limits and intervals.
+        server: a URL (``redis://``, ``rediss://`` or ``unix://``), or a ``redis.Redis``, of which address, credentials
+            and TLS settings are used, but neither the client itself nor its connections. For a cluster, the URL of any
+            node.
+        namespace: the namespace of the notifications; adapters of different namespaces do not notify each other.
+        timeouts: timeouts and intervals.
 
     Raises:
         ConfigurationError: the URL or the client is not valid, or the namespace has a brace.
-        InvalidIdentifierError: the namespace is no text that can be stored.
+        InvalidIdentifierError: the namespace cannot be stored.
 
     Example:
         >>> notify = RedisNotify("redis://localhost", namespace="shop")
@@ -48,24 +48,24 @@ class RedisNotify(ListeningNotify):
         server: str | redis.Redis,
         *,
         namespace: str = keys.DEFAULT_NAMESPACE,
-        times: ListenerTimeouts | None = None,
+        timeouts: ListenerTimeouts | None = None,
     ) -> None:
-        self._times = times or _TIMES
+        self._timeouts = timeouts or _TIMEOUTS
         self._namespace = namespace
         self._prefix = f"{keys.prefix(namespace)}notify:"
-        self._new_connection = connections_of(server, self._times.answer)
+        self._new_connection = connections_of(server, self._timeouts.answer)
         super().__init__()
 
     def __repr__(self) -> str:
         return f"RedisNotify(namespace={self._namespace!r})"
 
     def _new_listener(self, subscribers: Subscribers) -> Listener:
-        return Listener("RedisNotify", self._times.backoff, subscribers, self._new_session)
+        return Listener("RedisNotify", self._timeouts.backoff, subscribers, self._new_session)
 
     def _new_session(self, listener: Listener) -> RedisSession:
         return RedisSession(
-            lambda: Wire.connect(self._new_connection, self._times.answer),
+            lambda: ListenConnection.connect(self._new_connection, self._timeouts.answer),
             listener,
-            self._times,
+            self._timeouts,
             prefix=self._prefix,
         )

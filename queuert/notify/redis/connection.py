@@ -1,4 +1,4 @@
-"""A connection to Redis that never makes its thread wait longer than it wants to."""
+"""A connection to Redis whose calls all have a timeout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Command: TypeAlias = Sequence[str]
 
 CLIENT_NAME = "queuert-notify"
 
-_LOOK_EVERY = 0.1
-"""Seconds between two looks at connections whose sockets redis-py does not show."""
+_POLL_INTERVAL = 0.1
+"""Seconds between two reads of connections whose sockets redis-py does not show."""
 
 _REPLICAS = ("slave", "replica")
 
@@ -30,11 +30,11 @@ REPLICA = (
 
 
 NO_SOCKET = -1
-"""Stands for a descriptor that this version of redis-py does not show."""
+"""Returned instead of a descriptor that this version of redis-py does not show."""
 
 
 def descriptor(connection: AbstractConnection) -> int | None:
-    """The descriptor of a connection's socket; None if it is closed, ``NO_SOCKET`` if redis-py does not show it.
+    """Return the descriptor of a connection's socket; None if it is closed, ``NO_SOCKET`` if redis-py hides it.
 
     The socket has no public name in redis-py. It is needed to wait for several connections at once.
     """
@@ -44,135 +44,135 @@ def descriptor(connection: AbstractConnection) -> int | None:
     return None if sock is None else int(sock.fileno())
 
 
-class Lost(Exception):
-    """The connection is lost, or does not serve; another one may."""
+class ConnectionLost(Exception):
+    """The connection is lost, or the server is a replica. Connect again."""
 
 
-class Refused(Exception):
-    """The server answered with an error, and the connection stands."""
+class CommandRejected(Exception):
+    """The server answered with an error, and the connection is still open."""
 
 
-class Wire:
-    """One connection, used by one thread: to send commands, or, once it has subscribed, to hear."""
+class ListenConnection:
+    """A connection of a session, used by one thread: to send commands, or, once subscribed, to receive messages."""
 
     def __init__(self, connection: AbstractConnection) -> None:
-        # The driver's classes do not tell the types of most of what they return.
+        # The driver's classes do not declare the types of most of what they return.
         self._connection: Any = connection
         self._messages: list[tuple[str, str]] = []
         self.last_received = time.monotonic()
-        """When the server was last heard of."""
+        """When the server last answered, on the monotonic clock."""
 
     @classmethod
-    def connect(cls, new_connection: NewConnection, limit: float) -> Wire:
+    def connect(cls, new_connection: NewConnection, timeout: float) -> ListenConnection:
         """Connect to a primary.
 
         Raises:
-            Lost: that did not work within about ``limit`` seconds.
+            ConnectionLost: no primary could be reached within about ``timeout`` seconds.
         """
-        wire = cls(new_connection())
+        connection = cls(new_connection())
         try:
-            wire._introduce(limit)
+            connection._identify(timeout)
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        return wire
+        return connection
 
-    def _introduce(self, limit: float) -> None:
+    def _identify(self, timeout: float) -> None:
         try:
             self._connection.connect()
         except (redis.RedisError, OSError) as error:
-            raise _lost(error) from error
-        # Both are for comfort alone, and a user with few rights may be refused them.
-        _, role = self.ask(["CLIENT", "SETNAME", CLIENT_NAME], ["ROLE"], limit=limit)
+            raise _connection_lost(error) from error
+        # Neither is necessary, and the server may reject both from a user with few rights.
+        _, role = self.execute(["CLIENT", "SETNAME", CLIENT_NAME], ["ROLE"], timeout=timeout)
         if isinstance(role, list) and role and _text(role[0]) in _REPLICAS:
-            raise Lost(REPLICA)
+            raise ConnectionLost(REPLICA)
 
     def fileno(self) -> int:
-        """The descriptor of its socket, to wait for, or ``NO_SOCKET``.
+        """Return the descriptor of its socket, or ``NO_SOCKET``.
 
         Raises:
-            Lost: it has none any more.
+            ConnectionLost: the connection is closed.
         """
-        found = descriptor(self._connection)
-        if found is None:
-            raise Lost("the connection is closed")
-        return found
+        number = descriptor(self._connection)
+        if number is None:
+            raise ConnectionLost("the connection is closed")
+        return number
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
         self._connection.disconnect()
 
-    def ask(self, *commands: Command, limit: float) -> list[Any]:
-        """Send commands together and return their answers, an error as a :class:`Refused` that is not raised.
+    def execute(self, *commands: Command, timeout: float) -> list[Any]:
+        """Send commands together and return their answers; an error is returned as a :class:`CommandRejected`.
 
         Raises:
-            Lost: the connection is lost, or the answers did not come within ``limit`` seconds.
+            ConnectionLost: the connection is lost, or the answers did not arrive within ``timeout`` seconds.
         """
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + timeout
         self._send(commands)
-        return [self._answer(deadline, limit) for _ in commands]
+        return [self._read_answer(deadline, timeout) for _ in commands]
 
-    # --- for hearing --------------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------------
 
-    def join(self, *channels: str, limit: float) -> None:
-        """Hear what is published on these channels.
-
-        Raises:
-            Refused: the user has no right to.
-            Lost: the connection is lost.
-        """
-        self._change("subscribe", channels, limit)
-
-    def leave(self, *channels: str, limit: float) -> None:
-        """Hear these channels no more.
+    def subscribe(self, *channels: str, timeout: float) -> None:
+        """Receive what is published on these channels.
 
         Raises:
-            Refused: the user has no right to.
-            Lost: the connection is lost.
+            CommandRejected: the user has no right to subscribe.
+            ConnectionLost: the connection is lost.
         """
-        self._change("unsubscribe", channels, limit)
+        self._change_subscriptions("subscribe", channels, timeout)
 
-    def ping(self, limit: float) -> None:
-        """Wait for a sign of the server's on a connection that has subscribed.
+    def unsubscribe(self, *channels: str, timeout: float) -> None:
+        """Stop receiving what is published on these channels.
 
         Raises:
-            Lost: it gives none within ``limit`` seconds.
+            CommandRejected: the user has no right to unsubscribe.
+            ConnectionLost: the connection is lost.
         """
-        deadline = time.monotonic() + limit
+        self._change_subscriptions("unsubscribe", channels, timeout)
+
+    def ping(self, timeout: float) -> None:
+        """Check that the server answers, on a connection that has subscribed.
+
+        Raises:
+            ConnectionLost: the server did not answer within ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
         self._send([["PING"]])
-        # A user who may not even ask is refused, and that is a sign too.
-        with suppress(Refused):
-            while self._hear(deadline, limit) != "pong":
+        # The server may reject PING from a user with few rights: that is an answer, too.
+        with suppress(CommandRejected):
+            while self._receive(deadline, timeout) != "pong":
                 pass
 
     def collect(self) -> bool:
-        """Take what has arrived, without waiting for more; whether there are messages. Waiting is safe after this.
+        """Read what has arrived, without waiting, and return whether there are messages. Call it before :func:`wait`.
 
         Raises:
-            Lost: the connection is lost.
+            ConnectionLost: the connection is lost.
         """
         while self._is_readable(0.0):
-            self._hear(time.monotonic(), 0.0)
+            self._receive(time.monotonic(), 0.0)
         return bool(self._messages)
 
     def take_messages(self) -> list[tuple[str, str]]:
-        """The channels and texts of the messages that were collected, oldest first."""
+        """Remove and return the channels and texts of the messages that were collected, the oldest first."""
         messages, self._messages = self._messages, []
         return messages
 
-    def _change(self, verb: str, channels: Sequence[str], limit: float) -> None:
-        deadline = time.monotonic() + limit
+    def _change_subscriptions(self, verb: str, channels: Sequence[str], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
         self._send([[verb.upper(), *channels]])
         confirmed = 0
         while confirmed < len(channels):
-            confirmed += self._hear(deadline, limit) == verb
+            confirmed += self._receive(deadline, timeout) == verb
 
-    def _hear(self, deadline: float, limit: float) -> str:
-        """Take one thing that the server says, and keep it if it is a message; what kind of thing it is."""
-        said = self._answer(deadline, limit)
-        if isinstance(said, Refused):
-            raise said
-        kind, *rest = said if isinstance(said, list) and said else [said]
+    def _receive(self, deadline: float, timeout: float) -> str:
+        """Read one answer, keep it if it is a message, and return its kind."""
+        answer = self._read_answer(deadline, timeout)
+        if isinstance(answer, CommandRejected):
+            raise answer
+        kind, *rest = answer if isinstance(answer, list) and answer else [answer]
         if _text(kind) == "message" and len(rest) == 2:
             self._messages.append((_text(rest[0]), _text(rest[1])))
         return _text(kind).lower()
@@ -183,17 +183,17 @@ class Wire:
         try:
             self._connection.send_packed_command(self._connection.pack_commands(commands))
         except (redis.RedisError, OSError) as error:
-            raise _lost(error) from error
+            raise _connection_lost(error) from error
 
-    def _answer(self, deadline: float, limit: float) -> Any:
+    def _read_answer(self, deadline: float, timeout: float) -> Any:
         if not self._is_readable(max(0.0, deadline - time.monotonic())):
-            raise Lost(f"the server did not answer within {limit:g} seconds")
+            raise ConnectionLost(f"the server did not answer within {timeout:g} seconds")
         try:
             answer = self._connection.read_response()
         except ResponseError as error:
-            answer = Refused(str(error))
+            answer = CommandRejected(str(error))
         except (redis.RedisError, OSError) as error:
-            raise _lost(error) from error
+            raise _connection_lost(error) from error
         self.last_received = time.monotonic()
         return answer
 
@@ -201,27 +201,27 @@ class Wire:
         try:
             return bool(self._connection.can_read(timeout))
         except (redis.RedisError, OSError) as error:
-            raise _lost(error) from error
+            raise _connection_lost(error) from error
 
 
 def wait(descriptors: Sequence[int], timeout: float) -> None:
     """Wait until one of the descriptors can be read, at most ``timeout`` seconds.
 
-    Where one is ``NO_SOCKET`` the wait is short, for the caller to look at that connection by itself.
+    If one is ``NO_SOCKET`` the wait is short, and the caller has to read from that connection.
     """
     if NO_SOCKET in descriptors:
-        timeout = min(timeout, _LOOK_EVERY)
-        descriptors = [one for one in descriptors if one != NO_SOCKET]
+        timeout = min(timeout, _POLL_INTERVAL)
+        descriptors = [number for number in descriptors if number != NO_SOCKET]
     poll = select.poll()
-    for each in descriptors:
-        poll.register(each, select.POLLIN)
+    for number in descriptors:
+        poll.register(number, select.POLLIN)
     poll.poll(max(0.0, timeout) * 1000)
 
 
-def _lost(error: BaseException) -> Lost:
-    return Lost(str(error).strip() or repr(error))
+def _connection_lost(error: BaseException) -> ConnectionLost:
+    return ConnectionLost(str(error).strip() or repr(error))
 
 
 def _text(part: object) -> str:
-    # Anybody may publish, and any bytes.
+    # Anybody may publish, any bytes.
     return part.decode(errors="replace") if isinstance(part, bytes) else str(part)

@@ -1,4 +1,4 @@
-"""How the server is reached: connections of our own, made as a URL or a user's client says."""
+"""Makes connections to the server of a URL, or of a user's client."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from redis.connection import AbstractConnection
 from queuert.errors import ConfigurationError
 
 NewConnection: TypeAlias = Callable[[], AbstractConnection]
-"""Makes a connection that is not connected yet."""
+"""Makes a connection object that is not connected yet."""
 
-# What says where the server is, and as whom and how safely to speak to it, is taken over. Whatever else this version of
-# redis-py or the next one has would decode answers, repeat commands, or belong to the client's own pool and cache.
-_TAKEN = frozenset(
+# The options for address, credentials and TLS are copied. Others, of this version of redis-py or a later one, would
+# decode answers, repeat commands, or belong to the client's own pool and cache.
+_COPIED_OPTIONS = frozenset(
     {
         *("host", "port", "path", "socket_type", "socket_keepalive", "socket_keepalive_options", "socket_read_size"),
         *("username", "password", "credential_provider", "redis_connect_func"),
@@ -25,29 +25,29 @@ _TAKEN = frozenset(
 
 
 def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
-    """How to make connections to the server of a URL, or of a client, whose own connections are left alone.
+    """Return a function that makes connections to the server of a URL or a client. It does not use the client's own.
 
     Notifications do not depend on the numbered database, so none is selected.
 
     Raises:
-        ConfigurationError: the URL is not valid, or it is no client of redis-py's that blocks. Neither is repeated
-            in the message, since it may hold a password.
+        ConfigurationError: the URL is not valid, or the client is not a ``redis.Redis``. The message repeats neither,
+            since they may contain a password.
     """
     pool = _pool(server)
-    wanted = {name: value for name, value in pool.connection_kwargs.items() if _is_taken(name)}
-    ours: dict[str, Any] = {"socket_timeout": timeout, "protocol": 2}
-    if issubclass(pool.connection_class, redis.Connection):  # The one for Unix sockets need not know of it.
-        ours["socket_connect_timeout"] = timeout
+    options = {name: value for name, value in pool.connection_kwargs.items() if _is_copied(name)}
+    overrides: dict[str, Any] = {"socket_timeout": timeout, "protocol": 2}
+    if issubclass(pool.connection_class, redis.Connection):  # The class for Unix sockets may not have it.
+        overrides["socket_connect_timeout"] = timeout
 
     def new_connection() -> AbstractConnection:
-        connection: AbstractConnection = pool.connection_class(**wanted, **ours)
+        connection: AbstractConnection = pool.connection_class(**options, **overrides)
         return connection
 
     try:
-        # As redis-py itself would connect, so that an option that it does not know is refused and not left out.
+        # With all options, as redis-py itself would connect: an option that it does not know is an error.
         pool.connection_class(**{name: value for name, value in pool.connection_kwargs.items() if name != "timeout"})
         new_connection()
-    # An option that connections do not have, or not with this value. Nothing is connected yet.
+    # Connections do not have such an option, or it has a wrong value. Nothing is connected yet.
     except (TypeError, ValueError, redis.RedisError):
         pass
     else:
@@ -70,5 +70,5 @@ def _pool(server: object) -> redis.ConnectionPool:
     raise ConfigurationError("redis-py does not understand the URL: use redis://USER:PASSWORD@HOST:PORT/0")
 
 
-def _is_taken(name: str) -> bool:
-    return name in _TAKEN or name.startswith("ssl_")
+def _is_copied(name: str) -> bool:
+    return name in _COPIED_OPTIONS or name.startswith("ssl_")

@@ -64,7 +64,7 @@ def parsed(frame: DataFrame, output: TypeForm[Any]) -> DataFrame:
 
 
 def _batches(client: Client, ids: Sequence[str]) -> Iterator[dict[str, list[str | None]]]:
-    store = client._opened()
+    store = client._open_store()
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
         records = store.get_chains(page)

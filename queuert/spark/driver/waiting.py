@@ -97,7 +97,7 @@ def wait_all(
     """
     ids = list(dict.fromkeys(chain_ids(chains)))
     tally = _Tally(len(ids), on_progress)
-    watch = ChainWatcher(client._opened(), client.notify, client.observers, timeout)
+    watch = ChainWatcher(client._open_store(), client.notify, client.observers, timeout)
     try:
         tally.tell()
         watch.wait(ids, tally.closed)
@@ -124,7 +124,7 @@ def wait_write(
         WriteTimeoutError: some were still open after ``timeout`` seconds; ``open`` is their number. They keep running.
         NotFoundError: no chain of such a write exists: it started none, they have expired, or the id is wrong.
     """
-    store, began = client._opened(), time.monotonic()
+    store, began = client._open_store(), time.monotonic()
     woken = Wakeup()
     subscription = client.notify.subscribe(Topic.CHAINS, lambda notification: woken.set())
     last: BulkCounts | None = None
@@ -151,7 +151,7 @@ def wait_write(
 def chains_of_write(client: Client, write_id: str) -> Iterator[str]:
     """Yield the ids of the chains that a write of the data source ``queuert`` started, for
     :func:`~queuert.spark.results`."""
-    return chain_ids_of_write(client._opened(), write_id)
+    return chain_ids_of_write(client._open_store(), write_id)
 
 
 def _of_write(counts: BulkCounts, seconds: float) -> WaitProgress:

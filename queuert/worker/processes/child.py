@@ -1,4 +1,4 @@
-"""The child process of a handler: what runs in it. Not imported by the worker."""
+"""The main program of a handler's child process. The worker does not import it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from queuert.worker.processes.guard import die_with, kill_group
 
 
 def main(fd: int, parent: int) -> None:
-    """Serve the worker with this process id over this socket, until it hangs up."""
+    """Run attempts for the worker with this process id, over this socket, until the worker closes it."""
     die_with(parent, fd)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # The worker decides when it ends. Not SIG_IGN, which programs that the handler starts would inherit.
+        # The worker decides when this process ends. Not SIG_IGN, which programs that the handler starts would inherit.
         signal.signal(number, lambda *_: None)
     connection = Connection(socket.socket(fileno=fd))
     setup = connection.receive()
@@ -41,7 +41,7 @@ def main(fd: int, parent: int) -> None:
 
 
 class _Child:
-    """Runs one attempt after the other in the main thread; a second thread listens."""
+    """Runs one attempt after the other in the main thread; a second thread receives messages."""
 
     def __init__(self, connection: Connection, setup: messages.Setup) -> None:
         self._connection = connection
@@ -50,22 +50,22 @@ class _Child:
         self._work: SimpleQueue[ChildAttempt | None] = SimpleQueue()
         self._current: ChildAttempt | None = None
         self._specs: dict[bytes, tuple[Any, JobType[Any, Any], RetryPolicy]] = {}
-        self._main_is_known = False
+        self._main_imported = False
 
     def serve(self) -> None:
-        """Work until the worker hangs up."""
+        """Run attempts until the worker closes the socket."""
         sys.path[:] = self._setup.search_path
         sys.argv[:] = self._setup.arguments
         _send_logs(self._connection, self._setup.levels)
         threading.Thread(target=self._listen, name="queuert-listener", daemon=True).start()
         while (attempt_state := self._work.get()) is not None:
             close_old_connections()
-            answer = self._answer(attempt_state)
+            result = self._run(attempt_state)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):  # The handler may have closed it.
                     stream.flush()
             attempt_state.over = True
-            self._connection.send(answer)
+            self._connection.send(result)
             close_old_connections()
         self._store.close()
 
@@ -77,31 +77,31 @@ class _Child:
                     self._work.put(self._current)
                 case messages.Abort() if self._current is not None:
                     self._current.abort.set(message.reason)
-                case messages.Cut() if self._current is not None:
-                    self._current.cut()
-                case messages.Amended() if self._current is not None:
-                    self._current.answers.put(message.finish)
+                case messages.AbortTransaction() if self._current is not None:
+                    self._current.abort_transaction()
+                case messages.AfterAttemptApplied() if self._current is not None:
+                    self._current.applied_finishes.put(message.finish)
                 case messages.Stopping() if self._current is not None:
                     self._current.stopping = True
                 case _:
                     pass
         if self._current is not None and not self._current.over:
-            # Nobody would hear of what it does, and its lease is not renewed any more.
+            # The worker is gone: the lease is not renewed, and the result would be lost.
             kill_group()
         self._work.put(None)
 
     # --- one attempt --------------------------------------------------------------------------------------------------
 
-    def _answer(self, attempt_state: ChildAttempt) -> messages.Returned | messages.Raised:
+    def _run(self, attempt_state: ChildAttempt) -> messages.Returned | messages.Raised:
         retry = RetryPolicy()
         try:
             handler, job_type, retry = self._spec(attempt_state.run.spec)
             try:
-                return messages.Returned(_sent_back(self._outcome(attempt_state, handler, job_type, retry)))
+                return messages.Returned(_pickled_outcome(self._outcome(attempt_state, handler, job_type, retry)))
             except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
                 raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         except BaseException as error:
-            return messages.Raised(_sendable(error), finishes.error_of(error), retry.allows_after(error))
+            return messages.Raised(_pickled_exception(error), finishes.error_of(error), retry.allows_after(error))
 
     def _outcome(
         self, attempt_state: ChildAttempt, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy
@@ -138,9 +138,9 @@ class _Child:
         return _Unpickler(data, self._import_main).load()
 
     def _import_main(self) -> None:
-        """Import the worker's script: only if something that is needed lives in it."""
-        if not self._main_is_known:
-            self._main_is_known = True
+        """Import the worker's script, if it defines something that is needed."""
+        if not self._main_imported:
+            self._main_imported = True
             executors.importing_main(True)
             try:
                 multiprocessing.spawn.prepare(dict(self._setup.main))
@@ -151,17 +151,17 @@ class _Child:
 def _traced(trace_context: str | None) -> AbstractContextManager[None]:
     if trace_context is None:
         return nullcontext()
-    from queuert.observability.otel_tracing import attached  # It takes its time, and most attempts need none.
+    from queuert.observability.otel_tracing import attached  # The import is slow, and most attempts need none.
 
     return attached(trace_context)
 
 
-def _sent_back(outcome: Any) -> bytes:
+def _pickled_outcome(outcome: Any) -> bytes:
     try:
         return pickle.dumps(outcome)
     except Exception as error:
-        reported = f"what the handler returned cannot be pickled, to be sent back from its process: {error}"
-        raise TypeError(reported) from error
+        message = f"what the handler returned cannot be pickled, to be sent back from its process: {error}"
+        raise TypeError(message) from error
 
 
 class _Unpickler(pickle.Unpickler):
@@ -175,8 +175,8 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module_name, global_name)
 
 
-def _sendable(error: BaseException) -> bytes | None:
-    """An exception that arrives as it left, or None."""
+def _pickled_exception(error: BaseException) -> bytes | None:
+    """Return the pickled exception; None if it cannot be pickled and unpickled."""
     try:
         data = pickle.dumps(error)
         return data if type(pickle.loads(data)) is type(error) else None
@@ -187,7 +187,7 @@ def _sendable(error: BaseException) -> bytes | None:
 # --- logging ----------------------------------------------------------------------------------------------------------
 
 
-class _ToTheWorker(logging.handlers.QueueHandler):
+class _WorkerLogHandler(logging.handlers.QueueHandler):
     """Sends records to the worker's loggers, with the fields of the attempt."""
 
     def __init__(self, connection: Connection) -> None:
@@ -196,7 +196,7 @@ class _ToTheWorker(logging.handlers.QueueHandler):
         self.addFilter(context.ContextFilter())
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """The record as it is sent: formatted, unless structlog's formatter is to take its message apart."""
+        """Return the record to send: formatted, unless its message is a dict for structlog's formatter."""
         if not isinstance(record.msg, dict):
             prepared: logging.LogRecord = super().prepare(record)
             return prepared
@@ -205,7 +205,7 @@ class _ToTheWorker(logging.handlers.QueueHandler):
         return copied
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Send one record; what of its extras cannot be pickled is sent as its ``repr``."""
+        """Send a record. If its extras cannot be pickled, their ``repr`` is sent."""
         try:
             data = pickle.dumps(record)
         except Exception:
@@ -217,11 +217,11 @@ class _ToTheWorker(logging.handlers.QueueHandler):
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _send_logs(connection: Connection, levels: dict[str, int]) -> None:
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-    logging.getLogger().addHandler(_ToTheWorker(connection))
+    logging.getLogger().addHandler(_WorkerLogHandler(connection))

@@ -1,4 +1,4 @@
-"""What an attempt needs in a child process: the socket to the worker, a store of its own, ``complete()``."""
+"""The state of an attempt in a child process: the socket to the worker, a store of its own, its transactions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from queuert.worker.attempt import AbortSignal
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
-"""One for ``complete()``, one to learn the result of a commit whose answer was lost."""
+"""One for ``complete()``, one to query whether a commit succeeded whose answer was lost."""
 
 
 class Connection:
-    """The child's end of the socket. Messages are sent from any thread, received in one."""
+    """The child's end of the socket. Any thread may send messages; one receives them."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.set_inheritable(False)
@@ -37,13 +37,13 @@ class Connection:
         self._lock = threading.Lock()
 
     def send(self, message: object) -> None:
-        """Send a message; if the worker is gone, nobody minds."""
+        """Send a message. If the worker has ended, the message is lost."""
         data = messages.packed(message)
         with self._lock, suppress(OSError):
             self._socket.sendall(data)
 
     def receive(self) -> object | None:
-        """The next message; None when the worker has hung up."""
+        """Return the next message; None if the worker has closed the socket."""
         try:
             header = self._file.read(messages.HEADER.size)
             if len(header) < messages.HEADER.size:
@@ -56,17 +56,17 @@ class Connection:
 
 
 class ChildStore:
-    """The store of a child process, opened when the first handler asks."""
+    """The store of a child process, opened by the first handler that needs it."""
 
     def __init__(self, state: bytes | None) -> None:
         self._state = state
         self._store: Store | None = None
 
-    def opened(self) -> Store:
-        """The store.
+    def get(self) -> Store:
+        """Return the store, opened by the first call.
 
         Raises:
-            CompletionMisuseError: the state adapter cannot be sent to another process.
+            CompletionMisuseError: the state adapter cannot be pickled.
         """
         if self._state is None:
             raise CompletionMisuseError("the state adapter cannot be pickled, so complete() works in threads only")
@@ -78,13 +78,13 @@ class ChildStore:
         return self._store
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close its connections."""
         if self._store is not None:
             self._store.close()
 
 
 class NamedTypes:
-    """The job types of the worker's client, which are other objects here: known by name."""
+    """The job types of the worker's client, by name, since they are other objects in this process."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -94,7 +94,7 @@ class NamedTypes:
 
 
 class ChildAttempt:
-    """The state of one attempt in a child: as the worker's, which it calls over the socket."""
+    """The state of one attempt in a child process. It sends to the worker what ``AttemptState`` does there."""
 
     def __init__(
         self, run: messages.Run, connection: Connection, store: ChildStore, types: tuple[str, ...] = ()
@@ -106,82 +106,82 @@ class ChildAttempt:
         self.over = False
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
-        self.answers: SimpleQueue[Finish] = SimpleQueue()
+        self.applied_finishes: SimpleQueue[Finish] = SimpleQueue()
         self._connection = connection
         self._store = store
-        self._cut: Callable[[], None] | None = None
+        self._abort_transaction: Callable[[], None] | None = None
 
-    def cut(self) -> None:
-        """End the transaction's connection."""
-        cut = self._cut
-        if cut is not None:
-            cut()
+    def abort_transaction(self) -> None:
+        """Close the connection of the open transaction, if there is one."""
+        abort_transaction = self._abort_transaction
+        if abort_transaction is not None:
+            abort_transaction()
 
     def check_event_loop(self) -> None:
-        """No event loop here is the worker's."""
+        """Raise CompletionMisuseError: the worker's event loop is in another process."""
         raise CompletionMisuseError("in another process, use the blocks of an attempt with `with`, in a plain function")
 
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop."""
         return self.stopping
 
-    def progressed(self, progress: str) -> None:
-        """The worker writes it."""
+    def record_progress(self, progress: str) -> None:
+        """Send progress to the worker, which writes it."""
         self._connection.send(messages.Progressed(progress))
 
     def finish(self, outcome: Any) -> Finish:
-        """How the attempt ends with this outcome."""
+        """Return the finish for an outcome."""
         assert self.job_type is not None
         if self.abort.reason is AbortReason.TIMEOUT:
             self.abort.raise_if_set()
         return finishes.finish(self.run.job, self.job_type, self.retry, outcome)
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """Not here: ``check_event_loop`` goes first."""
+        """Not called: ``check_event_loop`` raises before."""
         return finish
 
     def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
-        """The finish as the worker's hook leaves it."""
-        if not self.run.amends:
+        """Return the finish with the changes of ``after_attempt``, which runs in the worker."""
+        if not self.run.has_after_attempt:
             return finish
-        self._connection.send(messages.AttemptFinish(finish))
-        return self.answers.get()
+        self._connection.send(messages.ApplyAfterAttempt(finish))
+        return self.applied_finishes.get()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
-        """Not here: ``check_event_loop`` goes first."""
+        """Not called: ``check_event_loop`` raises before."""
         raise CompletionMisuseError("there is no event loop of the worker in another process")
 
     @contextmanager
     def begin_in_thread(self) -> Iterator[StoreTransaction]:
-        """A transaction that holds the job."""
-        with self._store.opened().transaction(self.run.job) as transaction:
-            yield _Announced(transaction, self._connection)
+        """Yield a transaction that locks the job."""
+        with self._store.get().transaction(self.run.job) as transaction:
+            yield _ReportedTransaction(transaction, self._connection)
 
-    def hold(self, cut: Callable[[], None]) -> None:
-        """The transaction has the row locked."""
-        self._cut = cut
-        self._connection.send(messages.Held())
+    def pause_renewal(self, abort_transaction: Callable[[], None]) -> None:
+        """The transaction has locked the job, so its lease cannot be renewed."""
+        self._abort_transaction = abort_transaction
+        self._connection.send(messages.RenewalPaused())
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """The finish stands."""
-        self._cut = None
+        """The finish is committed."""
+        self._abort_transaction = None
         self._connection.send(messages.Committed(finish, result))
 
     def closing(self, task: asyncio.Task[None]) -> None:
-        """Not here: ``check_event_loop`` goes first."""
+        """Not called: ``check_event_loop`` raises before."""
 
     def settling(self, finish: Finish) -> AbstractContextManager[Any]:
-        """Nothing: the worker traces."""
+        """Return a context manager that does nothing, since the worker traces the write."""
         return nullcontext()
 
-    def end_block(self, doubtful: Finish | None) -> None:
-        """The transaction is over, and the job has no finish, or one in doubt."""
-        self._cut = None
-        self._connection.send(messages.LetGo(doubtful))
+    def end_block(self, indeterminate: Finish | None) -> None:
+        """The transaction has ended without a finish, or with an indeterminate one."""
+        self._abort_transaction = None
+        self._connection.send(messages.BlockEnded(indeterminate))
 
 
-class _Announced:
-    """A transaction that says what it is about to commit: should the process die in it, the worker finds out."""
+class _ReportedTransaction:
+    """A transaction that reports its finish before the commit: if the process dies, the worker queries the result."""
 
     def __init__(self, transaction: StoreTransaction, connection: Connection) -> None:
         self._transaction = transaction
@@ -194,7 +194,7 @@ class _Announced:
 
     @property
     def locks_job(self) -> bool:
-        """Whether nobody else can take the job meanwhile."""
+        """Whether nobody else can claim the job meanwhile."""
         return self._transaction.locks_job
 
     def abort(self) -> None:
@@ -202,7 +202,7 @@ class _Announced:
         self._transaction.abort()
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the finish inside the transaction, and never commit with it: the worker must hear of it before."""
+        """Write the finish without committing, even if it is the last write: the worker must know it before."""
         result = self._transaction.finish(finish)
         self._connection.send(messages.Committing(finish, result))
         return result

@@ -1,4 +1,7 @@
-"""Child processes for handlers that keep a processor busy, may crash, or must be killed: the worker's side."""
+"""Runs handlers in child processes, for work that keeps a processor busy, may crash, or must be killed.
+
+This is the worker's side; ``child.py`` is the child's.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import logging
 import multiprocessing  # noqa: F401  (it makes a script's classes known under the name that they have in a child)
 import pickle
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -30,56 +34,56 @@ from queuert.worker.timeouts import timer
 
 _own_log = logging.getLogger("queuert.worker")
 
-_REPORTED = 1.0
-"""Seconds between telling a handler that its attempt is over, and killing it."""
-_START = 60.0
-"""Seconds that a child may take to import the handler, before a hard timeout begins to count."""
-_END = 1.0
+_ABORT_TIMEOUT = 1.0
+"""Seconds that an aborted handler has to end before its process is killed."""
+_START_TIMEOUT = 60.0
+"""Seconds that a child may take to import the handler, before its hard timeout begins."""
+_CLOSE_TIMEOUT = 1.0
 """Seconds that an idle child has to end when the worker stops."""
 
 
-class Host(Protocol):
-    """What becomes of a transaction in the child, for whoever holds the lease."""
+class AttemptHost(Protocol):
+    """What an attempt in a child process needs of the worker."""
 
     def abort(self, reason: AbortReason) -> None:
-        """The attempt must stop."""
+        """Abort the attempt."""
         ...
 
     def killed(self, reason: AbortReason) -> None:
-        """The child is killed for it."""
+        """The child is killed, for this reason."""
         ...
 
-    def progressed(self, progress: str) -> None:
-        """This is how far the attempt is."""
+    def record_progress(self, progress: str) -> None:
+        """Write progress, as it is stored."""
         ...
 
     def trace_context(self) -> str | None:
-        """The context of this attempt, if it is traced."""
+        """Return the trace context of this attempt, if it is traced."""
         ...
 
-    def hold(self, cut: Any) -> None:
-        """A transaction holds the job."""
+    def pause_renewal(self, abort_transaction: Callable[[], None]) -> None:
+        """A transaction has locked the job, so its lease cannot be renewed."""
         ...
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """The finish of a ``complete()`` block as it is to be written."""
+        """Return the finish of a ``complete()`` block with the changes of ``after_attempt``."""
         ...
 
     def committing(self, finish: Finish, result: FinishResult) -> None:
-        """This finish is about to be committed."""
+        """The child commits this finish next."""
         ...
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """It stands."""
+        """The finish is committed."""
         ...
 
-    def end_block(self, doubtful: Finish | None) -> None:
-        """It is over, and the job has no finish, or one whose commit was not answered."""
+    def end_block(self, indeterminate: Finish | None) -> None:
+        """The transaction has ended without a finish, or with one whose commit was not answered."""
         ...
 
 
 class HandlerProcesses:
-    """As many children as handlers ran at once so far, each with one attempt at a time, and kept for the next."""
+    """The child processes of a worker: as many as handlers ran at once so far. Each runs one attempt at a time."""
 
     def __init__(self, worker: str, state: StateAdapter, types: tuple[str, ...] = ()) -> None:
         self._worker = worker
@@ -90,14 +94,13 @@ class HandlerProcesses:
         self._idle: list[ChildProcess] = []
         self._stopping = False
 
-    async def call(self, processor: Processor, attempt: Attempt[Any, Any], host: Host) -> Any:
-        """Run a handler in a child; returns what it returned.
-
-        Cancelling the caller kills the child.
+    async def call(self, processor: Processor, attempt: Attempt[Any, Any], host: AttemptHost) -> Any:
+        """Run a handler in a child, and return what it returns. If the caller is cancelled, the child is killed.
 
         Raises:
-            Exception: what the handler raised, as far as it can be sent.
-            HandlerKilledError: the child was killed: the hard timeout, or the attempt's abort signal.
+            Exception: what the handler raised, if it can be pickled.
+            HandlerProcessError: what the handler raised, if it cannot be pickled.
+            HandlerKilledError: the child was killed: because of the hard timeout, or of an abort.
             HandlerCrashedError: the child died by itself.
         """
         run = messages.Run(
@@ -105,24 +108,24 @@ class HandlerProcesses:
             attempt._claimed,
             pickle.dumps(tuple(attempt.blockers)),
             stopping=False,
-            amends=processor.after_attempt is not None,
+            has_after_attempt=processor.after_attempt is not None,
             trace_context=host.trace_context(),
         )
         while True:
             child = self._idle.pop() if self._idle else await self._start()
             if not child.alive:
-                self._put_back(child, healthy=False)
+                self._return_child(child, healthy=False)
                 continue
-            conversation = _ChildRun(child, attempt, host, processor.hard_timeout)
+            child_run = _ChildRun(child, attempt, host, processor.hard_timeout)
             used = child.used
             try:
-                return await conversation.hold(run, stopping=self._stopping)
+                return await child_run.run(run, stopping=self._stopping)
             except HandlerCrashedError:
-                if conversation.began or not used:
+                if child_run.began or not used:
                     raise
-                # It died while it was idle, or of what the next one will tell: not this attempt's doing.
+                # It died while it was idle, or before the handler began: another child runs the attempt.
             finally:
-                self._put_back(child, healthy=conversation.over)
+                self._return_child(child, healthy=child_run.over)
 
     def _spec(self, processor: Processor) -> bytes:
         name = processor.job_type.name
@@ -133,7 +136,7 @@ class HandlerProcesses:
     async def _start(self) -> ChildProcess:
         child = await ChildProcess.start(f"queuert-{self._worker}-process", self._setup())
         self._children.add(child)
-        child.exited.add_done_callback(lambda _: self._forget(child))
+        child.exited.add_done_callback(lambda _: self._remove_child(child))
         if self._stopping:
             child.send(messages.Stopping())
         return child
@@ -142,7 +145,7 @@ class HandlerProcesses:
         try:
             state = pickle.dumps(self._state)
         except Exception:
-            state = None  # Handlers without complete() need none; the others are told.
+            state = None  # Handlers without complete() need none; complete() raises an error.
         levels = {
             name: logger.level
             for name, logger in logging.root.manager.loggerDict.items()
@@ -158,7 +161,7 @@ class HandlerProcesses:
             state=state,
         )
 
-    def _put_back(self, child: ChildProcess, *, healthy: bool) -> None:
+    def _return_child(self, child: ChildProcess, *, healthy: bool) -> None:
         if healthy and child.alive:
             child.used = True
             self._idle.append(child)
@@ -166,20 +169,20 @@ class HandlerProcesses:
             child.kill()
             child.close()
 
-    def _forget(self, child: ChildProcess) -> None:
+    def _remove_child(self, child: ChildProcess) -> None:
         self._children.discard(child)
         if child in self._idle:
             self._idle.remove(child)
             child.close()
 
-    def tell_stopping(self) -> None:
-        """The worker has been asked to stop."""
+    def send_stopping(self) -> None:
+        """Tell all children that the worker has been asked to stop."""
         self._stopping = True
         for child in self._children:
             child.send(messages.Stopping())
 
     async def close(self) -> None:
-        """End all children, by force if they take their time. Idempotent."""
+        """End all children: busy ones are killed at once, idle ones after a second. Idempotent."""
         children, idle, self._idle = list(self._children), set(self._idle), []
         for child in children:
             if child in idle:
@@ -187,7 +190,7 @@ class HandlerProcesses:
             else:
                 child.kill()
         if children:
-            await asyncio.wait([child.exited for child in children], timeout=_END)
+            await asyncio.wait([child.exited for child in children], timeout=_CLOSE_TIMEOUT)
         for child in children:
             child.kill()
             await asyncio.wait([child.exited])
@@ -204,70 +207,76 @@ def _how_to_import_main() -> dict[str, Any]:
 
 
 class _ChildRun:
-    """One attempt on one child."""
+    """The run of one attempt in one child."""
 
-    def __init__(self, child: ChildProcess, attempt: Attempt[Any, Any], host: Host, hard_timeout: float | None) -> None:
+    def __init__(
+        self, child: ChildProcess, attempt: Attempt[Any, Any], host: AttemptHost, hard_timeout: float | None
+    ) -> None:
         self.over = False
+        """Whether the attempt has ended, so that the child can run another one."""
         self.began = False
+        """Whether the handler has begun."""
         self._child = child
         self._attempt = attempt
         self._host = host
         self._hard_timeout = hard_timeout
         self._loop = asyncio.get_running_loop()
-        self._killer: asyncio.TimerHandle | None = None
+        self._kill_timer: asyncio.TimerHandle | None = None
         self._killed = False
-        self._heard_out = False
+        self._detached = False
 
-    async def hold(self, run: messages.Run, *, stopping: bool) -> Any:
-        """Tell the child what to run, and hear it out."""
-        longest = None if self._hard_timeout is None else self._hard_timeout + _START
+    async def run(self, run: messages.Run, *, stopping: bool) -> Any:
+        """Send the attempt to the child, handle its messages, and return what the handler returns."""
+        start_timeout = None if self._hard_timeout is None else self._hard_timeout + _START_TIMEOUT
         try:
             self._child.send(replace(run, stopping=stopping))
             self._attempt.abort.on_abort(self._on_abort)
-            with timer(longest, self._out_of_time):
-                began = await self._until_began()
-            if began is not None:
-                return self._end(began)
-            with timer(self._hard_timeout, self._out_of_time):
-                return self._end(await self._until_ended())
+            with timer(start_timeout, self._on_hard_timeout):
+                early_end = await self._wait_began()
+            if early_end is not None:
+                return self._end(early_end)
+            with timer(self._hard_timeout, self._on_hard_timeout):
+                return self._end(await self._wait_ended())
         finally:
-            # An abort may come later, when another child runs the attempt.
-            self._heard_out = True
-            if self._killer is not None:
-                self._killer.cancel()
+            # A later abort must not reach this child, which may run another attempt.
+            self._detached = True
+            if self._kill_timer is not None:
+                self._kill_timer.cancel()
 
-    async def _until_began(self) -> object | None:
-        """None once the handler runs; otherwise how it ended before it could."""
+    async def _wait_began(self) -> object | None:
+        """Wait until the handler begins. Return its last message if the attempt ends before, else None."""
         while True:
-            message = await self._next()
+            message = await self._receive()
             if isinstance(message, messages.Began):
                 self.began = True
                 return None
             if isinstance(message, messages.Raised):
                 return message
 
-    async def _until_ended(self) -> object:
+    async def _wait_ended(self) -> object:
+        """Handle the messages of the child, and return the last one."""
         while True:
-            message = await self._next()
+            message = await self._receive()
             match message:
                 case messages.Returned() | messages.Raised():
                     return message
                 case messages.Progressed():
-                    self._host.progressed(message.progress)
-                case messages.Held():
-                    self._host.hold(self._cut)
-                case messages.AttemptFinish():
-                    self._child.send(messages.Amended(await self._host.apply_after_attempt(message.finish)))
+                    self._host.record_progress(message.progress)
+                case messages.RenewalPaused():
+                    self._host.pause_renewal(self._abort_transaction)
+                case messages.ApplyAfterAttempt():
+                    finish = await self._host.apply_after_attempt(message.finish)
+                    self._child.send(messages.AfterAttemptApplied(finish))
                 case messages.Committing():
                     self._host.committing(message.finish, message.result)
                 case messages.Committed():
                     self._host.committed(message.finish, message.result)
-                case messages.LetGo():
-                    self._host.end_block(message.doubtful)
+                case messages.BlockEnded():
+                    self._host.end_block(message.indeterminate)
                 case _:
                     pass
 
-    async def _next(self) -> object:
+    async def _receive(self) -> object:
         message = await self._child.receive()
         if message is None:
             code = await self._child.end()
@@ -285,21 +294,21 @@ class _ChildRun:
         assert isinstance(message, messages.Raised)
         raise _exception(message) from RemoteCauseError(message.error, message.may_retry)
 
-    # --- stopping it --------------------------------------------------------------------------------------------------
+    # --- abort --------------------------------------------------------------------------------------------------------
 
     def _on_abort(self) -> None:
-        with suppress(RuntimeError):  # The loop is closed, and the child gone.
-            self._loop.call_soon_threadsafe(self._tell)
+        with suppress(RuntimeError):  # The loop is closed, so the child has ended.
+            self._loop.call_soon_threadsafe(self._send_abort)
 
-    def _tell(self) -> None:
+    def _send_abort(self) -> None:
         reason = self._attempt.abort.reason
-        if self._heard_out or self._killed or reason is None:
+        if self._detached or self._killed or reason is None:
             return
         self._child.send(messages.Abort(reason))
         if reason is not AbortReason.TIMEOUT:
-            self._killer = self._loop.call_later(_REPORTED, self._kill, reason)
+            self._kill_timer = self._loop.call_later(_ABORT_TIMEOUT, self._kill, reason)
 
-    def _out_of_time(self) -> None:
+    def _on_hard_timeout(self) -> None:
         self._host.abort(AbortReason.TIMEOUT)
         self._kill(AbortReason.TIMEOUT)
 
@@ -309,17 +318,17 @@ class _ChildRun:
             self._child.kill()
             self._host.killed(reason)
 
-    def _cut(self) -> None:
+    def _abort_transaction(self) -> None:
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._child.send, messages.Cut())
+            self._loop.call_soon_threadsafe(self._child.send, messages.AbortTransaction())
 
 
 def _exception(message: messages.Raised) -> BaseException:
     if message.exception is not None:
         with suppress(Exception):
-            found = pickle.loads(message.exception)
-            if isinstance(found, BaseException):
-                return found
+            exception = pickle.loads(message.exception)
+            if isinstance(exception, BaseException):
+                return exception
     return HandlerProcessError(str(message.error))
 
 

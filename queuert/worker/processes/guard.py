@@ -1,7 +1,7 @@
-"""No handler's process outlives its worker, nor does anything that it started, whatever the handler is at.
+"""Kills the process of a handler, and all processes that it started, when the worker ends.
 
-A process that never lets go of the interpreter notices nothing. So a second one, forked when the child is fresh and
-has one thread, does nothing but wait for the worker's end of the socket to close, and kills their process group then.
+A handler that never releases the interpreter lock cannot notice that. So a second process, forked while the child is
+new and has one thread, only waits until the worker's end of the socket closes, and then kills the process group.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import suppress
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
-_GRACE = 1.0
-"""Seconds in which an idle child ends by itself."""
+_END_TIMEOUT = 1.0
+"""Seconds that an idle child has to end by itself."""
 
 
 def die_with(worker: int, socket: int) -> None:
-    """End this process, and its group, when the worker does. Call it first of all, in the leader of a group."""
+    """Kill this process and its group when the worker ends. Call it first, in the leader of the group."""
     guarded = os.getpid()
     if os.fork() == 0:
         _guard(guarded, socket)
-    # Should a process that the worker forked hold on to its end of the socket.
-    _tell_when_parent_dies(signal.SIGKILL, worker)
+    # In addition, since a process that the worker forked may keep the worker's end of the socket open.
+    _signal_on_parent_death(signal.SIGKILL, worker)
 
 
 def kill_group() -> NoReturn:
@@ -40,16 +40,16 @@ def _guard(guarded: int, socket: int) -> NoReturn:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGUSR2, lambda *_: kill_group())
-        _tell_when_parent_dies(signal.SIGUSR2, guarded)
+        _signal_on_parent_death(signal.SIGUSR2, guarded)
         closed = select.poll()
-        closed.register(socket, 0)  # Nothing but its end is of interest.
+        closed.register(socket, 0)  # Reports only the end of the connection.
         closed.poll()
-        time.sleep(_GRACE)
+        time.sleep(_END_TIMEOUT)
     finally:
         kill_group()
 
 
-def _tell_when_parent_dies(number: signal.Signals, parent: int) -> None:
+def _signal_on_parent_death(number: signal.Signals, parent: int) -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

@@ -1,4 +1,4 @@
-"""One child process, as the worker holds it: started, spoken to, killed, waited for."""
+"""The worker's handle of a child process: starts it, exchanges messages, kills it, waits for its end."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from queuert.worker.processes.messages import HEADER, packed
 
 _COMMAND = "from queuert.worker.processes.child import main; main({socket}, {parent})"
 _WAITS_WITHOUT_REAPING = hasattr(os, "waitid")
-_LAST_WORDS = 1.0
-"""Seconds in which what a dead child had sent is read, where a process of its own keeps the socket open."""
+_DRAIN_TIMEOUT = 1.0
+"""Seconds in which the messages of a dead child are read, if a process that it started keeps the socket open."""
 
 
 class ChildProcess:
-    """A child in a process group of its own. Make it with ``start``."""
+    """A child process, in a process group of its own. ``start`` makes one."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str
     ) -> None:
         self.used = False
-        """It has run a handler."""
+        """Whether it has run a handler."""
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Its return code, once it has ended."""
+        """The return code, once it has ended."""
         self._process = process
         self._reader = reader
         self._writer = writer
-        self._gone = False
-        self._last_words: asyncio.TimerHandle | None = None
+        self._reaped = False
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._wait, name=name, daemon=True).start()
 
     @classmethod
     async def start(cls, name: str, setup: object) -> Self:
-        """Start a fresh interpreter.
+        """Start a new interpreter.
 
         Raises:
-            OSError: the system has no process, no memory or no file to spare.
-            RuntimeError: it has no thread to spare.
+            OSError: the system cannot create a process or a socket.
+            RuntimeError: it cannot create a thread.
         """
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
-                # Nothing is awaited from here on: a process that is there is known.
+                # Nothing is awaited from here on, so a cancellation cannot leave an unknown process behind.
                 process = _spawn(theirs)
                 try:
                     child = cls(process, reader, writer, name)
                 except BaseException:
-                    # There is no thread to spare that would wait for it.
+                    # No thread could be created to wait for it.
                     _kill_group(process.pid)
                     process.wait()
                     raise
@@ -70,18 +70,18 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it may be given something to do."""
-        return not self.exited.done() and not self._reader.at_eof() and not self._gone
+        """Whether it can run an attempt."""
+        return not self.exited.done() and not self._reader.at_eof() and not self._reaped
 
-    # --- talking ------------------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------------
 
     def send(self, message: object) -> None:
-        """Send a message; a child that is gone does not get it."""
+        """Send a message. If the child has ended, the message is lost."""
         if not self._writer.is_closing():
             self._writer.write(packed(message))
 
     async def receive(self) -> object | None:
-        """The next message; None when there will be no more."""
+        """Return the next message; None at the end."""
         try:
             (length,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
             message: object = pickle.loads(await self._reader.readexactly(length))
@@ -90,28 +90,28 @@ class ChildProcess:
             return None
 
     def hang_up(self) -> None:
-        """Close our end: an idle child ends by itself, a busy one kills itself."""
+        """Close the worker's end of the socket: an idle child ends, a busy one kills itself."""
         self._writer.close()
 
-    # --- its end ------------------------------------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """Kill it, and all processes of its group. Idempotent."""
         with self._lock:
-            if not self._gone:
+            if not self._reaped:
                 _kill_group(self._process.pid)
 
     async def end(self) -> int:
-        """Its return code; one that hung up and lives on is killed."""
-        await asyncio.wait([self.exited], timeout=_LAST_WORDS)
+        """Wait for its end, and return its return code. A child that has closed its socket and still runs is killed."""
+        await asyncio.wait([self.exited], timeout=_DRAIN_TIMEOUT)
         self.kill()
         return await asyncio.shield(self.exited)
 
     def close(self) -> None:
-        """Let go of the socket: nobody listens any more."""
+        """Close the socket, and read no more messages."""
         self._writer.transport.abort()
-        if self._last_words is not None:
-            self._last_words.cancel()
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
 
     def _wait(self) -> None:
         if _WAITS_WITHOUT_REAPING:
@@ -120,22 +120,22 @@ class ChildProcess:
             self._process.wait()
         with self._lock:
             if _WAITS_WITHOUT_REAPING:
-                # While it is not reaped its number is its own, and names no other group.
+                # Before it is reaped, its id cannot belong to another process group.
                 _kill_group(self._process.pid)
             code = self._process.wait()
-            self._gone = True
+            self._reaped = True
         with suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(self._ended, code)
 
     def _ended(self, code: int) -> None:
-        self._last_words = self._loop.call_later(_LAST_WORDS, self._writer.transport.abort)
+        self._drain_timer = self._loop.call_later(_DRAIN_TIMEOUT, self._writer.transport.abort)
         if not self.exited.done():
             self.exited.set_result(code)
 
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
     command = _COMMAND.format(socket=theirs.fileno(), parent=os.getpid())
-    # In this very thread, which lives as long as the worker: the kernel kills the child when it ends.
+    # In this thread, which lives as long as the worker: the kernel kills the child when the thread ends.
     return subprocess.Popen(
         [sys.executable, *interpreter_flags(), "-c", command],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The options of this interpreter for another one: the standard library knows them, under a private name."""
+"""The command line options of this interpreter, for another one: by a private function of the standard library."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OPTIONS = {
 
 
 def interpreter_flags() -> list[str]:
-    """The options that a child needs to import and warn as this process does."""
-    known = getattr(subprocess, "_args_from_interpreter_flags", None)
-    return list(known()) if known is not None else _public_flags()
+    """Return the options that a child needs to import and warn as this process does."""
+    private_function = getattr(subprocess, "_args_from_interpreter_flags", None)
+    return list(private_function()) if private_function is not None else _public_flags()
 
 
 def _public_flags() -> list[str]:
-    """The same from what is documented, without ``-X`` options other than ``dev``."""
+    """Return the options from public attributes, without ``-X`` options other than ``dev``."""
     flags = [option for name, option in _OPTIONS.items() if getattr(sys.flags, name)]
     if sys.flags.optimize:
         flags.append("-" + "O" * sys.flags.optimize)

@@ -1,6 +1,6 @@
-"""What a worker and the child process of a handler say to each other.
+"""The messages between a worker and the child process of a handler.
 
-Pickled, over a socket pair that nobody else has: both ends are one program. Nothing of it is ever stored.
+They are pickled and sent over a socket pair that only these two processes have. They are never stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADER = struct.Struct("!Q")
 
 
 def packed(message: object) -> bytes:
-    """A message with its header."""
+    """Return a message with its header."""
     body = pickle.dumps(message)
     return HEADER.pack(len(body)) + body
 
@@ -28,19 +28,19 @@ def packed(message: object) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message: what the worker's process knows and a fresh interpreter does not."""
+    """The first message: the state of the worker's process that a new interpreter lacks."""
 
     search_path: list[str]
     arguments: list[str]
     main: dict[str, Any]
-    """How to import the worker's script, should a handler live in it."""
+    """How to import the worker's script, if a handler is defined in it."""
     levels: dict[str, int]
-    """Of the loggers that have one."""
+    """The levels of loggers that have one."""
     worker: str
     types: tuple[str, ...]
     """The job types that the worker's client knows."""
     state: bytes | None = field(repr=False)
-    """The state adapter; None where it cannot be sent."""
+    """The state adapter; None if it cannot be pickled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Run:
     job: ClaimedJob
     blockers: bytes = field(repr=False)
     stopping: bool
-    amends: bool = False
-    """Finishes are shown to the worker before they are written."""
+    has_after_attempt: bool = False
+    """Whether the child sends finishes to the worker before it writes them."""
     trace_context: str | None = None
-    """Of this attempt, if it is traced."""
+    """The trace context of this attempt, if it is traced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The transaction that holds the job must end: its connection may be dead."""
+class AbortTransaction:
+    """The transaction that has locked the job must end: its connection may be dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Stopping:
 
 
 @dataclass(frozen=True, slots=True)
-class Amended:
-    """The finish that the child asked about, as it is to be written."""
+class AfterAttemptApplied:
+    """The answer to ``ApplyAfterAttempt``: the finish to write."""
 
     finish: Finish
 
@@ -86,17 +86,17 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """All is imported and decoded; the handler begins."""
+    """The handler begins: everything is imported and decoded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A transaction holds the job."""
+class RenewalPaused:
+    """A transaction has locked the job, so its lease cannot be renewed."""
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptFinish:
-    """The finish of a ``complete()`` block; the child waits for it to come back."""
+class ApplyAfterAttempt:
+    """The finish of a ``complete()`` block; the child waits for ``AfterAttemptApplied``."""
 
     finish: Finish
 
@@ -111,22 +111,22 @@ class Committing:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The finish stands."""
+    """The finish is committed."""
 
     finish: Finish
     result: FinishResult
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """The transaction is over, and the job has no finish, or one whose commit was not answered."""
+class BlockEnded:
+    """The transaction has ended without a finish, or with one whose commit was not answered."""
 
-    doubtful: Finish | None
+    indeterminate: Finish | None
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far the attempt is, as it is to be stored."""
+    """Progress of the attempt, as it is stored."""
 
     progress: str = field(repr=False)
 
@@ -147,7 +147,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What the handler raised, pickled if it can be; as it is to be stored; and whether the policy tries again."""
+    """What the handler raised: pickled, if it can be; as it is stored; and whether the retry policy retries it."""
 
     exception: bytes | None = field(repr=False)
     error: JobError
