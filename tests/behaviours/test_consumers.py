@@ -479,7 +479,9 @@ async def check_closed(harness: Harness, measured: Measured, expected: dict[str,
     assert len(harness.log.of(ChainClosed)) == len(expected)
     for id, event in closed.items():
         chain = await harness.client.get_chain(id)
-        assert chain.closed_at is not None and chain.created_at is not None and event.duration is not None
+        assert chain.closed_at is not None
+        assert chain.created_at is not None
+        assert event.duration is not None
         assert abs(event.duration - (chain.closed_at - chain.created_at).total_seconds()) < 1e-4
     counts = measured.count_jobs()
     for name, status in expected.values():

@@ -92,7 +92,9 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
     assert (one.next_job_id, two.next_job_id, two.next_type) == (step, "last", "publish")
     [closed] = log.of(ChainClosed, chain_id=chain.id, type="order", status=ChainStatus.COMPLETED)
     record = client.get_chain(chain.id)
-    assert record.closed_at is not None and record.created_at is not None and closed.duration is not None
+    assert record.closed_at is not None
+    assert record.created_at is not None
+    assert closed.duration is not None
     assert abs(closed.duration - (record.closed_at - record.created_at).total_seconds()) < 1e-4
 
 
