@@ -179,6 +179,14 @@ def _workers(found: Snapshot) -> Iterator[str]:
     yield from _same_members(found, "workers:until", {"": set(found.hash("workers"))} if found.hash("workers") else {})
 
 
+def _activity(found: Snapshot) -> Iterator[str]:
+    expected: dict[str, dict[str, int]] = defaultdict(dict)
+    for name in found.names("activity"):
+        seconds, _, begin = name.partition(":")
+        expected[seconds][begin] = int(begin)
+    yield from _same_scores(found, "periods", expected)
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +363,7 @@ _CHECKS: tuple[Callable[[Snapshot], Iterator[str]], ...] = (
     _running,
     _blocked,
     _workers,
+    _activity,
     _counters,
     _indexes,
     _chains,

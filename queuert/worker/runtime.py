@@ -34,7 +34,7 @@ from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import AttemptReporter, FinishReport
+from queuert.worker.telemetry import ActivityCounter, AttemptReporter, FinishReport
 from queuert.worker.threads import HandlerThreads, ThreadStore
 from queuert.worker.timeouts import called_within, cancel_and_ignore, ended_within, run_within
 
@@ -106,7 +106,10 @@ class WorkerRuntime:
             limits=self._limits,
             poll_interval=poll_interval,
         )
-        self.reporter = AttemptReporter(self.name, self.observers, self.notify, self.claimer, frozenset(self._limits))
+        self.activity = ActivityCounter()
+        self.reporter = AttemptReporter(
+            self.name, self.observers, self.notify, self.claimer, self.activity, frozenset(self._limits)
+        )
         self.completer = Completer(
             self.store,
             self.reporter,
@@ -151,7 +154,7 @@ class WorkerRuntime:
             stopping=lambda: self.stopping,
             limits=self._limits,
         )
-        return Heartbeat(info, observers=self.observers)
+        return Heartbeat(info, observers=self.observers, activity=self.activity)
 
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
@@ -173,6 +176,7 @@ class WorkerRuntime:
             limited=self._limits.keys(),
             worker=self.name,
             observers=self.observers,
+            activity=self.activity,
         )
 
     def _new_maintenance(self) -> Maintenance:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from queuert.activity import Activity, numbers_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.schedules import MissedRuns
 from queuert.state import records
@@ -307,6 +308,13 @@ def worker(stored: bytes) -> WorkerRecord:
         started_at=moment(fields["started_at"]),
         seen_at=moment(fields["seen_at"]),
     )
+
+
+def activity(row: Answer, seconds: int) -> Activity:
+    """Decode an entry of ``get_activity``."""
+    begin, type, worker_id, stored = texts(row)
+    numbers = numbers_of(stored.partition(" ")[2])
+    return Activity.of(EPOCH + timedelta(seconds=int(begin)), seconds, type, worker_id or None, numbers)
 
 
 def paused_type(name: bytes, stored: bytes) -> PausedType:
