@@ -465,13 +465,15 @@ async def test_a_lease_that_was_lost_is_an_error_of_the_settle_span(spans: Spans
 
 
 async def test_an_aborted_attempt_says_why(spans: Spans) -> None:
-    async def cancelled(attempt: Attempt[int, int]) -> Outcome[int]:
-        await queue.client.cancel_chain(attempt.chain_id, reason="a test")
-        await in_time(asyncio.Event().wait())
-        return attempt.input
-
     async with queue_of(spans) as queue:
-        await queue.client.start_chain(last, 1)
+        client = queue.client
+
+        async def cancelled(attempt: Attempt[int, int]) -> Outcome[int]:
+            await client.cancel_chain(attempt.chain_id, reason="a test")
+            await in_time(asyncio.Event().wait())
+            return attempt.input
+
+        await client.start_chain(last, 1)
         await queue.run_until_idle(processors(last=cancelled), allow_failures=True)
     found = attributes(spans.one("process last"))
     assert (found["queuert.outcome"], found["error.type"]) == ("aborted", "cancelled")
