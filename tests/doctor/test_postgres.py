@@ -143,8 +143,12 @@ def test_roles_that_lack_grants(server: EmbeddedPostgres, app: str) -> None:
             one = problem(app, "roles")
             assert "queuert_worker lacks 1 grants, the first: UPDATE on" in one.found
             assert "migrate roles --apply" in one.remedy
+            connection.execute("REVOKE DELETE ON queuert.job FROM queuert_operator")
+            lacking = [one.found.split()[0] for one in found(app, "roles")]
+            assert sorted(lacking) == ["queuert_operator", "queuert_worker"]
         finally:
             connection.execute("GRANT UPDATE ON queuert.job TO queuert_worker")
+            connection.execute("GRANT DELETE ON queuert.job TO queuert_operator")
 
 
 def test_a_login_that_has_no_role(server: EmbeddedPostgres) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections import namedtuple
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from queuert.cli.exit_codes import Exit
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thresholds
 from queuert.state.sqlite import SQLiteState, doctor
+from queuert.workers import WorkerHeartbeat
 
 number = JobType("number", input=int, output=int)
 CHECKS = {
@@ -129,6 +131,9 @@ def test_a_network_file_system(file: Path, tmp_path: Path, monkeypatch: pytest.M
     mounts.write_text(f"disk / ext4 rw 0 0\nserver:/share {tmp_path} nfs4 rw 0 0\n")
     monkeypatch.setattr(doctor, "MOUNTS", mounts)
     assert "nfs4" in problem(file, "file_system").found
+    # Of two mounts on one directory, files are on the later one.
+    mounts.write_text(f"disk / ext4 rw 0 0\ndisk2 {tmp_path} ext4 rw 0 0\nserver:/share {tmp_path} nfs4 rw 0 0\n")
+    assert "nfs4" in problem(file, "file_system").found
 
 
 def test_what_is_in_it(file: Path) -> None:
@@ -136,3 +141,28 @@ def test_what_is_in_it(file: Path) -> None:
     with Client(SQLiteState(file), JobTypes(number), notify=InProcessNotify()) as client:
         client.cancel_chain("only", reason="a test")
     assert "number" in problem(file, "retention", replace(DEFAULT_THRESHOLDS, kept_days=0.0)).found
+
+
+def test_due_jobs_of_a_type_that_a_worker_handles(file: Path) -> None:
+    """They may wait for long where there is much to do."""
+    store = SQLiteState(file).sync_store()
+    store.open()
+    with closing(store):
+        store.record_heartbeat(heartbeat("number"), 60.0)
+    thresholds = replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0)
+    [one] = [one for one in SQLiteState(file).diagnose(thresholds) if one.check == "workers"]
+    assert one.severity is Severity.OK
+
+
+def heartbeat(*types: str) -> WorkerHeartbeat:
+    return WorkerHeartbeat(
+        id="worker",
+        name="worker",
+        host="here",
+        pid=1,
+        version="1",
+        job_types=types,
+        concurrency=1,
+        running=0,
+        uptime=0.0,
+    )

@@ -42,6 +42,7 @@ from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimedJob, NewJob
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.trace_context import MAX_BYTES, decoded_context
+from tests.support.waiting import Gate, in_time
 from tests.worker import killable
 
 AT_ONCE = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
@@ -428,6 +429,56 @@ async def test_an_attempt_whose_finish_the_store_refuses(spans: Spans) -> None:
     assert {attributes(span)["error.type"] for span in refused} == {"queuert.errors.JobIdConflictError"}
 
 
+async def test_attempts_that_are_settled_together_are_linked_from_one_span(spans: Spans) -> None:
+    gate = Gate()
+
+    async def wait(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    async with queue_of(spans) as queue:
+        await queue.client.start_chains([NewChain(last, number) for number in range(3)])
+        running = asyncio.create_task(queue.run_until_idle(processors(last=wait)))
+        for _ in range(3):
+            await gate.next()
+        gate.open()
+        await running
+    settle = spans.one("settle last")
+    assert set(links(settle)) == {span_id(span) for span in spans.all("process last")}
+    assert (settle.parent, attributes(settle)["messaging.batch.message_count"]) == (None, 3)
+
+
+async def test_a_lease_that_was_lost_is_an_error_of_the_settle_span(spans: Spans) -> None:
+    """Nobody tells the worker: it learns of it when the finish is written."""
+
+    async def cancelled(attempt: Attempt[int, int]) -> Outcome[int]:
+        await store.cancel_chains([attempt.chain_id], reason="a test")
+        return attempt.input
+
+    async with queue_of(spans) as queue:
+        store = queue.state.async_store(max_connections=1)
+        await store.open()
+        await queue.client.start_chain(last, 1)
+        await queue.run_until_idle(processors(last=cancelled), allow_failures=True)
+        await store.aclose()
+    assert attributes(spans.one("settle last"))["error.type"] == "cancelled"
+
+
+async def test_an_aborted_attempt_says_why(spans: Spans) -> None:
+    async with queue_of(spans) as queue:
+        client = queue.client
+
+        async def cancelled(attempt: Attempt[int, int]) -> Outcome[int]:
+            await client.cancel_chain(attempt.chain_id, reason="a test")
+            await in_time(asyncio.Event().wait())
+            return attempt.input
+
+        await client.start_chain(last, 1)
+        await queue.run_until_idle(processors(last=cancelled), allow_failures=True)
+    found = attributes(spans.one("process last"))
+    assert (found["queuert.outcome"], found["error.type"]) == ("aborted", "cancelled")
+
+
 # --- sampling ---------------------------------------------------------------------------------------------------------
 
 
@@ -519,6 +570,26 @@ async def test_baggage_travels(spans: Spans) -> None:
         await queue.run_until_idle(processors(last=note))
     assert seen == ["seven"]
     assert spans.one("process last").parent is None
+
+
+async def test_baggage_travels_though_its_start_is_not_sampled(spans: Spans) -> None:
+    client_spans = Spans(ALWAYS_OFF)
+    seen = []
+
+    async def note(attempt: Attempt[int, int]) -> Outcome[int]:
+        seen.append(baggage.get_baggage("tenant"))
+        return attempt.input
+
+    async with queue_of(spans) as queue:
+        middlewares = [OTelMiddleware(tracer_provider=client_spans.provider)]
+        async with AsyncClient(queue.state, JOB_TYPES, middlewares=middlewares) as client:
+            token = context.attach(baggage.set_baggage("tenant", "seven"))
+            try:
+                await client.start_chain(last, 1)
+            finally:
+                context.detach(token)
+        await queue.run_until_idle(processors(last=note))
+    assert seen == ["seven"]
 
 
 # --- contexts of strangers --------------------------------------------------------------------------------------------

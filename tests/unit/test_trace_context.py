@@ -45,6 +45,17 @@ def test_what_is_no_header_is_left_out(value: str) -> None:
     assert encoded_context({"traceparent": TRACEPARENT, "a": value}) == encoded_context({"traceparent": TRACEPARENT})
 
 
+def test_no_more_entries_are_stored_than_are_read() -> None:
+    carrier = {f"x-{number}": "1" for number in range(99)} | {"traceparent": TRACEPARENT}
+    found = decoded_context(encoded_context(carrier))
+    assert (len(found), found["traceparent"]) == (16, TRACEPARENT)
+
+
+@pytest.mark.parametrize("entry", [{"a": "x\r\ny: z"}, {"a": "é"}, {"A b": "1"}, {"a": 7}, {"x" * 65: "1"}])
+def test_what_is_no_header_is_not_read(entry: dict[str, object]) -> None:
+    assert dict(decoded_context(json.dumps({**entry, "traceparent": TRACEPARENT}))) == {"traceparent": TRACEPARENT}
+
+
 @given(st.dictionaries(st.text(max_size=70), st.text(max_size=MAX_BYTES), max_size=30))
 def test_it_is_always_bounded_and_readable(carrier: dict[str, str]) -> None:
     text = encoded_context(carrier)

@@ -122,6 +122,35 @@ async def test_a_schema_that_is_too_old(client: AsyncClient, dsn: str, log: Even
             assert await async_ask(port, "/ready") == (200, "ok\n")
 
 
+async def test_a_loop_that_only_fails(client: AsyncClient, log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(maintenance: Any) -> float:
+        raise RuntimeError("no sweeping today")
+
+    monkeypatch.setattr("queuert.worker.maintenance.Maintenance._step", broken)
+    worker = InProcessWorker(client, handling(upper))
+    with worker_endpoints(worker, port=0, host="127.0.0.1", stale_after=0.0) as port:
+        async with worker:
+            await log.wait_for(LoopFailed)
+            for path in ("/live", "/ready"):
+                status, body = await async_ask(port, path)
+                assert status == 503
+                assert "seconds: RuntimeError: no sweeping today" in body
+
+
+async def test_metrics_are_counted_where_nothing_else_observes(dsn: str) -> None:
+    """A worker makes only the events that somebody wants; those of the messaging conventions on request."""
+    async with AsyncClient(PostgresState(dsn), JOB_TYPES) as client:
+        for messaging_metrics in (False, True):
+            worker = InProcessWorker(client, handling(upper))
+            with worker_endpoints(worker, port=0, host="127.0.0.1", messaging_metrics=messaging_metrics) as port:
+                async with worker:
+                    assert await client.start_and_wait(shout, "a") == "A"
+                    _, metrics = await async_ask(port, "/metrics")
+            assert 'queuert_job_attempt_ended_total{queuert_attempt_outcome="completed"' in metrics
+            assert "queuert_claim_duration_seconds_bucket" in metrics
+            assert ("messaging_client_consumed_messages_total" in metrics) is messaging_metrics
+
+
 async def test_a_store_that_is_lost(dsn: str, log: EventLog) -> None:
     with FaultProxy.before(dsn) as proxy:
         state = PostgresState(proxy.address_in(dsn))

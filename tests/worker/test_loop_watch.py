@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ async def test_what_blocks_the_loop_is_reported_with_its_stack() -> None:
     blocked, unblocked = heard.events[:2]
     assert "test_what_blocks_the_loop_is_reported_with_its_stack" in blocked.stack
     assert (blocked.worker, blocked.job_id, type(unblocked)) == ("w", None, events.EventLoopUnblocked)
+    assert 0 < blocked.seconds <= unblocked.seconds
 
 
 async def test_a_loop_that_runs_is_not_reported() -> None:
@@ -69,6 +71,18 @@ async def test_it_measures_how_late_the_loop_is() -> None:
     finally:
         watching.stop()
     assert watching.blocked_seconds() == 0.0
+
+
+async def test_a_delay_counts_for_half_a_minute() -> None:
+    """The loop is asked once a second, so the last thirty answers are kept."""
+    watching = watch(Heard())
+    for late in (WAIT, *[0.0] * 29):
+        watching._sent_at = time.monotonic() - late
+        watching._answer()
+    assert watching.longest_delay() >= WAIT
+    watching._sent_at = time.monotonic()
+    watching._answer()
+    assert watching.longest_delay() < WAIT
 
 
 async def test_it_names_the_job_that_blocks(harness: PostgresHarness) -> None:

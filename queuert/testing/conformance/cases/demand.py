@@ -198,3 +198,24 @@ async def limits_that_are_gone_hold_nothing_back(stores: Stores) -> None:
     assert await _numbers(store) == (2, 0, 0, 3)
     await store.record_heartbeat(_beat({}), 60.0)
     assert await _numbers(store) == (5, 0, 0, 0)
+
+
+@case()
+async def ready_and_due_jobs_share_a_concurrency(stores: Stores) -> None:
+    """A type's ready and due jobs together are no more demand than it has slots."""
+    store = await stores.open()
+    await _limit(store, Limits(concurrency=3))
+    soon = after(seconds=0.001)
+    await start(store, job(), job(), *(job(run_at=soon) for _ in range(4)))
+    await _until_due(store, 4)
+    assert await _numbers(store) == (2, 1, 0, 3)
+
+
+@case()
+async def the_age_counts_due_jobs_and_those_with_a_key(stores: Stores) -> None:
+    """A scheduled job has an age from when it is due, and a job with a key from when it is ready."""
+    store = await stores.open()
+    await start(store, job(limit_key="one"), job("other", run_at=after(seconds=0.001)))
+    await _until_due(store, 1)
+    found = {one.type: one.oldest_seconds for one in await store.get_demand()}
+    assert [found[type] is not None for type in ("other", "work")] == [True, True]

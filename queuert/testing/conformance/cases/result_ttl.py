@@ -191,6 +191,11 @@ async def retried_chains(stores: Stores) -> None:
     assert (await read_chain(store, held.id)).expires_at is None
     await store.finish([complete(await claim_one(store, "next"))])
     await _lasts(store, held.id, LONG)
+    # One that stays open: a store whose indexes are looked at afterwards has nothing left of its end.
+    [held] = await started_and_claimed(store, result_ttl=LONG)
+    await store.finish([fail(held)])
+    await store.retry_chains([held.id])
+    assert (await read_chain(store, held.id)).expires_at is None
 
 
 @case()
