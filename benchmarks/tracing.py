@@ -1,8 +1,9 @@
 """What traces cost starts and drains: `python -m benchmarks.tracing`.
 
 Each round measures each variant, in an order that is rotated from round to round: without a tracing middleware, with
-one whose spans are not sampled, and with one whose spans all are. `--old PYTHON` adds the version that is installed in
-another environment. Printed are medians a job, and ratios to `off` within a round, with their quartiles.
+one whose spans the SDK does not sample, with one whose attempts `attempt_ratio` leaves out, and with one whose spans
+are all sampled. `--old PYTHON` adds the version that is installed in another environment. Printed are medians a job,
+and ratios to `off` within a round, with their quartiles.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from benchmarks.process import ask
 from benchmarks.servers import PostgresServer, postgres
 
 ACTIONS = ("start_single", "start_batches", "drain")
-_OPTIONS: Mapping[str, Mapping[str, str]] = {"off": {}, "out": {"sampling": "out"}, "in": {"sampling": "in"}, "old": {}}
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "off": {},
+    "out": {"sampling": "out"},
+    "ratio": {"sampling": "ratio"},
+    "in": {"sampling": "in"},
+    "old": {},
+}
 _MODULE = "benchmarks.contestants.ours"
 _SHOWN = {"rate": "jobs/s", "cpu_us": "process us", "server_cpu_us": "server us", "wal_bytes": "WAL bytes"}
 _TIMEOUT = 300.0
@@ -46,7 +53,7 @@ def _ask(python: str, action: str, dsn: str, jobs: int, **options: str | int) ->
 
 def run(action: str, jobs: int, rounds: int, old: str | None) -> list[dict[str, Figures]]:
     """The numbers of each variant, round by round; the first round, which warms the machine, is left out."""
-    variants = ("off", "out", "in") if old is None else ("off", "out", "in", "old")
+    variants = tuple(name for name in _OPTIONS if name != "old" or old is not None)
     found = []
     with postgres() as server:
         for number in range(rounds + 1):

@@ -1,4 +1,4 @@
-"""Every error that Queuert raises, in one tree.
+"""The errors of the core, in one tree. Spark, codecs, embedded servers and the command line add their own below it.
 
 The docstring of each class says what happened and what to do about it.
 

@@ -40,10 +40,13 @@ def encoded_context(carrier: Mapping[str, str]) -> str | None:
         value = carrier[name]
         if not value or not _KEY.fullmatch(name) or not _VALUE.fullmatch(value):
             continue
-        length += len(json.dumps(name)) + len(json.dumps(value)) + 2
-        if length > MAX_BYTES or len(kept) == _MOST_ENTRIES:
-            break
+        needed = len(json.dumps(name)) + len(json.dumps(value)) + 2
+        if length + needed > MAX_BYTES:
+            continue
         kept[name] = value
+        length += needed
+        if len(kept) == _MOST_ENTRIES:
+            break
     return json.dumps(kept, separators=(",", ":")) if kept else None
 
 

@@ -60,13 +60,13 @@ def state(server: str) -> StateAdapter:
 
 
 def _middlewares(request: Request) -> list[OTelMiddleware]:
-    """None, or one with a sampler that takes nothing or everything, and a batch exporter that throws it away."""
+    """None, or one that samples nothing or everything, with a batch exporter that throws all away."""
     sampling = request.option("sampling")
     if sampling is None:
         return []
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(1.0 if sampling == "in" else 0.0)))
     provider.add_span_processor(BatchSpanProcessor(_Discarding()))
-    return [OTelMiddleware(tracer_provider=provider)]
+    return [OTelMiddleware(tracer_provider=provider, attempt_ratio=0.0 if sampling == "ratio" else 1.0)]
 
 
 class _Discarding(SpanExporter):

@@ -9,10 +9,12 @@ import sys
 import threading
 
 from queuert.cli import logs
-from queuert.cli.exit_codes import Exit, PrerequisiteError
+from queuert.cli.exit_codes import Exit, PrerequisiteError, UsageError
 from queuert.cli.options import Commands, add_command, database_options, port, positive_seconds, store
 
 _log = logging.getLogger("queuert.observability")
+
+_INTERVAL = 15.0
 
 _DESCRIPTION = """Print the gauges of the database in the text format of Prometheus.
 
@@ -34,18 +36,19 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         parents=[debug, database_options()],
     )
     parser.add_argument("--serve", type=port, metavar="PORT", help="serve the gauges on this port")
-    parser.add_argument("--host", metavar="HOST", help="address to serve on (default: 0.0.0.0)")
+    parser.add_argument("--host", metavar="HOST", help="address to serve on, with --serve (default: 0.0.0.0)")
     parser.add_argument(
         "--interval",
         type=positive_seconds,
-        default=15.0,
         metavar="SECONDS",
-        help="time between readings of the database with --serve (default: %(default)g)",
+        help=f"time between two readings of the database, with --serve (default: {_INTERVAL:g})",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print or serve the gauges."""
+    if args.serve is None and not (args.host is None and args.interval is None):
+        raise UsageError("--host and --interval need --serve PORT: add it")
     try:
         from queuert.observability.gauges import StoreGauges
         from queuert.observability.http import ALL_ADDRESSES, HttpServer, health_response
@@ -53,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise PrerequisiteError(f"queuert metrics: {error}") from error
     metrics = PrometheusMetrics()
-    gauges = StoreGauges(store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval)
+    gauges = StoreGauges(
+        store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval or _INTERVAL
+    )
     if args.serve is None:
         try:
             gauges.read()

@@ -87,9 +87,9 @@ class AttemptCancelled(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReleased(_AttemptEvent):
-    """The job is released, and the attempt does not count: the worker stops and the grace is over, or the lease was
-    over before the handler could begin."""
+class AttemptInterrupted(_AttemptEvent):
+    """The job is ready again and the attempt does not count: the shutdown timeout of a stopping worker is over, or the
+    lease expired before the handler could begin."""
 
     level: ClassVar[str] = "warning"
     duration: float

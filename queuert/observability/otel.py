@@ -209,7 +209,7 @@ _OUTCOMES: Final[dict[type[events.Event], str]] = {
     events.AttemptRetried: "retried",
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
-    events.AttemptReleased: "released",
+    events.AttemptInterrupted: "interrupted",
     events.AttemptWaiting: "waiting",
 }
 

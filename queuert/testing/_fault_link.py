@@ -1,4 +1,4 @@
-"""One connection through the fault proxy, and the faults that it obeys. All of it runs on the proxy's event loop."""
+"""One connection through the fault proxy, and the faults of the proxy. All of it runs on the proxy's event loop."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 class ConnectionCut(Exception):
-    """The proxy itself ends the connection; this never leaves the proxy."""
+    """The proxy itself ends the connection; this exception never leaves the proxy."""
 
 
 @dataclass
 class Cut:
-    """A reset that waits for so many more bytes in one direction."""
+    """A reset after a number of further bytes in one direction."""
 
     remaining: int
     direction: Direction
@@ -29,7 +29,7 @@ class Cut:
 
 @dataclass
 class Loss:
-    """A reset that waits for data with a marker from a client: after forwarding them, or instead."""
+    """A reset at data with a marker from a client: after forwarding the data, or instead."""
 
     marker: bytes
     forward: bool
@@ -44,7 +44,7 @@ def _open_gates() -> dict[Direction, asyncio.Event]:
 
 @dataclass
 class Faults:
-    """What a proxy does to its connections now, and the signals that it gives."""
+    """The present faults of a proxy, and the signals that it sets."""
 
     accepted: threading.Event
     held: threading.Event
@@ -56,7 +56,7 @@ class Faults:
     gates: dict[Direction, asyncio.Event] = field(default_factory=_open_gates)
 
     def heal(self) -> None:
-        """Forget every fault, armed ones too."""
+        """Drop every fault, also those that have not happened yet."""
         self.latency, self.refusing, self.cut, self.loss = 0.0, False, None, None
         for gate in self.gates.values():
             gate.set()
@@ -68,7 +68,7 @@ class Faults:
 
 
 class LockedConnection:
-    """A client's connection and the server's, and the two pumps between them."""
+    """A client's connection and the server's, and the two tasks that copy data between them."""
 
     def __init__(self, faults: Faults, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._faults = faults
@@ -80,7 +80,7 @@ class LockedConnection:
         self._broken = False
 
     async def run(self, from_client: asyncio.StreamReader, from_server: asyncio.StreamReader) -> None:
-        """Pump until both sides have closed, or the connection breaks."""
+        """Copy data until both sides have closed, or the connection breaks."""
         self._pumps = [
             asyncio.create_task(self._pump("to_server", from_client, self._server)),
             asyncio.create_task(self._pump("to_client", from_server, self._client)),
@@ -100,7 +100,7 @@ class LockedConnection:
                 await close(writer)
 
     def reset(self) -> None:
-        """Reset both connections: each side gets an RST. A pump may be waiting at a closed gate: it is told too."""
+        """Reset both connections: each side gets an RST. This also wakes a task that waits at a closed gate."""
         self._broken = True
         reset(self._client)
         reset(self._server)
@@ -120,7 +120,7 @@ class LockedConnection:
             writer.write_eof()
 
     async def _hold(self, direction: Direction) -> None:
-        """Delay the data, and wait where a black hole took them."""
+        """Delay the data, and wait while a black hole holds this direction."""
         if self._faults.latency:
             await asyncio.sleep(self._faults.latency)
         gate = self._faults.gates[direction]
@@ -129,7 +129,7 @@ class LockedConnection:
             await gate.wait()
 
     def _look_for_marker(self, data: bytes) -> None:
-        """A marker may be spread over two pieces of data."""
+        """A marker may be split over two pieces of data."""
         loss = self._faults.loss
         if loss is None:
             self._last_bytes = b""
@@ -160,7 +160,7 @@ class LockedConnection:
         await writer.drain()
 
     async def _send_the_rest(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        """What was allowed goes out before the reset, as far as a reset lets the peer read it."""
+        """The allowed bytes are sent before the reset, as far as a reset lets the peer read them."""
         writer.write(data)
         await writer.drain()
         self._break()
@@ -172,7 +172,7 @@ class LockedConnection:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """Close with an RST in place of a FIN: linger for no time at all."""
+    """Close with an RST instead of a FIN: set the linger time to zero."""
     with contextlib.suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
     writer.transport.abort()

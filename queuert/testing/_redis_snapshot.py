@@ -1,4 +1,4 @@
-"""All keys of a namespace in Redis, read in pieces: what :mod:`queuert.testing.redis_scan` looks at."""
+"""All keys of a namespace in Redis, read in pieces, for :mod:`queuert.testing.redis_scan`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 PIECE = 1000
-"""Keys or entries that one command reads."""
+"""How many keys or entries one command reads."""
 
 HASHES = frozenset({"j", "n", "rk", "limits", "paused", "schedules", "workers"})
 LISTS = frozenset({"w", "p"})
@@ -20,7 +20,7 @@ SORTED_SETS = frozenset(
 ) | {"ix", "rate", "workers:until", "at"}
 STRINGS = frozenset({"i", "o", "e", "gen"})
 TEXTS = frozenset({"a"})
-"""Strings that are read."""
+"""The kinds of strings whose values are read."""
 KINDS = HASHES | LISTS | SETS | SORTED_SETS | STRINGS | TEXTS
 
 RESTING = frozenset({"ready", "scheduled", "blocked"})
@@ -29,24 +29,24 @@ STATUSES = RESTING | FINAL | {"running"}
 
 
 def text(value: bytes | str) -> str:
-    """Text, from a client that decodes and from one that does not."""
+    """Return a value as text, from a client that decodes and from one that does not."""
     return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
 
 
 def pair(first: str, second: str) -> str:
-    """Two texts as one, as the scripts join them: their lengths are in bytes."""
+    """Join two texts as the scripts do: with their lengths in bytes."""
     return f"{len(first.encode())}:{first}:{second}"
 
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job as its hash has it; what is not stored is zero."""
+    """A job as stored in its hash; fields that are not stored are zero."""
 
     id: str
     fields: Mapping[str, str]
 
     def number(self, name: str) -> int:
-        """A whole number; 0 where there is none, -1 where it is something else."""
+        """Return a field as a whole number; 0 if it does not exist, -1 if it is no number."""
         try:
             return int(self.fields.get(name, "0"))
         except ValueError:
@@ -64,12 +64,12 @@ class StoredJob:
 
     @property
     def index(self) -> int:
-        """Its place in the chain."""
+        """Its index in the chain."""
         return self.number("index")
 
     @property
     def chain(self) -> str:
-        """The first job of its chain."""
+        """The id of the chain's first job."""
         return self.fields.get("chain", self.id)
 
     @property
@@ -79,74 +79,74 @@ class StoredJob:
 
     @property
     def rank(self) -> int:
-        """Less is better."""
+        """Its rank; less is better."""
         return self.number("attempt") - self.number("uncounted") - self.number("expired") - self.number("priority")
 
     @property
     def entry(self) -> str:
-        """What stands for it in a list."""
+        """Its entry in a list."""
         return f"{self.number('gen')}:{self.number('due')}:{self.id}"
 
     @property
     def keyed_member(self) -> str:
-        """What stands for it in the sorted sets of limit keys."""
+        """Its entry in the sorted sets of limit keys."""
         return f"{self.rank + 5_000_000_000:011d}:{self.number('due'):017d}:{self.number('gen'):015d}:{self.id}"
 
     @property
     def is_open(self) -> bool:
-        """Of a first job: whether its chain is open."""
+        """Whether the chain of this first job is open."""
         return self.fields.get("chain_status") == "open"
 
 
 class Snapshot:
-    """The keys of a namespace by kind and name, and what is in those that hold more than a payload."""
+    """The keys of a namespace by kind and name, with the contents of all that are not payloads."""
 
     def __init__(self, client: Any, prefix: str) -> None:
         self._client = client
         self.prefix = prefix
-        """What the keys begin with."""
+        """The prefix of the keys."""
         self.faults: list[str] = []
-        """What could not be read as what it ought to be."""
+        """Keys whose values have a wrong type or format."""
         self.others: list[str] = []
         """Keys of no known kind."""
         self.lives: dict[str, int] = {}
-        """Milliseconds that keys have left, of those that have an end."""
+        """Milliseconds until keys expire, for those that do."""
         self._names: dict[str, set[str]] = {kind: set() for kind in KINDS}
         self._held: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
         for piece in self._pieces():
             self._read(piece)
 
     def names(self, kind: str) -> set[str]:
-        """The names of the keys of a kind: what is behind ``kind:``."""
+        """Return the names of the keys of a kind: the part after ``kind:``."""
         return self._names[kind]
 
     def all(self, kind: str) -> dict[str, Any]:
-        """What the keys of a kind hold, by name: dicts of hashes and sorted sets, lists, sets."""
+        """Return the contents of the keys of a kind, by name: dicts of hashes and sorted sets, lists, sets."""
         return self._held[kind]
 
     def hash(self, kind: str, name: str = "") -> dict[str, str]:
-        """One hash, empty if it is not there."""
+        """Return one hash, empty if it does not exist."""
         found: dict[str, str] = self._held[kind].get(name, {})
         return found
 
     def scores(self, kind: str, name: str = "") -> dict[str, float]:
-        """One sorted set, empty if it is not there."""
+        """Return one sorted set, empty if it does not exist."""
         found: dict[str, float] = self._held[kind].get(name, {})
         return found
 
     def members(self, kind: str, name: str = "") -> set[str]:
-        """One set, empty if it is not there."""
+        """Return one set, empty if it does not exist."""
         found: set[str] = self._held[kind].get(name, set())
         return found
 
     @cached_property
     def jobs(self) -> dict[str, StoredJob]:
-        """All jobs by id."""
+        """Return all jobs by id."""
         return {id: StoredJob(id, fields) for id, fields in self._held["j"].items()}
 
     @cached_property
     def last_generation(self) -> int:
-        """The generation that was given last."""
+        """Return the last generation."""
         found = self._client.get(f"{self.prefix}gen")
         return int(found) if found else 0
 
@@ -183,7 +183,7 @@ class Snapshot:
             self.lives |= {key: life for key, life in zip(keys, pipe.execute(), strict=True) if life >= 0}
 
     def _read_on(self, wanted: list[tuple[str, str, str, int]]) -> list[tuple[str, str, str, int]]:
-        """Read a piece of each of these keys; those of which there is more, with where to go on."""
+        """Read a piece of each of these keys; return those with more entries, with their cursors."""
         with self._client.pipeline(transaction=False) as pipe:
             for key, kind, _, cursor in wanted:
                 if kind in LISTS:

@@ -33,20 +33,20 @@ from queuert.worker import InProcessWorker, Processors
 from queuert.worker.processors import merged
 
 _LOOK = 0.01
-"""Seconds between two looks at whether all is done, and between two claims where nothing wakes the worker."""
+"""Seconds between two checks whether all is done, and between two claims if no notification wakes the worker."""
 
 _PAGE = 500
 _RUNNABLE = (JobStatus.READY, JobStatus.SCHEDULED)
 
 
 class AsyncJobQueue:
-    """A real queue in the hands of a test: nothing runs until the test says so, and time moves when it says so.
+    """A real queue that a test controls: jobs run, and time passes, only when the test calls a method.
 
     Args:
         state: an empty store, such as the fixture ``queuert_state`` gives.
-        job_types: all that the test starts or runs.
-        middlewares: of the client; those that trace trace the attempts as well.
-        times: moves the clock; only for stores of which Queuert does not know it.
+        job_types: all job types that the test starts or runs.
+        middlewares: the client's middlewares; tracing ones trace the attempts as well.
+        times: moves stored times; only needed for stores of other authors.
 
     Attributes:
         client: starts chains; the program under test may use it, or one of its own on the same store.
@@ -82,7 +82,7 @@ class AsyncJobQueue:
         self._closed = False
 
     async def aclose(self) -> None:
-        """Let go of all connections. Idempotent; the queue cannot be used afterwards."""
+        """Close all connections. Idempotent; the queue cannot be used afterwards."""
         self._closed = True
         store, self._store = self._store, None
         try:
@@ -109,9 +109,9 @@ class AsyncJobQueue:
         concurrency: int = 4,
         timeout: float = 30.0,
     ) -> list[RanAttempt]:
-        """Run a worker until no job of these processors is ready or running; returns the attempts that ran.
+        """Run a worker until no job of these processors is ready or running; return the attempts that ran.
 
-        Jobs that are scheduled for later stay so, the pauses before retries among them: see :meth:`advance`.
+        It does not run jobs that are scheduled for later, including retries after a pause: see :meth:`advance`.
 
         Args:
             processors: the handlers.
@@ -120,8 +120,8 @@ class AsyncJobQueue:
             timeout: seconds.
 
         Raises:
-            UnexpectedFailureError: jobs failed, or handlers raised; all the same, everything that was ready has run.
-            AssertionError: some were still ready or running after ``timeout`` seconds.
+            UnexpectedFailureError: jobs failed, or handlers raised; nevertheless all ready jobs have run.
+            AssertionError: some jobs were still ready or running after ``timeout`` seconds.
         """
         store = await self._opened()
         types = list(merged(processors))
@@ -141,7 +141,7 @@ class AsyncJobQueue:
     async def process_job(
         self, processors: Processors | Sequence[Processors], job: Job | ChainReference, *, timeout: float = 30.0
     ) -> RanAttempt:
-        """Run one attempt of one job, even if it is scheduled for later, and nothing else; how it ended.
+        """Run one attempt of one job, even if it is scheduled for later, and nothing else; return the attempt.
 
         Args:
             processors: the handlers.
@@ -207,7 +207,7 @@ class AsyncJobQueue:
     # --- look ---------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> list[Job]:
-        """All jobs, the first one first."""
+        """Return all jobs, the first one first."""
         return [decoded_job(self.job_types, job) for job in await self._stored()]
 
     async def _stored(self) -> list[Job]:
@@ -269,13 +269,12 @@ class AsyncJobQueue:
         seconds: float = 0,
         leases: bool = False,
     ) -> None:
-        """Let time pass for the queue, without waiting: all that is stored is made older by this much.
+        """Let time pass for the queue, without waiting: move all stored times into the past by this much.
 
-        What moves: when scheduled jobs (and pauses before retries) become due, the windows of deduplication and of
-        rates, the age of chains for retention, the next ticks of recurring schedules. A schedule's later ticks are
-        reckoned by the real clock again. What stays: the clock that handlers see, and the ends of leases unless
-        ``leases`` is true: then a job that is running, in the eyes of the store, has lost its worker if its lease is
-        not longer.
+        It moves the due times of scheduled jobs (and of retries), the windows of deduplication and of rates, the age of
+        chains for retention, and the next ticks of recurring schedules. A schedule's later ticks are computed from the
+        real clock again. It does not move the clock that handlers read. It moves the ends of leases only if ``leases``
+        is true: then the lease of a running job has expired for the store, if it is not longer than this.
 
         Raises:
             ConfigurationError: it is negative, or the times of this store cannot be moved.

@@ -1,4 +1,4 @@
-"""What ran in a test: attempts, as told by the events of a worker."""
+"""The attempts that ran in a test, from the events of a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OUTCOMES: dict[type[events.Event], str] = {
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
     events.AttemptWaiting: "waiting",
-    events.AttemptReleased: "interrupted",
+    events.AttemptInterrupted: "interrupted",
     events.AttemptAborted: "aborted",
     events.FinishRejected: "refused",
     events.FinishFailed: "broken",
@@ -28,8 +28,8 @@ class RanAttempt:
     """One attempt that ran.
 
     ``outcome`` is ``completed``, ``continued``, ``retried``, ``failed``, ``cancelled`` or ``waiting``, as the handler
-    had it. ``interrupted``: it was still running when the worker was stopped. ``aborted`` and ``refused``: its job was
-    taken away, so that nothing of it was written. ``broken``: its finish could not be written.
+    returned it. ``interrupted``: it was still running when the worker was stopped. ``aborted`` and ``refused``: it lost
+    its lease, so nothing of it was written. ``broken``: its finish could not be written.
     """
 
     job_id: str
@@ -41,7 +41,8 @@ class RanAttempt:
 
     @property
     def went_wrong(self) -> bool:
-        """Whether a test should fail of it: the job failed, or the handler raised. A retry it asked for is no error."""
+        """Whether the test should fail because of it: the job failed, or the handler raised. A retry that the handler
+        returned is no error."""
         requested = self.outcome == "retried" and self.error is not None and self.error.kind == "retry"
         return self.outcome in _WRONG and not requested
 
@@ -50,7 +51,7 @@ class RanAttempt:
 
 
 class UnexpectedFailureError(AssertionError):
-    """Attempts went wrong in a test that did not allow it. ``attempts`` are those; the message has their tracebacks."""
+    """Attempts failed in a test that did not allow it. ``attempts`` has them; the message has their tracebacks."""
 
     def __init__(self, attempts: Iterable[RanAttempt]) -> None:
         self.attempts = tuple(attempts)
@@ -65,14 +66,14 @@ def _story(attempt: RanAttempt) -> str:
 
 
 def ran_attempts(reported: Iterable[events.Event]) -> list[RanAttempt]:
-    """The attempts that ended among these events, in the order in which they did."""
+    """Return the attempts that ended among these events, in the order in which they ended."""
     found: dict[tuple[str, int], RanAttempt] = {}
     for event in reported:
         outcome = _OUTCOMES.get(type(event))
         if outcome is None:
             continue
         ended = _attempt(event, outcome)
-        # Of an abort and what came of it, the latter says more.
+        # Of an abort and the result after it, keep the result.
         found.pop((ended.job_id, ended.number), None)
         found[ended.job_id, ended.number] = ended
     return list(found.values())

@@ -1,4 +1,4 @@
-"""A clock that tests move: what is stored is made older, so that what is due later is due now."""
+"""A clock that tests move: it moves stored times into the past, so that jobs of later become due now."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from queuert.state.postgres import PostgresState
 
 
 class StoredTimes(Protocol):
-    """Makes everything in a store older. Authors of other stores give one to ``JobQueue(times=...)``."""
+    """Moves all times in a store. Authors of other stores pass one to ``JobQueue(times=...)``."""
 
     def shift(self, seconds: float, *, leases: bool) -> None:
-        """Set all stored times back by this much, in one step; with ``leases`` the ends of leases as well."""
+        """Move all stored times into the past by this much, in one step; with ``leases`` the ends of leases as well."""
         ...
 
 
@@ -32,7 +32,7 @@ UPDATE {job} SET
 """)
 _LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
 _STARTS = sql.SQL("UPDATE {limit_start} SET started_at = started_at - {by}")
-# Their entries are found by the start of their chain.
+# The entries of these are found by the start of their chain.
 _ATTRIBUTES = sql.SQL("UPDATE {chain_attribute} SET created_at = created_at - {by}")
 _SCHEDULES = sql.SQL("""
 UPDATE {schedule} SET
@@ -44,11 +44,11 @@ UPDATE {schedule} SET
 
 
 class PostgresTimes:
-    """The times of the tables in a schema of Postgres.
+    """Moves the times of the tables in a schema of Postgres.
 
     Args:
         dsn: the database.
-        schema: of the tables.
+        schema: the schema of the tables.
     """
 
     def __init__(self, dsn: str, schema: str) -> None:
@@ -56,11 +56,12 @@ class PostgresTimes:
         self._schema = schema
 
     def shift(self, seconds: float, *, leases: bool) -> None:
-        """Set all stored times back, in one transaction."""
+        """Move all stored times into the past, in one transaction."""
         tables = ("job", "chain_attribute", "limit_start", "schedule")
         names = {name: sql.Identifier(self._schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
-        # A tick is the id of its chain: one that falls upon an earlier one would be taken for it.
+        # The tick is part of its chain's id: if a moved tick equals an earlier one, its chain would be taken for the
+        # earlier chain.
         apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(1 + secrets.randbelow(999_998)))
         with psycopg.connect(self._dsn) as connection:
             for statement in (_JOBS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
@@ -68,7 +69,7 @@ class PostgresTimes:
 
 
 def times_of(state: StateAdapter) -> StoredTimes:
-    """The times of a store.
+    """Return the object that moves the times of a store.
 
     Raises:
         ConfigurationError: they are not known: give ``times=`` to the queue.

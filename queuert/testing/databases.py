@@ -70,7 +70,7 @@ class TemplateDatabases:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """A copy of the template for the length of a `with` block: its connection string."""
+        """Yield the connection string of a copy of the template; drop the copy at the end of the block."""
         dsn = self.create()
         try:
             yield dsn
@@ -78,7 +78,7 @@ class TemplateDatabases:
             self.drop(dsn)
 
     def close(self) -> None:
-        """Drop the template and disconnect. The copies stay, unless they were dropped."""
+        """Drop the template and disconnect. Copies are kept, unless they were dropped."""
         try:
             self._drop_template()
         finally:
@@ -114,7 +114,7 @@ class TemplateDatabases:
             self._template = None
 
     def _create(self, source: str, name: str | None = None) -> str:
-        """Copying files is about twice as fast as writing them to the log, for a database of this size."""
+        """For a database of this size, copying files is about twice as fast as writing them to the write-ahead log."""
         if name is None:
             self._count += 1
             name = f"{self._prefix}_{self._count}"
@@ -125,7 +125,7 @@ class TemplateDatabases:
         return with_database(self._dsn, name)
 
     def _drop(self, name: object) -> None:
-        """FORCE sleeps for 100 ms where a session is just leaving, so it is the last resort."""
+        """FORCE sleeps for 100 ms if a session just ends, so it is the last resort."""
         self._wait_for_sessions(str(name))
         self._admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(str(name))))
 
@@ -144,7 +144,7 @@ class TemplateDatabases:
 
 
 def with_database(dsn: str, name: str) -> str:
-    """The connection string of another database of the same server: a URI for a URI, else `key=value` pairs."""
+    """Return the connection string of another database of the same server: a URI for a URI, else `key=value` pairs."""
     if dsn.startswith(("postgresql://", "postgres://")):
         return urlsplit(dsn)._replace(path=f"/{quote(name, safe='')}").geturl()
     return make_conninfo(dsn, dbname=name)

@@ -14,13 +14,13 @@ from queuert.observability.events import Event
 E = TypeVar("E", bound=Event)
 
 DEFAULT_TIMEOUT = 20.0
-"""Seconds: a bound for what takes milliseconds, so that a test that waits without result ends."""
+"""The default timeout in seconds: far more than an event takes, so that only a failing test reaches it."""
 
 _SHOWN = 30
 
 
 class EventLog:
-    """Remembers every event that a client or worker tells, in order. Any thread may use it.
+    """Keeps every event that a client or worker emits, in order. Any thread may use it.
 
     Example::
 
@@ -37,7 +37,7 @@ class EventLog:
         self._wakers: list[Callable[[], None]] = []
 
     def emit(self, event: Event) -> None:
-        """Keep an event, and wake those who wait."""
+        """Keep an event, and wake the waiting callers."""
         with self._changed:
             self._events.append(event)
             self._changed.notify_all()
@@ -47,33 +47,33 @@ class EventLog:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All events so far, the first one first."""
+        """Return all events so far, in order."""
         with self._changed:
             return tuple(self._events)
 
     def of(self, kind: type[E], **fields: object) -> list[E]:
-        """The events of this class so far whose fields have these values."""
+        """Return the events so far of this class whose fields have these values."""
         _check_fields(kind, fields)
         return [event for event in self.events if isinstance(event, kind) and _fits(event, fields)]
 
     def forget(self) -> None:
-        """Drop all events: what is waited for next must happen from now on."""
+        """Drop all events: later waits need new events."""
         with self._changed:
             self._events.clear()
 
     async def wait_for(self, kind: type[E], *, times: int = 1, timeout: float = DEFAULT_TIMEOUT, **fields: object) -> E:
-        """Wait in a coroutine until an event of this class, with these values, was told ``times`` times.
+        """Wait in a coroutine until an event of this class, with these values, was emitted ``times`` times.
 
-        Returns the last of those. An event that was told before the call counts.
+        Return the last of those. Events before the call count.
 
         Raises:
-            AssertionError: it was not told within ``timeout`` seconds; the message lists what was.
+            AssertionError: it was not emitted within ``timeout`` seconds; the message lists all events.
         """
         arrived = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # The loop has closed: nobody waits any more.
+            with suppress(RuntimeError):  # The loop has closed: no caller waits any more.
                 loop.call_soon_threadsafe(arrived.set)
 
         with self._woken_by(wake):
@@ -87,7 +87,7 @@ class EventLog:
         return found
 
     def wait_for_sync(self, kind: type[E], *, times: int = 1, timeout: float = DEFAULT_TIMEOUT, **fields: object) -> E:
-        """The same, in a thread."""
+        """Wait as ``wait_for`` does, in a thread."""
         with self._changed:
             if self._changed.wait_for(lambda: self._found(kind, times, fields) is not None, timeout):
                 return self.of(kind, **fields)[times - 1]

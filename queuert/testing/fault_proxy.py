@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class FaultProxy:
-    """A proxy in front of one server, which passes everything until it is told otherwise.
+    """A proxy in front of one server. It passes everything until a method is called.
 
     Signals to wait for, each a `threading.Event`:
 
@@ -39,7 +39,7 @@ class FaultProxy:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        """Describe the proxy of the server at this address; `start` or a `with` block starts it."""
+        """Store the address of the server; `start` or a `with` block starts the proxy."""
         self.target = (host, port)
         self.accepted = threading.Event()
         self.held = threading.Event()
@@ -53,7 +53,7 @@ class FaultProxy:
 
     @classmethod
     def before(cls, url: str) -> Self:
-        """The proxy of the server in a URL of Postgres or Redis that names a host and a port.
+        """Return a proxy of the server in a URL of Postgres or Redis that names a host and a port.
 
         Raises:
             ValueError: the URL names no host or no port.
@@ -101,7 +101,7 @@ class FaultProxy:
             self._thread.join(_CALL_SECONDS)
 
     def heal(self) -> None:
-        """Pass everything again, on old and new connections; what a black hole held is delivered."""
+        """Pass everything again, on old and new connections; deliver what a black hole has held."""
         self._call(self._faults.heal)
 
     def delay(self, seconds: float) -> None:
@@ -114,28 +114,30 @@ class FaultProxy:
         self._call(lambda: self._faults.close_gates(directions or DIRECTIONS))
 
     def refuse(self) -> None:
-        """Reset new connections as soon as they are made, until `heal`. Those that are there stay."""
+        """Reset new connections as soon as they are made, until `heal`. Existing connections stay."""
         self._call(lambda: setattr(self._faults, "refusing", True))
 
     def reset(self) -> int:
-        """Reset all connections now, on both sides, and return how many there were."""
+        """Reset all connections now, on both sides, and return their number."""
         return self._call(self._reset_links)
 
     def cut_after(self, count: int, direction: Direction = "to_client") -> None:
-        """Let `count` more bytes pass in this direction, and reset the connection that carries the next one; once."""
+        """Let `count` more bytes pass in this direction, and reset the connection that carries the next one; this
+        happens once."""
         self.fired.clear()
         self._call(lambda: setattr(self._faults, "cut", Cut(count, direction)))
 
     def lose_answer(self, marker: bytes) -> None:
-        """Leave a commit in doubt, once: the server does what it is asked, and the client never learns of it.
+        """Make the outcome of a commit unknown, once: the server executes it, and the client never gets the answer.
 
-        The next data from a client that contain `marker` (`b"COMMIT"`, or a comment in a statement) are forwarded.
-        When the server's answer arrives it is thrown away and the connection is reset.
+        The proxy forwards the next data from a client that contain `marker` (`b"COMMIT"`, or a comment in a statement).
+        When the server's answer arrives, it drops the answer and resets the connection.
         """
         self._arm(marker, forward=True)
 
     def lose_request(self, marker: bytes) -> None:
-        """The other half of the doubt, once: reset the connection before the data with `marker` reach the server."""
+        """The opposite of ``lose_answer``, once: reset the connection before the data with `marker` reach the
+        server."""
         self._arm(marker, forward=False)
 
     def __enter__(self) -> Self:
@@ -158,7 +160,7 @@ class FaultProxy:
         return len(self._links)
 
     def _call(self, function: Callable[[], _T]) -> _T:
-        """Run the function on the event loop, so that no lock is needed anywhere, and return what it returns."""
+        """Run the function on the event loop, which needs no locks, and return its result."""
         loop, _ = self._started.result(_CALL_SECONDS)
         future: Future[_T] = Future()
         loop.call_soon_threadsafe(lambda: future.set_result(function()))
@@ -174,7 +176,8 @@ class FaultProxy:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        # A server of asyncio's takes connections in tasks of its own, and one that comes while it closes stays open.
+        # A server of asyncio accepts connections in tasks of its own; a connection that is accepted while it closes
+        # stays open.
         with socket.create_server((_HOST, 0), backlog=_BACKLOG) as listener:
             listener.setblocking(False)
             loop.add_reader(listener, self._accept, listener)
@@ -190,7 +193,7 @@ class FaultProxy:
         try:
             client, _ = listener.accept()
         except OSError:
-            return  # It has gone again, or there is no descriptor to spare: then it is looked for once more.
+            return  # The client has gone again, or there is no free descriptor: try once more.
         connection = asyncio.get_running_loop().create_task(self._connect(client))
         self._connections.add(connection)
 
@@ -207,7 +210,7 @@ class FaultProxy:
         try:
             await self._pass_on(reader, writer)
         finally:
-            writer.transport.abort()  # Where it was cancelled while it connected to the server.
+            writer.transport.abort()  # The task was cancelled while it connected to the server.
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

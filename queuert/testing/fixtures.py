@@ -1,4 +1,4 @@
-"""What the fixtures of the pytest plugin do: a server for the session, and an empty store for each test."""
+"""The implementation of the pytest plugin's fixtures: a server for the session, and an empty store for each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queuert.state.postgres import PostgresState
 from queuert.testing.databases import TemplateDatabases
 
 Prepare = Callable[[str], None]
-"""Called with a connection string: brings the tables of the program under test into the database."""
+"""A function of the test suite that gets a connection string and creates the tables of the program under test."""
 
 _MAY_CREATE = "select rolcreatedb or rolsuper from pg_roles where rolname = current_user"
 _TABLES = "select tablename from pg_tables where schemaname = %s and tablename <> 'alembic_version'"
@@ -23,7 +23,8 @@ _TABLES = "select tablename from pg_tables where schemaname = %s and tablename <
 
 @contextmanager
 def postgres_server(dsn: str | None) -> Iterator[str]:
-    """The connection string of a server for tests: the one that is given, or an embedded one that flushes nothing.
+    """Yield the connection string of a server for tests: the given one, or an embedded server that does not flush to
+    disk.
 
     Raises:
         EmbeddedServerError: none is given, and none can be started; the message says how to get one.
@@ -38,16 +39,17 @@ def postgres_server(dsn: str | None) -> Iterator[str]:
 
 
 class FreshStores(Protocol):
-    """Makes empty stores, one after the other."""
+    """Creates empty stores, one after the other."""
 
     def fresh(self) -> AbstractContextManager[tuple[str, PostgresState]]:
-        """A database, as a connection string, and an empty store in it, for the length of a test."""
+        """Yield the connection string of a database, and an empty store in it; both end with the block."""
         ...
 
 
 @contextmanager
 def fresh_stores(dsn: str, prepare: Prepare) -> Iterator[FreshStores]:
-    """Stores on this server: a database of its own for each, or one schema that is emptied, as the role allows."""
+    """Create stores on this server: in a database of its own for each, or in one schema that is emptied, as the role
+    allows."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute(_MAY_CREATE).fetchone()
     if row is not None and row[0]:

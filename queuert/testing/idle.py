@@ -1,4 +1,4 @@
-"""Whether a queue has nothing to do."""
+"""Checks whether a queue has nothing to do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from queuert.testing.events import EventLog
 
 
 async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> bool:
-    """Whether nothing of these types is due or runs, and no schedule of theirs: at a moment while this looks.
+    """Return whether no job of these types is due or runs, and no schedule of theirs is due, at one moment during the
+    call.
 
-    Jobs of paused types are not waited for. ``log`` is that of the worker that runs them.
+    Jobs of paused types do not count. ``log`` is the event log of the worker that runs the jobs.
     """
     before = len(log.of(AttemptStarted))
     paused = {one.type for one in await store.list_paused_job_types()}
@@ -28,5 +29,5 @@ async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> boo
         return False
     if any(counts.get((type, JobStatus.READY)) for type in claimable):
         return False
-    # What was claimed and ended between the looks has told so.
+    # A job that was claimed and finished between the two checks has emitted events.
     return len(log.of(AttemptStarted)) == before

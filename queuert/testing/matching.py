@@ -1,4 +1,4 @@
-"""Which started jobs a test looks for, and what it is told when they are not there."""
+"""Finds the started jobs that a test asserts, and makes the message if there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _MISSING = object()
 def matching(
     jobs: Iterable[Job], job_type: JobType[Any, Any], where: Callable[[Any], object] | None, fields: Mapping[str, Any]
 ) -> list[Job]:
-    """The jobs of this type whose input fits: ``where`` says so of it, and its fields have these values."""
+    """Return the jobs of this type whose input matches: ``where`` returns true for it, and its fields have these
+    values."""
     found = []
     for job in jobs:
         if job.type != job_type.name:
@@ -34,7 +35,7 @@ def _fits(input: Any, fields: Mapping[str, Any]) -> bool:
 
 
 def check_fields(job_type: JobType[Any, Any], fields: Mapping[str, Any], jobs: Iterable[Job]) -> None:
-    """Refuse names that no input of this type has: a test that asks for them would find nothing, whatever happens.
+    """Reject names that no input of this type has: an assertion with them would find no job in any case.
 
     Raises:
         TypeError: a name is unknown.
@@ -55,7 +56,7 @@ def story(
     found: Sequence[Job],
     jobs: Sequence[Job],
 ) -> str:
-    """The message of a failed assertion: what was looked for, what was found, and what was started instead."""
+    """Return the message of a failed assertion: what was expected, what was found, and what was started instead."""
     wanted = [f"{name}={value!r}" for name, value in fields.items()]
     if where is not None:
         wanted.append(f"where {getattr(where, '__name__', repr(where))} says so")
@@ -75,5 +76,5 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 
 def _line(job: Job) -> str:
-    text = json.dumps(job.input, ensure_ascii=False, default=repr)  # Other formats than JSON have bytes.
+    text = json.dumps(job.input, ensure_ascii=False, default=repr)  # Formats other than JSON may contain bytes.
     return f"{job.type} {text if len(text) <= 100 else text[:97] + '...'}: {job.status.value}, job {job.id}"

@@ -1,7 +1,7 @@
-"""What must always be true of a namespace in Redis, checked over all of its keys.
+"""The invariants of a namespace in Redis, checked over all of its keys.
 
-Every operation of the store is one script, so these hold between any two of them, whatever was killed, cut off or
-restarted meanwhile.
+Every operation of the store is one script, so the invariants hold between any two operations, whatever was killed,
+disconnected or restarted meanwhile.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _OPEN_TAILS = RESTING | {"running"}
 
 
 def scan(client: Any, namespace: str = keys.DEFAULT_NAMESPACE, *, alone: bool = False) -> list[str]:
-    """Look for jobs, places and numbers of a namespace that contradict each other.
+    """Report jobs, lists, sets and numbers of a namespace that contradict each other.
 
-    A job that has not ended is in exactly one place, and every place holds only what belongs there; numbers that are
-    kept are those that counting gives; chains agree with their jobs, blockers with those that wait for them; every job
-    has its payloads and no payload is without a job; nothing but the records of rates has an end of its own. Dead
-    entries of waiting lists, which the store drops later, are no fault.
+    A job that has not ended is in exactly one list or set, and each of these has only the jobs that belong there;
+    stored numbers equal the counted ones; chains agree with their jobs, and blockers with their dependents; every job
+    has its payloads and every payload its job; only the records of rates expire by themselves. Dead entries of waiting
+    lists, which the store drops later, are no fault.
 
-    It reads in pieces (SCAN, never KEYS) and keeps all jobs in memory, without their payloads. Let nobody write
-    meanwhile: what changes between two pieces would be reported.
+    It reads in pieces (SCAN, never KEYS) and keeps all jobs in memory, without their payloads. No client may write
+    meanwhile: changes between two pieces would be reported as faults.
 
     Args:
         client: a ``redis.Redis`` on the database, with or without ``decode_responses``.
@@ -115,7 +115,7 @@ def _waiting_lists(found: Snapshot) -> Iterator[str]:
         for entry in entries:
             job = found.jobs.get(_id_in(entry))
             if job is None or job.status != "ready" or entry.partition(":")[0] != str(job.number("gen")):
-                continue  # dead
+                continue  # a dead entry
             times[job.id] += 1
             if (entry, type, rank) != (job.entry, job.type, str(job.rank)) or job.limit is not None:
                 yield f"w:{name}: holds {entry}, which belongs elsewhere"

@@ -1,4 +1,4 @@
-"""A store in which a worker finds one job only."""
+"""A state adapter with which a worker claims one job only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL = 100_000
 
 
 class OneJobState:
-    """A state adapter whose stores claim one job, once: everything else is as it is.
+    """A state adapter whose stores claim one job, once; everything else is unchanged.
 
     Attributes:
         claimed: whether the job was there to be claimed; None before a worker asked.
@@ -30,23 +30,23 @@ class OneJobState:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Those of the state adapter."""
+        """Return the capabilities of the wrapped adapter."""
         return self._state.capabilities
 
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> Store:
-        """A synchronous store, as it is: workers do not claim on it."""
+        """Return a synchronous store of the wrapped adapter: workers do not claim on it."""
         return self._state.sync_store(max_connections=max_connections, answer_timeout=answer_timeout)
 
     def async_store(self, *, max_connections: int = 4) -> AsyncStore:
-        """A store that claims the one job."""
+        """Return a store that claims the one job."""
         return cast("AsyncStore", _OneJobStore(self, self._state.async_store(max_connections=max_connections)))
 
     def default_notify(self) -> NotifyAdapter:
-        """That of the state adapter."""
+        """Return the notifications adapter of the wrapped adapter."""
         return self._state.default_notify()
 
     async def claim(self, store: AsyncStore, request: ClaimRequest) -> list[ClaimedJob]:
-        """Claim all jobs of the type, keep the one, and give the others back as if nothing had been."""
+        """Claim all jobs of the type, keep the one, and release the others without a trace."""
         if self.claimed is not None:
             return []
         leases = {self._type: request.leases[self._type]}

@@ -1,4 +1,4 @@
-"""A queue for synchronous tests: the asynchronous one, run to an end at each call."""
+"""A queue for synchronous tests: each call runs the asynchronous one to its end."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class JobQueue:
-    """A real queue in the hands of a synchronous test: see :class:`AsyncJobQueue`.
+    """A real queue that a synchronous test controls: see :class:`AsyncJobQueue`.
 
-    Handlers that are coroutines run in an event loop of their own at each call.
+    Coroutine handlers run in a new event loop for each call.
 
     Attributes:
         client: a :class:`~queuert.Client` that starts chains; the program under test may have one of its own.
@@ -59,7 +59,7 @@ class JobQueue:
         self._times = times
 
     def close(self) -> None:
-        """Let go of all connections. Idempotent."""
+        """Close all connections. Idempotent."""
         self.client.close()
 
     def __enter__(self) -> Self:
@@ -92,7 +92,7 @@ class JobQueue:
         return self._run(lambda queue: queue.process_job(processors, job, timeout=timeout))
 
     def jobs(self) -> list[Job]:
-        """All jobs, the first one first."""
+        """Return all jobs, the first one first."""
         return self._run(lambda queue: queue.jobs())
 
     def assert_started(

@@ -28,7 +28,7 @@ _FINISH_EVENTS: dict[FinishKind, type[events.Event]] = {
     FinishKind.RETRY: events.AttemptRetried,
     FinishKind.FAIL: events.AttemptFailed,
     FinishKind.CANCEL: events.AttemptCancelled,
-    FinishKind.INTERRUPT: events.AttemptReleased,
+    FinishKind.INTERRUPT: events.AttemptInterrupted,
     FinishKind.WAIT: events.AttemptWaiting,
 }
 
@@ -171,7 +171,7 @@ class AttemptReporter:
             case FinishKind.CANCEL:
                 return events.AttemptCancelled(**identity, duration=duration, error=error)
             case FinishKind.INTERRUPT:
-                return events.AttemptReleased(**identity, duration=duration)
+                return events.AttemptInterrupted(**identity, duration=duration)
             case FinishKind.WAIT:
                 return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
 

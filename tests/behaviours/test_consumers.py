@@ -16,7 +16,7 @@ from queuert.errors import ClosedError, JobFailedError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptRetried,
     AttemptStarted,
     ChainClosed,
@@ -352,7 +352,7 @@ async def test_what_does_not_end_in_time_is_given_back_at_once(harness: Harness)
     await harness.log.wait_for(AttemptStarted, times=2)
     await worker.stop(shutdown_timeout=0)
     assert reasons == [AbortReason.WORKER_STOPPING] * 2
-    assert len(harness.log.of(AttemptReleased)) == 2
+    assert len(harness.log.of(AttemptInterrupted)) == 2
     async with harness.worker(good_group):
         assert [await chain.result(WAIT) for chain in chains] == [0, 1, 2]
     jobs = [await harness.client.get_job(chain.id) for chain in chains]

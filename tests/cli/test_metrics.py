@@ -43,6 +43,8 @@ def test_a_database_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["metrics", "--serve", "65536"], "must be an integer from 0 to 65535, got 65536"),
         (["metrics", "--interval", "0"], "must be a number of seconds above 0, got 0"),
+        (["metrics", "--url", "dbname=nowhere", "--host", "127.0.0.1"], "need --serve PORT: add it"),
+        (["metrics", "--url", "dbname=nowhere", "--interval", "5"], "need --serve PORT: add it"),
         (["worker", "app:jobs", "--metrics-port", "http"], "must be an integer from 0 to 65535, got http"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The map of the code names all packages and directories of tests, and only files that exist."""
+"""The map of the code names all packages and directories of tests, and documents name only files that exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def exists(name: str) -> bool:
 
 
 NAMES = names_in(TEXT)
-FILES = sorted({name for name in NAMES + names_in(CONTRIBUTING) if re.fullmatch(r"[\w./-]+\.(py|sql|lua|md)", name)})
+DOCUMENTS = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
+ELSEWHERE = {"queuert/testing/conformance/cases/group.py", "federation_delivery.py", "guild_access_flow.py"}
+"""A pattern, and files of another project whose requirements are compared."""
+FILES = sorted(
+    name
+    for name in {name for text in (*DOCUMENTS.values(), CONTRIBUTING) for name in names_in(text)} - ELSEWHERE
+    if re.fullmatch(r"[\w./-]+\.(py|sql|lua|md)", name)
+)
 GROUPS = {row[0].strip(" `"): row for line in TEXT.splitlines() if len(row := line.split("|")[1:-1]) == 6}
 STORES = {3: ("postgres/sql", "sql"), 4: ("redis/lua", "lua"), 5: ("sqlite/sql", "sql")}
 

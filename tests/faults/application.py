@@ -1,7 +1,7 @@
 """What the workers of these tests run: handlers that do what their job's input says, and write down what they did.
 
-Named on the command line of ``queuert worker`` as well. The records go straight to the database, whatever lies between
-the worker and its store.
+The command line of ``queuert worker`` names this module as well. Records go directly to the database, whatever is
+between the worker and its store.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from queuert.errors import LeaseLostError, StateError
 from tests.support.worker_process import RECORDS
 
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
-"""For workers that are to lose it: a machine that stands still for a second makes them lose it as well."""
+"""For workers that are to lose their lease: they do even if the machine only stops for a second."""
 
 KEPT = LeasePolicy(seconds=4.0, renew_every=0.7)
-"""For tests that wait for longer than a lease lasts, and in which none may be lost."""
+"""For tests that wait for longer than a lease lasts, and in which no lease may be lost."""
 
 LASTING = LeasePolicy(seconds=60.0, renew_every=0.3)
-"""For workers that keep it, however slow the machine is. It is renewed as often as a short one."""
+"""For workers that must keep their lease, however slow the machine is. It is renewed as often as a short one."""
 
 AT_ONCE = RetryPolicy(max_attempts=1000, initial_delay=0.0, jitter=0.0, max_crashes=1000)
-"""And as often as it takes: whatever the faults cost, no good job fails of their number."""
+"""With unlimited attempts: however many faults there are, no good job fails by their number."""
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
 
@@ -46,24 +46,24 @@ _LEFT: list[asyncio.Task[None]] = []
 
 
 class Plan(BaseModel):
-    """What a handler does, by the number of the attempt."""
+    """The plan of a handler, by the number of the attempt."""
 
     before: list[int] = []
-    """These attempts wait for the gate ``before:NUMBER`` first."""
+    """These attempts first wait for the gate ``before:NUMBER``."""
     completes: bool = False
-    """Ends in complete(), with an effect; otherwise the output is returned."""
+    """Finish in complete(), with an effect; otherwise return the output."""
     inside: list[int] = []
-    """These attempts wait for the gate ``inside:NUMBER`` in complete(), when the effect is written."""
+    """These attempts wait in complete() for the gate ``inside:NUMBER``, after the effect is written."""
     busy: bool = False
-    """Keeps the transaction busy meanwhile: the server ends one that idles for longer than the lease."""
+    """Keep the transaction busy meanwhile: the server ends a transaction that is idle for longer than the lease."""
     queries: bool = False
-    """Runs another statement of its own after that."""
+    """Run another statement of the handler's own after that."""
     stubborn: bool = False
-    """Goes on when it is cancelled."""
+    """Continue when it is cancelled."""
     leaves: str = ""
-    """Leaves something behind that never ends: a `task` that swallows its cancellations, or a call in a `thread`."""
+    """Leave something behind that never ends: a `task` that ignores its cancellations, or a call in a `thread`."""
     deaf: bool = False
-    """Never ends when it is cancelled: waits for the gate ``end``."""
+    """Never end when it is cancelled: wait for the gate ``end``."""
 
 
 patient = JobType("patient", input=Plan, output=int)
@@ -76,20 +76,20 @@ JOB_TYPES = JobTypes(patient, threaded, quick, blocking, poison, before_poison)
 
 
 class Records:
-    """What a handler writes down for the test to read, on a connection of its own."""
+    """The records that a handler writes for the test, on a connection of its own."""
 
     def __init__(self, connection: psycopg.Connection[Any], attempt: Attempt[Any, Any]) -> None:
         self._connection = connection
         self._attempt = attempt
 
     def step(self, name: str, detail: object = None) -> None:
-        """Say that the attempt has come so far."""
+        """Record that the attempt has reached this step."""
         values = (self._attempt.job_id, self._attempt.number, name, None if detail is None else str(detail))
         self._connection.execute(_STEP, values)
 
     @contextmanager
     def breaking(self) -> Iterator[None]:
-        """Say so if a statement fails."""
+        """Record a failing statement."""
         try:
             yield
         except BaseException as error:
@@ -97,7 +97,7 @@ class Records:
             raise
 
     def is_open(self, gate: str) -> bool:
-        """Whether the test lets the attempt go on."""
+        """Whether the test lets the attempt continue."""
         row = self._connection.execute(_GATE, [gate]).fetchone()
         return row is not None and row[0] > 0
 
@@ -110,7 +110,7 @@ def records(attempt: Attempt[Any, Any], address: str) -> Iterator[Records]:
 
 
 async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
-    """Carry out a plan in a coroutine."""
+    """Execute a plan in a coroutine."""
     with records(attempt, address) as notes:
         if attempt.input.leaves:
             _LEFT.append(asyncio.ensure_future(_never_end(attempt.input.leaves)))
@@ -170,7 +170,7 @@ async def _passed_whatever_comes(notes: Records, gate: str) -> None:
 
 
 def perform_in_thread(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
-    """Carry out a plan in a thread."""
+    """Execute a plan in a thread."""
     with records(attempt, address) as notes:
         notes.step("began")
         if attempt.number in attempt.input.before:
@@ -215,7 +215,8 @@ async def do_quickly(attempt: Attempt[int, int]) -> Outcome[int]:
 async def block(attempt: Attempt[float, int], address: str) -> Outcome[int]:
     """Block the event loop, for so many seconds, or until the gate ``wake``: the fault itself.
 
-    Below zero, the event loop is called so often meanwhile that nothing more goes into the pipe that wakes it.
+    If the number is below zero, the handler first makes so many calls to the event loop that the pipe that wakes it is
+    full.
     """
     with records(attempt, address) as notes:
         for _ in range(_CALLS if attempt.input < 0 else 0):
@@ -229,12 +230,12 @@ async def block(attempt: Attempt[float, int], address: str) -> Outcome[int]:
 
 
 async def go_on(attempt: Attempt[str, int]) -> Outcome[int]:
-    """Continue with what kills the process."""
+    """Continue the chain with a job that kills the process."""
     return attempt.continue_with(poison, attempt.input)
 
 
 async def die(attempt: Attempt[str, int]) -> Outcome[int]:
-    """Take the whole process along."""
+    """Kill the whole process."""
     if attempt.input == "exit":
         os._exit(9)
     os.kill(os.getpid(), signal.SIGSEGV if attempt.input == "segfault" else signal.SIGKILL)
@@ -242,7 +243,7 @@ async def die(attempt: Attempt[str, int]) -> Outcome[int]:
 
 
 def processors_for(address: str, *, lease: LeasePolicy = LEASE) -> Processors:
-    """The handlers, with records that go to this address."""
+    """Return the handlers, which write their records to this address."""
     made = Processors(JOB_TYPES, retry=AT_ONCE, lease=lease)
 
     @made.handles(patient)
@@ -264,5 +265,5 @@ def processors_for(address: str, *, lease: LeasePolicy = LEASE) -> Processors:
 
 
 def processors() -> Processors:
-    """The handlers, for a worker that is a process."""
+    """Return the handlers for a worker that is a separate process."""
     return processors_for(os.environ[RECORDS])

@@ -1,4 +1,4 @@
-"""A worker as a process, which tells its events on its standard output: ``python -m tests.faults.child SETTINGS``."""
+"""A worker process that writes its events to its standard output: ``python -m tests.faults.child SETTINGS``."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.support.worker_process import RECORDS
 
 
 class EventPipe:
-    """Sends each event to whoever started this process."""
+    """Sends each event to the parent process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def emit(self, event: Event) -> None:
-        """One line an event."""
+        """Write one line for each event."""
         line = base64.b64encode(pickle.dumps(event)) + b"\n"
         with self._lock:
             os.write(1, line)
 
 
 def main() -> int:
-    """Run a worker until it is told to stop."""
-    # A minute would be long for a test.
+    """Run a worker until it is asked to stop."""
+    # The default of a minute would be long for a test.
     leases.FINISH_SECONDS = 0.0
     # What follows upon a handler that never waits does so in the same turn of the event loop, on a slow machine too.
     prefetch._MAX_INLINE_SECONDS = 3600.0

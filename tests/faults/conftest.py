@@ -1,4 +1,4 @@
-"""The harness of a test, and what the witness says of it afterwards."""
+"""The harness of a test; afterwards the witness checks what happened."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,7 +11,7 @@ from tests.faults.roles import Role, role_in
 
 @pytest.fixture
 async def harness(dsn: str) -> AsyncIterator[FaultHarness]:
-    """A database with a witness, and workers on it. Afterwards nothing has happened that must never happen."""
+    """Yield a database with a witness, and workers on it; afterwards check the invariants."""
     harness = FaultHarness(dsn)
     try:
         yield harness
@@ -22,13 +22,13 @@ async def harness(dsn: str) -> AsyncIterator[FaultHarness]:
 
 @pytest.fixture
 def proxy(dsn: str) -> Iterator[FaultProxy]:
-    """A proxy before the test's database, for some of the connections."""
+    """Yield a proxy of the test's database, for some of the connections."""
     with FaultProxy.before(dsn) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def role(dsn: str) -> Iterator[Role]:
-    """A role by which clients and workers connect, that things can be set for."""
+    """Yield a role with settings of its own, by which clients and workers connect."""
     with role_in(dsn) as role:
         yield role

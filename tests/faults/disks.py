@@ -1,4 +1,4 @@
-"""A server whose disk is full: a small file system of its own, or where none may be mounted, files that cannot grow."""
+"""A server whose disk is full: on a small file system, or, if none may be mounted, with files that cannot grow."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _PIECE = bytes(64 * 1024)
 
 
 class SmallDisk(ABC):
-    """A server, and room that can be taken from it and released."""
+    """A server whose free space a test can take and release."""
 
     server: EmbeddedPostgres
 
     @abstractmethod
     def fill(self) -> None:
-        """Leave it no room."""
+        """Leave the server no space."""
 
     @abstractmethod
     def free(self) -> None:
-        """Give it room again."""
+        """Free the space again."""
 
 
 class FileSystem(SmallDisk):
-    """A small one, in memory, that a great file fills."""
+    """A small file system in memory, which a large file fills."""
 
     def __init__(self, place: Path) -> None:
         self.server = EmbeddedPostgres(place / "data", settings=_SETTINGS)
@@ -51,19 +51,19 @@ class FileSystem(SmallDisk):
 
 
 class FilesThatCannotGrow(SmallDisk):
-    """A limit on the size of files, for every process of the server: what has that size already cannot grow."""
+    """A limit on the size of files, for every process of the server: files of that size cannot grow."""
 
     def __init__(self) -> None:
         self.server = EmbeddedPostgres(settings=_SETTINGS)
 
     def fill(self) -> None:
-        self._limit(16 * 1024 * 1024)  # The write-ahead log's files have just that.
+        self._limit(16 * 1024 * 1024)  # The files of the write-ahead log have exactly that size.
 
     def free(self) -> None:
         self._limit(resource.RLIM_INFINITY)
 
     def _limit(self, size: int) -> None:
-        # The server's first process before all others: what it starts from then on is limited as well.
+        # Limit the server's first process before all others: the processes that it starts later inherit the limit.
         if self.server.running:
             _limit_process(self.server.pid, size)
         for pid in list(processes_in(self.server.data_dir)):
@@ -77,7 +77,7 @@ def _limit_process(pid: int, size: int) -> None:
 
 @contextmanager
 def small_file_system() -> Iterator[SmallDisk]:
-    """A file system in memory, mounted for the length of the block; the test is skipped where that is not allowed."""
+    """Mount a file system in memory for the length of the block; skip the test if that is not allowed."""
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="queuert-disk-")))
         options = f"size={_SIZE},mode=0711"
@@ -94,7 +94,7 @@ def small_file_system() -> Iterator[SmallDisk]:
 
 @contextmanager
 def limited_files() -> Iterator[SmallDisk]:
-    """A server whose files can be kept from growing."""
+    """Yield a server whose files can be kept from growing."""
     disk = FilesThatCannotGrow()
     try:
         yield disk

@@ -1,4 +1,4 @@
-"""A process that stands still in a transaction, then does what it was at: ``python -m tests.faults.halted NAME``."""
+"""A process that stops inside a transaction and later repeats the operation: ``python -m tests.faults.halted NAME``."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from queuert.state.types import (
 )
 
 TIMEOUT = 3.0
-"""What the process's store waits for an answer, in seconds; the server ends its transaction after a third of it."""
+"""The process's `answer_timeout` in seconds; the server ends its transaction after a third of it."""
 
 
 def request(*types: str, limit: int = 5) -> ClaimRequest:
-    """A claim of these types, of which ``limited`` has a limit."""
+    """Claim jobs of these types, of which ``limited`` has a limit."""
     return ClaimRequest(dict.fromkeys(types, 60.0), limit, "me", new_token(), {"limited": Limits(concurrency=50)})
 
 
 def job(id: str, *, type: str = "work", **given: Any) -> NewJob:
-    """A start with an id of its own."""
+    """Start a chain with an id of its own."""
     return NewJob(id, type, "{}", id_chosen=True, **given)
 
 
@@ -56,13 +56,13 @@ def _execute(statement: LiteralString) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """What the process does, and what somebody else does beside it, which has to go on."""
+    """The operation of the process, and the operation of another client that must not be blocked by it."""
 
     run: Callable[[Store, Any], object]
     other: Callable[[Store], object]
     prepare: Callable[[Store], Any] = lambda store: None
     statement: int = 2
-    """Before which statement of the transaction it stops."""
+    """The statement of the transaction before which the process stops."""
 
 
 def _chains(*ids: str) -> Callable[[Store], Any]:
@@ -76,7 +76,7 @@ def _claimed(store: Store) -> Any:
 
 
 def _acquire_live(store: Store) -> Any:
-    """A job under a lease that has expired, for which another waits."""
+    """Make a job whose lease has expired, and that has a dependent."""
     store.start_jobs([job("a")])
     store.start_jobs([job("c", type="rare", blockers=("a",))])
     store.claim(request("work"))
@@ -239,7 +239,7 @@ def _stops_before(statement: int) -> None:
 
 
 def main() -> int:
-    """Do it, again for as long as the store says that it was out of reach."""
+    """Run the operation, and repeat it for as long as the store is unavailable."""
     case = CASES[sys.argv[1]]
     store = PostgresState(os.environ["QUEUERT_URL"], answer_timeout=TIMEOUT).sync_store()
     store.open()
@@ -255,7 +255,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             continue
         except JobIdConflictError:
-            # Of what others have started meanwhile.
+            # Another client has started the chain meanwhile.
             pass
         break
     store.close()

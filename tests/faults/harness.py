@@ -18,11 +18,11 @@ from tests.support.waiting import START, until
 from tests.support.worker_process import WorkerProcess
 
 MODES = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda job_type: str(job_type.name))
-"""Handlers that are coroutines, and plain functions in threads."""
+"""Job types whose handlers are coroutines, and plain functions in threads."""
 
 
 class FaultHarness(Harness):
-    """A client, workers in this process and in others, and a witness of what happens to the rows."""
+    """A client, workers in this process and in others, and a witness of all changes of rows."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__(PostgresState(dsn), job_types=JOB_TYPES)
@@ -39,7 +39,7 @@ class FaultHarness(Harness):
         return self._spawned("-m", "tests.faults.child", json.dumps(given), url=url)
 
     def command(self, *options: str, url: str | None = None) -> WorkerProcess:
-        """Start ``queuert worker`` as a process; it tells no events."""
+        """Start ``queuert worker`` as a process; it sends no events."""
         arguments = ("-m", "queuert", "worker", "tests.faults.application:processors", "--log-level", "error", *options)
         return self._spawned(*arguments, url=url)
 
@@ -58,22 +58,22 @@ class FaultHarness(Harness):
         lease: LeasePolicy = LASTING,
         **settings: Any,
     ) -> InProcessWorker:
-        """A worker in this process with a client of its own, not started; the harness stops it at the end."""
+        """Return a worker in this process with a client of its own, not started; the harness stops it at the end."""
         client = client or self.new_client(state, observability=log or self.log)
         processors = processors or processors_for(self.dsn, lease=lease)
         return super().worker(processors, client=client, **{"shutdown_timeout": 2.0, **settings})
 
     async def step(self, job_id: str, name: str, attempt: int = 1) -> None:
-        """Wait until an attempt has come so far."""
+        """Wait until an attempt has reached this step."""
         what = f"attempt {attempt} of {job_id}: {name}"
         await until(lambda: self.witness.has_step(job_id, name, attempt), what, START)
 
     async def disconnected(self) -> None:
-        """Wait until the server has ended the sessions of processes that were killed: what they sent last may renew."""
+        """Wait until the server has ended the sessions of killed processes: their last statements may be renewals."""
         await until(lambda: self.witness.sessions() == 0, "the sessions of the killed process are over", START)
 
     async def outlast_leases(self) -> None:
-        """Wait until all leases that are held now would be over, had nobody renewed them."""
+        """Wait until all present leases would have expired without renewals."""
         ends = self.witness.one("select max(lease_expires_at) from queuert.job")
         await until(lambda: self.witness.one("select clock_timestamp() > %s", ends), "the leases of then are over")
 

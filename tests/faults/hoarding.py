@@ -1,7 +1,7 @@
-"""Handlers that take all the memory that they can get, and a worker for them: ``python -m tests.faults.hoarding``.
+"""Handlers that take all memory, and a worker for them: ``python -m tests.faults.hoarding``.
 
-How much there is they limit themselves, for their own process and just then: the limit counts addresses, of which
-threads that begin later take a lot.
+The handlers limit the memory of their own process themselves, just before they take it: the limit counts addresses, of
+which threads that start later need many.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.faults.child import EventPipe
 
 ROOM = 64 * 1024 * 1024
 PIECES = (1024 * 1024, 64 * 1024, 4096, 256)
-"""Smaller and smaller, to the last crumb."""
+"""Sizes that become smaller, until not even the smallest can be allocated."""
 
 hoard = JobType("hoard", input=str, output=int)
 frugal = JobType("frugal", input=int, output=int)
@@ -34,9 +34,9 @@ def _limit() -> None:
 
 
 def take_all(how: str) -> int:
-    """Allocate until there is no more: ``released`` when the handler ends, ``kept`` for good, or ``fatal``.
+    """Allocate until there is no memory left: ``released`` when the handler ends, ``kept`` for good, or ``fatal``.
 
-    The last is what a library in C does whose allocation fails.
+    With the last the process aborts, as a library in C does whose allocation fails.
     """
     _limit()
     held = _kept if how == "kept" else []
@@ -52,22 +52,22 @@ def take_all(how: str) -> int:
 
 
 async def hoards(attempt: Attempt[str, int]) -> Outcome[int]:
-    """In the worker's own process."""
+    """Run in the worker's own process."""
     return take_all(attempt.input)
 
 
 def hoards_elsewhere(attempt: Attempt[str, int]) -> Outcome[int]:
-    """In a process for handlers."""
+    """Run in a child process for handlers."""
     return take_all(attempt.input)
 
 
 async def count(attempt: Attempt[int, int]) -> Outcome[int]:
-    """What takes next to nothing."""
+    """A handler that needs almost no memory."""
     return attempt.input
 
 
 def processors(*, elsewhere: bool) -> Processors:
-    """Handlers that hoard in the worker's process, or elsewhere, for two attempts."""
+    """Register handlers that take all memory of the worker's process, or of a child process, for two attempts."""
     made = Processors(JOB_TYPES, retry=TWICE, lease=LEASE)
     if elsewhere:
         made.handles(hoard, executor="process")(hoards_elsewhere)
@@ -78,8 +78,8 @@ def processors(*, elsewhere: bool) -> Processors:
 
 
 def main() -> int:
-    """Run a worker until it is told to stop."""
-    # A minute would be long for a test.
+    """Run a worker until it is asked to stop."""
+    # The default of a minute would be long for a test.
     leases.FINISH_SECONDS = 0.0
     client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), JOB_TYPES, observability=EventPipe())
     return InProcessWorker(client, processors(elsewhere=False), name="hoarder", concurrency=2).run()

@@ -20,9 +20,10 @@ JOB_TYPES = JobTypes(consume, produce)
 
 
 def processors(together: int) -> Processors:
-    """One that takes a long text, and one that returns it; their jobs have one attempt, and may cost no lease.
+    """Register a handler that takes a long text, and one that returns it; their jobs have one attempt, and may lose no
+    lease.
 
-    What returns texts does so when so many of its jobs run.
+    The handler that returns texts waits until ``together`` of its jobs run.
     """
     all_are_here = asyncio.Barrier(together)
     made = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1, max_crashes=1))
@@ -40,10 +41,11 @@ def processors(together: int) -> Processors:
 
 
 def main() -> int:
-    """Run a worker until it is told to stop."""
+    """Run a worker until it is asked to stop."""
     settings = json.loads(sys.argv[1])
     client = AsyncClient.from_url(os.environ["QUEUERT_URL"], JOB_TYPES, observability=EventPipe())
-    # The limit counts what threads reserve for their stacks, 8 MB each by default, and not only what they use of it.
+    # The limit counts the memory that threads reserve for their stacks, 8 MB each by default, and not only what they
+    # use.
     threading.stack_size(512 * 1024)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (settings.pop("megabytes") * MEGABYTE, most))

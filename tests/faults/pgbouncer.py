@@ -1,6 +1,6 @@
-"""PgBouncer in transaction mode before a test's database: the real one, where there is one.
+"""PgBouncer in transaction mode before a test's database: the real program, if it is installed.
 
-No package registry of Python has it, so without it these tests are skipped, also where servers are required.
+No Python package contains it, so these tests are skipped if it is not installed, even if servers are required.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from queuert.embedded.server import wait_until
 from queuert.embedded.spawn import Identity, spawn, wrap
 
 BINARY = "QUEUERT_PGBOUNCER_BIN"
-"""The environment variable that names the program."""
+"""The environment variable with the path of the program."""
 
 WHERE = f"no PgBouncer: install it with the system's package manager, or name its program in {BINARY}"
 _TIMEOUT = 20.0
@@ -52,12 +52,12 @@ server_round_robin = 1
 
 
 def find_pgbouncer() -> str | None:
-    """The program: what the environment names, else what is on the PATH."""
+    """Return the path of the program: that of the environment variable, else the one on the PATH."""
     return os.environ.get(BINARY) or shutil.which("pgbouncer")
 
 
 def _identity(binary: str) -> Identity:
-    """As whom it runs: it refuses to be root."""
+    """Return the user that runs it: it refuses to run as root."""
     if os.geteuid() != 0:
         return "self"
     for identity in _IDENTITIES:
@@ -71,7 +71,7 @@ class PgBouncer:
     """PgBouncer in transaction mode, with so many sessions on each database of a server."""
 
     def __init__(self, binary: str, server: str, *, sessions: int) -> None:
-        # Skips the test where it finds none: there is nothing to be cleaned up yet.
+        # This skips the test if the program is missing: nothing needs to be cleaned up yet.
         self._runs_as: Identity = _identity(binary)
         target = urlsplit(server)
         self._reserved = ReservedPort()
@@ -84,7 +84,7 @@ class PgBouncer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the program, and wait until it answers."""
         place = Path(self._place.name)
         place.chmod(0o755)
         command, log = [self._binary, str(self._configure(place))], place / "log"
@@ -92,13 +92,13 @@ class PgBouncer:
         assert wait_until(self._answers, _TIMEOUT), f"PgBouncer does not answer: {log.read_text()}"
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the program as a crash would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def restart(self) -> None:
-        """Kill it, and start it again on the same port."""
+        """Kill the program, and start it again on the same port."""
         self.kill()
         self.start()
 
@@ -130,7 +130,7 @@ class PgBouncer:
         return True
 
     def _admin(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Its console, which knows simple queries alone."""
+        """Connect to its console, which supports only simple queries."""
         return psycopg.connect(
             host=HOST,
             port=self.port,
@@ -142,21 +142,21 @@ class PgBouncer:
         )
 
     def address_in(self, dsn: str) -> str:
-        """A database's address, by way of this."""
+        """Return a database's address through PgBouncer."""
         parts = urlsplit(dsn)
         user, at, _ = parts.netloc.rpartition("@")
         return parts._replace(netloc=f"{user}{at}{HOST}:{self.port}").geturl()
 
     def let_go(self, dsn: str) -> None:
-        """Close all connections to a database, which is about to be dropped."""
+        """Close all connections to a database that is about to be dropped."""
         name = urlsplit(dsn).path.removeprefix("/")
         with contextlib.closing(self._admin()) as admin, contextlib.suppress(psycopg.DatabaseError):
-            admin.execute(sql.SQL("KILL {}").format(sql.Identifier(name)), prepare=False)  # Unknown if nobody came.
+            admin.execute(sql.SQL("KILL {}").format(sql.Identifier(name)), prepare=False)  # Unknown if never used.
 
 
 @contextlib.contextmanager
 def pgbouncer_before(server: str, *, sessions: int) -> Iterator[PgBouncer]:
-    """PgBouncer before a server; the test is skipped where there is none."""
+    """Yield PgBouncer before a server; skip the test if the program is missing."""
     binary = find_pgbouncer()
     if binary is None:
         pytest.skip(WHERE)

@@ -1,4 +1,4 @@
-"""A role of a test's own, by which its clients and workers connect: what is set for it does not bother the test."""
+"""A role of a test's own for its clients and workers: its settings do not affect the test's own connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.addresses import as_user, password_of
 
 
 class Role:
-    """A role that may do all in one database, and what is set for it there."""
+    """A role with all rights in one database, and its settings there."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -24,11 +24,11 @@ class Role:
 
     @property
     def address(self) -> str:
-        """The database, for whoever connects as this role."""
+        """Return the address of the database for this role."""
         return as_user(self._dsn, self.name)
 
     def set(self, setting: LiteralString, value: LiteralString) -> None:
-        """Set something for all of its sessions from now on, which are new ones: those that are open are ended."""
+        """Set something for all new sessions of the role, and end the open ones."""
         self._execute(f"alter role {{role}} in database {{database}} set {setting} = {value}")
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             connection.execute(
@@ -36,11 +36,12 @@ class Role:
             )
 
     def reset(self) -> None:
-        """Set nothing any more, for new sessions."""
+        """Reset all settings, for new sessions."""
         self._execute("alter role {role} in database {database} reset all")
 
     def drop(self) -> None:
-        """Remove it. What it made stays: a worker that works over midnight makes a day of the event log."""
+        """Remove the role but keep its tables: a worker that runs over midnight creates a partition of the event
+        log."""
         self.reset()
         self._execute("reassign owned by {role} to current_user")
         self._execute("drop role {role}")
@@ -57,7 +58,7 @@ class Role:
 
 @contextmanager
 def role_in(dsn: str) -> Iterator[Role]:
-    """A role of a database, for the length of the block."""
+    """Yield a role of a database."""
     role = Role(dsn)
     try:
         yield role

@@ -1,4 +1,4 @@
-"""A primary and its streaming standby, and the moment when the one is gone and the other takes its place."""
+"""A primary and its streaming standby, and the failover from the one to the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT = 20.0
 
 
 class Standby(EmbeddedPostgres):
-    """A hot standby of another server, which it is copied from and follows."""
+    """A hot standby, copied from another server, which it follows."""
 
     def __init__(self, host: str, port: int, password: str) -> None:
         super().__init__(settings={"fsync": "off"})
@@ -36,11 +36,11 @@ class Standby(EmbeddedPostgres):
         wrapped, environment = wrap(command, identity=identity), {**os.environ, "PGPASSWORD": password}
         done = subprocess.run(wrapped, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-        self._password = password  # What is copied has it.
+        self._password = password  # The copied files contain it.
 
 
 class Pair:
-    """A primary, and a standby that follows it by way of a proxy. Clients know both by one address."""
+    """A primary, and a standby that follows it through a proxy. Clients use one address for both."""
 
     def __init__(self) -> None:
         self.primary = EmbeddedPostgres(settings={"fsync": "off", "wal_sender_timeout": 0})
@@ -66,12 +66,12 @@ class Pair:
 
     @property
     def address(self) -> str:
-        """Whichever of the two can be written to."""
+        """Return the address of both servers, for the one that accepts writes."""
         return self._address(self.standby.port)
 
     @property
     def address_by_gate(self) -> str:
-        """The same, where the standby is reached by way of a proxy."""
+        """Return the same, with the standby behind a proxy."""
         return self._address(self.gate.port)
 
     def _address(self, port: int) -> str:
@@ -79,7 +79,7 @@ class Pair:
         return f"postgresql://postgres:{self.primary.password}@{hosts}/postgres?target_session_attrs=read-write"
 
     def caught_up(self) -> None:
-        """Wait until the standby has all that the primary has written so far."""
+        """Wait until the standby has received all that the primary has written so far."""
         with psycopg.connect(self.primary.dsn(), autocommit=True) as primary:
             [position] = primary.execute("select pg_current_wal_lsn()::text").fetchone() or [None]
         with psycopg.connect(self.standby.dsn(), autocommit=True) as standby:
@@ -91,7 +91,7 @@ class Pair:
             assert wait_until(has_it, _TIMEOUT), "the standby does not follow"
 
     def wait_for_standby(self) -> None:
-        """From now on the primary acknowledges nothing that the standby has not written down."""
+        """From now on the primary acknowledges only writes that the standby has flushed."""
         with psycopg.connect(self.primary.dsn(), autocommit=True) as primary:
             primary.execute("alter system set synchronous_standby_names = '*'")
             primary.execute("select pg_reload_conf()")
@@ -103,7 +103,7 @@ class Pair:
             assert wait_until(is_synchronous, _TIMEOUT), "the standby is not synchronous"
 
     def fail_over(self) -> None:
-        """The primary dies, and the standby takes its place with what it got."""
+        """Kill the primary, and promote the standby with what it has received."""
         self.primary.kill()
         self.proxy.close()
         with psycopg.connect(self.standby.dsn(), autocommit=True) as standby:

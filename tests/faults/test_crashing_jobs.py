@@ -1,4 +1,4 @@
-"""Jobs that take their worker along, and workers that die again and again: the good jobs are done, one at a time."""
+"""Jobs that kill their worker, and workers that die again and again: the good jobs are completed, one at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _no_core_files() -> None:
 
 @asynccontextmanager
 async def restarted(harness: FaultHarness, processes: int, concurrency: int) -> AsyncIterator[list[WorkerProcess]]:
-    """Workers, each replaced when it ends, as an orchestrator does; the list has those that run now."""
+    """Run workers, and replace each that ends, as an orchestrator does; yield the list of the running ones."""
     running = [harness.spawn(concurrency=concurrency) for _ in range(processes)]
 
     async def replace() -> None:
@@ -50,7 +50,7 @@ async def restarted(harness: FaultHarness, processes: int, concurrency: int) -> 
 
 @pytest.mark.parametrize("death", ["exit", "segfault", "kill"])
 async def test_poisonous_jobs_end_at_the_cap(harness: FaultHarness, death: str) -> None:
-    """They count, with every death, and the good ones that died with them are run again."""
+    """The poison jobs count every death, and the good jobs that died with them run again."""
     [bad] = await harness.client.start_chains([NewChain(poison, death)])
     good = await harness.client.start_chains([NewChain(quick, number) for number in range(50)])
     async with restarted(harness, processes=1, concurrency=4):
@@ -65,7 +65,8 @@ async def test_poisonous_jobs_end_at_the_cap(harness: FaultHarness, death: str) 
 
 
 async def kill_the_holder(harness: FaultHarness, running: list[WorkerProcess], job_id: str) -> None:
-    """Kill the worker in which the first attempt of a job hangs, unless it died with another's, begun or not."""
+    """Kill the worker in which the first attempt of a job hangs, unless the worker died by another job, begun or
+    not."""
 
     def is_over() -> bool:
         _, attempt, expired, uncounted = harness.witness.job(job_id)
@@ -75,7 +76,7 @@ async def kill_the_holder(harness: FaultHarness, running: list[WorkerProcess], j
         if is_over():
             return True
         holder = harness.witness.one("select holder from queuert.job where id = %s", job_id)
-        # Its name may come to us a moment after its first job has begun.
+        # The event with its name may arrive a moment after its first job has begun.
         for process in running:
             if holder is not None and process.log.of(WorkerStarted, worker=holder):
                 process.send(signal.SIGKILL)
@@ -87,7 +88,7 @@ async def kill_the_holder(harness: FaultHarness, running: list[WorkerProcess], j
 
 
 async def test_two_workers_never_run_one_job_at_once(harness: FaultHarness) -> None:
-    """Workers die in the midst of others' work. What a completing attempt did lies within its own lease."""
+    """Workers die while they run other jobs. The effect of a completing attempt is within its own lease."""
     plans = [Plan(completes=True, before=[1] if number % 8 == 4 else []) for number in range(64)]
     chains = await harness.client.start_chains([NewChain(patient, plan) for plan in plans])
     async with restarted(harness, processes=2, concurrency=3) as running:
@@ -98,7 +99,7 @@ async def test_two_workers_never_run_one_job_at_once(harness: FaultHarness) -> N
     attempts = [await chain.result(WAIT) for chain in chains]
     assert all(attempt >= 2 for attempt, plan in zip(attempts, plans, strict=True) if plan.before)
     overlapping = harness.witness.rows(
-        # From the handler's first record to its effect, nobody else claimed the job.
+        # Between the handler's first record and its effect, no other worker claimed the job.
         "select effect.job_id from effect"
         " join step on (step.job_id, step.attempt, step.name) = (effect.job_id, effect.attempt, 'began')"
         " join history on history.job_id = effect.job_id and new_status = 'running'"

@@ -1,4 +1,4 @@
-"""Connections that are cut, held up and refused between a worker and its database."""
+"""Connections between a worker and its database are reset, delayed and refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_effects(harness: PostgresHarness) -> None:
 
 
 def effects(harness: PostgresHarness) -> list[tuple[str, int]]:
-    """What handlers committed: job and attempt."""
+    """Return what handlers committed: job and attempt."""
     return [(row[0], row[1]) for row in harness.rows("select job, attempt from effect order by job, attempt")]
 
 
@@ -48,7 +48,7 @@ async def near(dsn: str) -> AsyncIterator[PostgresHarness]:
 
 @pytest.fixture
 async def proxy(near: PostgresHarness) -> AsyncIterator[FaultProxy]:
-    """The proxy between the far harness and the database."""
+    """Yield the proxy between the far harness and the database."""
     with FaultProxy.before(near.dsn) as proxy:
         yield proxy
 
@@ -134,7 +134,8 @@ async def test_all_connections_are_cut_again_and_again(
 
 
 async def test_a_database_that_comes_late(near: PostgresHarness, far: PostgresHarness, proxy: FaultProxy) -> None:
-    """Refused for a while: every loop goes on afterwards. A short lease lets the reaper look often."""
+    """Connections are refused for a while: afterwards every loop continues. With a short lease the reaper checks
+    often."""
     far.handles(number, echo, lease=SHORT)
     await far.worker().start()
     assert await (await near.client.start_chain(number, 1)).result(WAIT) == 1

@@ -1,4 +1,4 @@
-"""A server that has no room left: starts are refused, finishes wait, and all ends when there is room again."""
+"""A server whose disk is full: it rejects starts, finishes wait, and all jobs end when there is space again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.waiting import WAIT, until
 pytestmark = pytest.mark.fault
 
 GREAT = 800_000
-"""Bytes of an input, and of an output: they do not fit into room that is left inside of files."""
+"""Bytes of an input, and of an output: more than the free space inside of existing files."""
 MOST = 60
 SOON = RetryPolicy(initial_delay=0.2, max_delay=0.5, max_attempts=1000)
 
@@ -43,7 +43,7 @@ returning = JobType("returning", input=str, output=str)
 
 
 def great() -> str:
-    """What cannot be compressed to much less."""
+    """Return a text that cannot be compressed much."""
     return os.urandom(GREAT // 2).hex()
 
 
@@ -69,7 +69,7 @@ def disk(request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
 
 
 class DiskHarness(Harness):
-    """A client, and a worker of handlers that write much."""
+    """A client, and a worker whose handlers write much."""
 
     def __init__(self, dsn: str) -> None:
         super().__init__(PostgresState(dsn), job_types=JobTypes(completing, returning), poll_interval=0.1)
@@ -78,7 +78,7 @@ class DiskHarness(Harness):
         self.handles(returning, returns)
 
     async def refused(self) -> list[AsyncChain[str]]:
-        """Start chains until that is refused; those that were acknowledged."""
+        """Start chains until one is rejected; return the acknowledged ones."""
         started: list[AsyncChain[str]] = []
         while len(started) < MOST:
             try:
@@ -88,7 +88,7 @@ class DiskHarness(Harness):
         raise AssertionError("there is room for all")
 
     def is_in_trouble(self) -> bool:
-        """Whether the worker could not write what it has to."""
+        """Whether the worker failed to write its finishes."""
         return bool(self.log.of(StoreCallFailed) or self.log.of(LoopFailed) or self.log.of(AttemptRetried))
 
 
@@ -100,7 +100,7 @@ async def harness(disk: SmallDisk) -> AsyncIterator[DiskHarness]:
 
 
 async def comes_back(disk: SmallDisk, witness: Witness) -> None:
-    """Wait until the server answers. It may have crashed, and recover by itself, or die of a recovery without room."""
+    """Wait until the server answers. It may have crashed and recover by itself, or fail to recover without space."""
     async with asyncio.timeout(WAIT):
         while True:
             if not disk.server.running:

@@ -1,4 +1,4 @@
-"""Connections that break while a commit is under way: what happened is found out, neither guessed nor done twice."""
+"""Connections that break during a commit: the worker finds out what happened, and neither guesses nor repeats it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ pytestmark = pytest.mark.fault
 LAST = b"It is sent together with"
 FINISH = b"jsonb_object_keys"
 CLAIM = b"shares AS"
-"""In the text of one statement only."""
+"""A text that only one statement contains."""
 
 
 def through(proxy: FaultProxy, harness: FaultHarness) -> PostgresState:
-    """The state behind the proxy. All statements go with their text, so that they can be told apart."""
+    """Return the state behind the proxy. All statements are sent with their text, so that tests can recognize them."""
     return PostgresState(proxy.address_in(harness.dsn), listen_dsn=harness.dsn, prepare_threshold=None)
 
 
 @pytest.fixture
 async def worker(harness: FaultHarness, proxy: FaultProxy) -> AsyncIterator[InProcessWorker]:
-    """A worker whose statements go through the proxy."""
+    """Yield a worker whose statements go through the proxy."""
     async with harness.worker(state=through(proxy, harness)) as worker:
         yield worker
 
 
 async def begun(harness: FaultHarness, job_type: JobType[Plan, int], step: str, plan: Plan) -> str:
-    """A chain whose job has come so far; its id."""
+    """Start a chain, wait until its job has reached this step, and return its id."""
     chain = await harness.client.start_chain(job_type, plan)
     await harness.step(chain.id, step)
     return chain.id
 
 
 async def completed_by(harness: FaultHarness, chain_id: str, attempt: int) -> None:
-    """The job is completed, and the worker knows it; no attempt but the last one completed it."""
+    """The job is completed, and the worker knows it; only the last attempt completed it."""
     chain = await harness.client.get_chain(chain_id)
     assert await chain.result(WAIT) == attempt
     await harness.log.wait_for(AttemptCompleted, job_id=chain_id)
@@ -86,7 +86,7 @@ async def test_commit_of_complete_never_arrives(
 async def test_the_completers_statement(
     harness: FaultHarness, proxy: FaultProxy, job_type: JobType[Plan, int], arrives: bool
 ) -> None:
-    """The completer asks again: one attempt in either case, and no failure."""
+    """The completer asks again: there is one attempt in either case, and no failure."""
     chain_id = await begun(harness, job_type, "began", Plan(before=[1]))
     (proxy.lose_answer if arrives else proxy.lose_request)(FINISH)
     harness.witness.open("before:1")
@@ -97,7 +97,7 @@ async def test_the_completers_statement(
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 async def test_a_claim(harness: FaultHarness, proxy: FaultProxy, arrives: bool) -> None:
-    """Jobs that nobody knows to be claimed are released at once, uncounted, and then run."""
+    """Jobs of a claim whose answer was lost are released at once, uncounted, and then run."""
     chain = await harness.client.start_chain(patient, Plan())
     (proxy.lose_answer if arrives else proxy.lose_request)(CLAIM)
     async with harness.worker(state=through(proxy, harness)):
@@ -112,7 +112,7 @@ async def test_a_claim(harness: FaultHarness, proxy: FaultProxy, arrives: bool) 
 
 
 async def test_a_claim_before_a_stop(harness: FaultHarness, proxy: FaultProxy) -> None:
-    """Jobs of a lost claim are released by a worker that stops as well."""
+    """A worker that stops also releases the jobs of a claim whose answer was lost."""
     chain = await harness.client.start_chain(patient, Plan())
     proxy.lose_answer(CLAIM)
     async with harness.worker(state=through(proxy, harness), shutdown_timeout=WAIT):
@@ -121,7 +121,7 @@ async def test_a_claim_before_a_stop(harness: FaultHarness, proxy: FaultProxy) -
 
 
 async def test_renewal(harness: FaultHarness, proxy: FaultProxy, worker: InProcessWorker) -> None:
-    """A renewal whose answer is lost is made again in time."""
+    """A renewal whose answer was lost is repeated in time."""
     chain_id = await begun(harness, patient, "began", Plan(before=[1]))
     for _ in range(3):
         proxy.lose_answer(b"Renews the leases")

@@ -1,4 +1,5 @@
-"""A primary that dies, and a standby that takes its place: what is lost is bounded, and the rest goes on by itself."""
+"""A primary that dies, and its standby that is promoted: losses are bounded, and everything else continues by
+itself."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 async def harness(pair: Pair) -> AsyncIterator[FaultHarness]:
-    """The harness, on whichever server can be written to."""
+    """Yield the harness, on the server that accepts writes."""
     harness = FaultHarness(pair.address)
     try:
         yield harness
@@ -66,7 +67,7 @@ async def harness(pair: Pair) -> AsyncIterator[FaultHarness]:
 
 
 class Side:
-    """A worker of one slot, whose handler waits when it comes to one of the jobs. Its leases last."""
+    """A worker of one slot, whose handler waits at one of the jobs. Its leases last long."""
 
     def __init__(self, name: str, address: str) -> None:
         self.log = EventLog()
@@ -91,7 +92,7 @@ class Side:
             raise
 
     async def _held(self) -> None:
-        """Insists on going on when it is cancelled."""
+        """Continue when it is cancelled."""
         waiting = asyncio.ensure_future(self.may_go.wait())
         while not waiting.done():
             with suppress(asyncio.CancelledError):
@@ -105,7 +106,7 @@ class Side:
 
 @pytest.fixture
 async def before(harness: FaultHarness, pair: Pair) -> AsyncIterator[Side]:
-    """A worker that works on the primary, and finds the standby when it is let."""
+    """Return a worker that works on the primary, and that finds the standby once it is let through."""
     side = Side("before", pair.address_by_gate)
     yield side
     await side.close()
@@ -113,20 +114,20 @@ async def before(harness: FaultHarness, pair: Pair) -> AsyncIterator[Side]:
 
 @pytest.fixture
 async def after(harness: FaultHarness) -> AsyncIterator[Side]:
-    """A worker that comes later."""
+    """Return a worker that starts later."""
     side = Side("after", harness.dsn)
     yield side
     await side.close()
 
 
 async def fail_over(pair: Pair, harness: FaultHarness) -> None:
-    """The primary dies, and the witness looks at its successor."""
+    """Kill the primary, and connect the witness to the promoted standby."""
     await asyncio.to_thread(pair.fail_over)
     await until(lambda: reconnected(harness), "the standby can be written to")
 
 
 def reconnected(harness: FaultHarness) -> bool:
-    """Whether the witness has found a server that can be written to."""
+    """Whether the witness has found a server that accepts writes."""
     try:
         harness.witness.connect()
     except psycopg.OperationalError:
@@ -135,7 +136,7 @@ def reconnected(harness: FaultHarness) -> bool:
 
 
 async def repeated(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask a client whose connections broke with the primary, as often as it needs to find the other server."""
+    """Repeat a client's call until it has found the other server: its connections broke with the primary."""
     async with asyncio.timeout(WAIT):
         while True:
             try:
@@ -145,9 +146,10 @@ async def repeated(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def test_asynchronous(pair: Pair, harness: FaultHarness, before: Side, after: Side) -> None:
-    """Lost is what was acknowledged after the last that the standby got, and a claim of that time is made again.
+    """Writes acknowledged after the last one that the standby received are lost, and a claim among them is made again.
 
-    The worker of the first claim has the same job under the same number of attempt: the token alone tells them apart.
+    The worker of the first claim has the same job with the same number of attempt: only the token distinguishes the
+    two.
     """
     chains = await harness.client.start_chains([NewChain(quick, number) for number in range(HELD + 1)])
     await asyncio.to_thread(pair.caught_up)
@@ -177,14 +179,14 @@ async def test_asynchronous(pair: Pair, harness: FaultHarness, before: Side, aft
         with pytest.raises(ChainNotFoundError):
             await harness.client.get_chain(chain.id)
 
-    # Whoever was there before goes on with the new server, notifications included.
+    # Clients and workers from before the failover continue with the new server, including notifications.
     await after.worker.stop()
     await before.log.wait_for(ListenerRestored)
     assert await (await harness.client.start_chain(quick, 20)).result(WAIT) == 20
 
 
 async def test_synchronous(pair: Pair, harness: FaultHarness) -> None:
-    """Nothing that was acknowledged is lost, and what was not was told to be in doubt."""
+    """No acknowledged write is lost, and callers of the others got an unknown outcome."""
     await asyncio.to_thread(pair.wait_for_standby)
     processes = [harness.spawn(concurrency=10, poll_interval=0.1), harness.command("--concurrency", "10")]
     registered = "select count(*) from queuert.worker"
@@ -192,7 +194,7 @@ async def test_synchronous(pair: Pair, harness: FaultHarness) -> None:
     producer = Producer(harness.dsn)
     await producer.more(MANY)
     pair.proxy.black_hole()
-    # That is enough to connect, and then there is no answer however long it waits.
+    # This is enough bytes to connect; then there is no answer, however long it waits.
     impatient = AsyncClient(PostgresState(harness.dsn, answer_timeout=5.0), JOB_TYPES)
     async with impatient:
         with pytest.raises(StateUnavailableError):

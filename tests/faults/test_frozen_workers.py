@@ -1,4 +1,4 @@
-"""Workers that stand still for longer than their lease and go on: too late, and they are told."""
+"""Workers that are frozen for longer than their lease and resume: their writes are rejected, and handlers aborted."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.support.worker_process import WorkerProcess
 pytestmark = pytest.mark.fault
 
 LOST = {"lease_not_renewed", "taken_by_another_worker", "already_completed"}
-"""What the handler is told: whichever thread wakes first knows only that the time is over, or also by what."""
+"""The abort reasons that the handler may see: the thread that wakes first may only know that the lease has expired."""
 
 
 def finishes(process: WorkerProcess) -> set[tuple[str, int]]:
-    """The attempts of which a worker said that their finish stands."""
+    """Return the attempts whose finish a worker reported as written."""
     kinds = (AttemptCompleted, AttemptRetried, AttemptFailed)
     return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
 
 
 async def takes_part(harness: FaultHarness, frozen: WorkerProcess, job_type: JobType[Plan, int]) -> None:
-    """The worker that stood still runs another job. It has had no other finish: all of what it held was lost."""
+    """The frozen worker runs another job. Its only finish is that of this job: all its earlier leases were lost."""
     other = await harness.client.start_chain(job_type, Plan(completes=True))
-    # Its leases are short: where the whole machine stands still for as long, that is not the first attempt.
+    # Its leases are short: if the whole machine stops for as long, this is not the first attempt.
     attempt = await other.result(WAIT)
     await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
     assert finishes(frozen) == {(other.id, attempt)}
@@ -44,7 +44,7 @@ async def takes_part(harness: FaultHarness, frozen: WorkerProcess, job_type: Job
 async def test_frozen_past_its_lease(
     harness: FaultHarness, job_type: JobType[Plan, int], completes: bool, second_is: str
 ) -> None:
-    """Attempt one insists on its finish, and is refused, while attempt two runs and after it has finished."""
+    """Attempt one ignores its abort, and its finish is rejected, while attempt two runs and after it has finished."""
     waiting = [1, 2] if second_is == "running" else [1]
     plan = Plan(before=waiting, completes=completes, stubborn=True)
     chain = await harness.client.start_chain(job_type, plan)
@@ -67,7 +67,7 @@ async def test_frozen_past_its_lease(
         elif job_type is patient:
             reason = "taken_by_another_worker" if second_is == "running" else "already_completed"
             await frozen.log.wait_for(FinishRejected, job_id=chain.id, reason=reason)
-        # It is none the worse for it: it takes part again.
+        # The worker takes part again afterwards.
         harness.witness.open("before:2")
         assert await chain.result(WAIT) == 2
     await takes_part(harness, frozen, job_type)
@@ -77,7 +77,7 @@ async def test_frozen_past_its_lease(
 
 @MODES
 async def test_frozen_inside_complete(harness: FaultHarness, job_type: JobType[Plan, int]) -> None:
-    """The server ends the transaction of a worker that stands still: its effect is gone, and its commit fails."""
+    """The server ends the transaction of a frozen worker: its effect is rolled back, and its commit fails."""
     chain = await harness.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
     frozen = harness.spawn()
     await harness.step(chain.id, "inside")
@@ -88,7 +88,7 @@ async def test_frozen_inside_complete(harness: FaultHarness, job_type: JobType[P
     frozen.resume()
     harness.witness.open("inside:1")
     await harness.step(chain.id, "refused")
-    # As complete() documents it: the connection broke.
+    # complete() documents this error: the connection broke.
     assert harness.witness.detail(chain.id, "refused", 1) in {*LOST, "StateUnavailableError"}
     await takes_part(harness, frozen, job_type)
     assert harness.witness.effects(chain.id) == [2]
@@ -96,7 +96,7 @@ async def test_frozen_inside_complete(harness: FaultHarness, job_type: JobType[P
 
 
 async def test_a_handler_blocks_the_event_loop(harness: FaultHarness) -> None:
-    """Its lease is kept by a thread, so that another worker, which is awake and would take the job, gets nothing."""
+    """A thread renews the lease, so another worker, which is running and could claim the job, does not get it."""
     blocked = harness.spawn(lease=KEPT)
     holder = await blocked.started()
     chain = await harness.client.start_chain(blocking, 0.0)
@@ -112,16 +112,17 @@ async def test_a_handler_blocks_the_event_loop(harness: FaultHarness) -> None:
 
 
 async def test_an_finish_that_nobody_can_write(harness: FaultHarness) -> None:
-    """A handler has ended, and the next one blocks the event loop before that is written: another worker takes it."""
+    """A handler has ended, and the next one blocks the event loop before its finish is written: another worker takes
+    it."""
     stuck, awake = await harness.client.start_chains([NewChain(patient, Plan()), NewChain(blocking, 0.0)])
-    # The finish has three leases' time to be written, and then the lease of its job runs out.
+    # The finish has three leases' time to be written, and then the lease of its job expires.
     blocked = harness.spawn(concurrency=2, lease=LeasePolicy(seconds=2.5, renew_every=0.5))
     await harness.step(awake.id, "began")
     async with harness.worker():
         assert await stuck.result(2 * WAIT) == 2
         harness.witness.open("wake")
         assert await awake.result(WAIT) == 1
-        # That one blocks the event loop for as long, but its handler runs: its lease is kept.
+        # This handler blocks the event loop for as long, but it is still running: its lease is kept.
         assert harness.witness.detail(awake.id, "woke", 1) is None
         await blocked.log.wait_for(FinishRejected, job_id=stuck.id)
     assert harness.witness.job(stuck.id) == ("completed", 2, 1, 0)

@@ -1,4 +1,4 @@
-"""What a worker holds and will not run goes back, though connections break just then: a stop leaves no lease."""
+"""A stopping worker releases the jobs that it will not run, although connections break: no lease is left."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.fault
 RELEASE = b"Releases jobs that were claimed"
 RELEASE_CLAIM = b"Releases all jobs of one claim"
 LONG = LeasePolicy(seconds=120.0, renew_every=30.0)
-"""Nothing that is left behind is reaped before a test has looked."""
+"""No lease that is left behind is reaped before the test has checked."""
 
 
 def through(proxy: FaultProxy, harness: FaultHarness) -> PostgresState:
-    """All statements go with their text, so that they can be told apart."""
+    """All statements are sent with their text, so that tests can recognize them."""
     return PostgresState(proxy.address_in(harness.dsn), listen_dsn=harness.dsn, prepare_threshold=None)
 
 
@@ -44,7 +44,7 @@ def running(harness: FaultHarness) -> int:
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 async def test_a_claim_that_was_under_way(harness: FaultHarness, proxy: FaultProxy, arrives: bool) -> None:
-    """The claim waits for a lock; the release of what it takes in the end meets a connection that breaks."""
+    """The claim waits for a lock; the connection breaks in the release of the jobs that it finally takes."""
     chain = await harness.client.start_chain(patient, Plan())
     worker = harness.worker(state=through(proxy, harness), lease=LONG, shutdown_timeout=WAIT)
     with psycopg.connect(harness.dsn) as stranger:
@@ -68,18 +68,18 @@ async def test_what_was_claimed_ahead(
 ) -> None:
     """The handler in the one place ends when all the others are back."""
     monkeypatch.setattr("queuert.worker.prefetch.HandlerDurationEstimate.jobs_ahead", lambda self, places: 10)
-    # What waits goes back by the stop alone, and not before it on a slow machine.
+    # The stop alone releases the waiting jobs, and not an earlier release on a slow machine.
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
     await harness.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(6)])
     worker = harness.worker(state=through(proxy, harness), lease=LONG, shutdown_timeout=WAIT)
     await worker.start()
-    # One has begun, so the worker has the answer to its claim: of one that is under way a stop gives all back.
+    # One handler has begun, so the worker has the answer to its claim: of a claim under way a stop releases all jobs.
     await until(lambda: harness.witness.one("select count(*) from step"), "the first one has begun")
     assert running(harness) > 1
     (proxy.lose_answer if arrives else proxy.lose_request)(RELEASE)
     stopping = asyncio.create_task(worker.stop())
     await until(lambda: running(harness) == 1, "those that waited are back")
-    # That can be seen before the proxy has had the answer.
+    # The test can see that before the proxy has the answer.
     await until(proxy.fired.is_set, "the connection is cut")
     await worker.stop()
     await stopping
@@ -91,7 +91,8 @@ async def test_what_was_claimed_ahead(
 async def test_a_claim_that_goes_on_without_its_client(
     harness: FaultHarness, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connection breaks while the server is at it. The first look finds nothing, as it has not committed."""
+    """The connection breaks while the server executes the claim. The first query finds nothing: it has not
+    committed."""
     looks = Looks(monkeypatch)
     with psycopg.connect(harness.dsn, autocommit=True) as stranger:
         stranger.execute(
@@ -112,7 +113,7 @@ async def test_a_claim_that_goes_on_without_its_client(
         stranger.execute("select pg_advisory_unlock(7)")
         await until(lambda: running(harness) == 1, "the claim has committed")
         looks.late()
-        # A notification wakes the claimer for its second look.
+        # A notification wakes the claimer for its second try.
         await harness.client.start_chain(quick, 1)
         await until(lambda: harness.witness.has_step(chain.id, "began", 1), "the job begins")
     assert harness.log.of(JobReaped) == []
@@ -125,7 +126,7 @@ def held_up(harness: FaultHarness) -> bool:
 
 
 class Looks:
-    """How many jobs each look for what a lost claim took has found. The second one comes when it is told to."""
+    """Yield how many jobs each query for a lost claim has found. The second query waits for the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.found: list[int] = []
@@ -145,7 +146,7 @@ class Looks:
         self._pause(0.0)
 
     def _pause(self, seconds: float) -> None:
-        self._monkeypatch.setattr("queuert.worker.releases.RECHECK_AFTER", seconds)
+        self._monkeypatch.setattr("queuert.worker.releases.LATE_SECONDS", seconds)
 
 
 class Away:
@@ -155,17 +156,17 @@ class Away:
         self.requested = asyncio.Event()
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """It does not."""
+        """Never answer."""
         self.requested.set()
         raise StateUnavailableError("away")
 
 
 async def test_a_hurry_ends_it() -> None:
-    """While the store is away it is tried again, but a second signal wants an end."""
+    """While the store is unavailable the worker repeats the release, but a second signal ends that."""
     store, hurry = Away(), asyncio.Event()
     returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease("a", new_token()), time.monotonic() + 3_600.0)])
-    settling = asyncio.create_task(returns.release_all(hurry))
+    settling = asyncio.create_task(returns.settle_all(hurry))
     for _ in range(2):
         await store.requested.wait()
         store.requested.clear()
@@ -176,12 +177,12 @@ async def test_a_hurry_ends_it() -> None:
 async def test_no_longer_than_the_leases_last() -> None:
     returns = ReleaseQueue(cast(AsyncStore, Away()), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease("a", new_token()), time.monotonic())])
-    await returns.release_all(asyncio.Event())
+    await returns.settle_all(asyncio.Event())
     assert not returns
 
 
 async def test_a_job_that_is_locked_is_given_back_when_it_is_free(harness: FaultHarness) -> None:
-    """Meanwhile its row holds up neither the others nor the worker's next claim."""
+    """Meanwhile the locked row delays neither the other releases nor the worker's next claim."""
     await harness.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
     store = PostgresState(harness.dsn).async_store()
     await store.open()
@@ -193,20 +194,20 @@ async def test_a_job_that_is_locked_is_given_back_when_it_is_free(harness: Fault
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put((job.lease, time.monotonic() + 60.0) for job in jobs)
             async with asyncio.timeout(WAIT):
-                await returns.release_due()
+                await returns.settle()
             assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
             async with asyncio.timeout(WAIT):
                 assert await store.release_claim(claim) == (0, 1)
         async with asyncio.timeout(WAIT):
-            await returns.release_all(asyncio.Event())
+            await returns.settle_all(asyncio.Event())
         assert harness.witness.job("q0") == ("ready", 0, 0, 0)
     finally:
         await store.aclose()
 
 
 async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(harness: FaultHarness) -> None:
-    """Those that were free are released at the first look, and the others do not wait for their lease's end."""
+    """The first query releases the unlocked jobs, and the others do not wait until their lease expires."""
     await harness.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
     store = PostgresState(harness.dsn).async_store()
     await store.open()
@@ -218,11 +219,11 @@ async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(har
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put_claim(claim, answered=False)
             async with asyncio.timeout(WAIT):
-                await returns.release_due()
+                await returns.settle()
             assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
         async with asyncio.timeout(WAIT):
-            await returns.release_all(asyncio.Event())
+            await returns.settle_all(asyncio.Event())
         assert harness.witness.job("q0") == ("ready", 0, 0, 0)
     finally:
         await store.aclose()

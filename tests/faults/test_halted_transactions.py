@@ -1,4 +1,4 @@
-"""Whoever stands still inside a transaction of ours holds up the others no longer than the server lets it."""
+"""A process that stops inside a transaction of Queuert blocks others only until the server's timeout."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def halted(dsn: str, name: str) -> Iterator[WorkerProcess]:
 
 
 async def is_wanted(operation: Callable[[Store], object], store: Store) -> None:
-    """Ask until it is done, as a worker or a client would."""
+    """Repeat the call until it succeeds, as a worker or a client would."""
     async with asyncio.timeout(WAIT):
         while True:
             try:
@@ -68,7 +68,7 @@ async def is_wanted(operation: Callable[[Store], object], store: Store) -> None:
 async def test_others_go_on_beside_a_process_that_stands_still(
     dsn: str, store: Store, one: Callable[[Any], Any], name: str
 ) -> None:
-    """And when it wakes it finds its connection lost, and does what it was about to do."""
+    """When the process resumes, it finds its connection lost, and repeats its operation."""
     with halted(dsn, name) as process:
         await until(lambda: process.is_frozen, "it stands still", START)
         await is_wanted(CASES[name].other, store)
@@ -82,7 +82,7 @@ async def test_others_go_on_beside_a_process_that_stands_still(
 async def test_types_without_limits_are_claimed_beside_one_who_holds_the_limits(
     dsn: str, store: Store, one: Callable[[Any], Any]
 ) -> None:
-    """As long as that lasts; and nobody is left waiting in the server."""
+    """The types without limits are claimed for as long as that lasts; and no session of the server is left waiting."""
     store.start_jobs([job(f"l{n}", type="limited") for n in range(2)])
     with psycopg.connect(dsn) as stranger:
         stranger.execute("select pg_advisory_xact_lock(hashtextextended('\"queuert\" limits of limited', 0))")
@@ -95,7 +95,7 @@ async def test_types_without_limits_are_claimed_beside_one_who_holds_the_limits(
 
 
 def test_a_statement_is_ended_whose_client_has_given_up(dsn: str, one: Callable[[Any], Any]) -> None:
-    """Each try to write beside a stranger's lock would leave one more session that waits."""
+    """Each failed try to write beside a foreign lock would leave one more waiting session."""
     impatient = PostgresState(dsn, answer_timeout=0.3).sync_store(max_connections=1)
     impatient.open()
     try:

@@ -1,4 +1,4 @@
-"""Time-outs that are set for the role of a worker, and locks of a stranger: it fails, tells, and goes on."""
+"""Timeouts of a worker's role, and locks of others: the worker's calls fail, it reports that, and continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fault
 
 SETTINGS = pytest.mark.parametrize(
     ("setting", "milliseconds"),
-    # All that a worker or client asks takes less than the one, and that only waits for strangers.
+    # All statements of a worker or client take less than the first; only waits for other sessions take longer.
     [("statement_timeout", "3000"), ("lock_timeout", "100")],
     ids=["statement_timeout", "lock_timeout"],
 )
@@ -32,7 +32,7 @@ ROW = "select from queuert.job for update"
 
 @asynccontextmanager
 async def locked(dsn: str, command: LiteralString) -> AsyncIterator[None]:
-    """A stranger's lock, for the length of the block."""
+    """Hold a lock of another session."""
     async with await psycopg.AsyncConnection.connect(dsn) as stranger:
         await stranger.execute(command)
         yield
@@ -43,10 +43,10 @@ async def locked(dsn: str, command: LiteralString) -> AsyncIterator[None]:
 async def test_the_table_is_locked(
     harness: FaultHarness, role: Role, setting: LiteralString, milliseconds: LiteralString
 ) -> None:
-    """Loops fail and begin anew; a client is told that the store is out of reach; then all is as before."""
+    """Loops fail and start again; a client gets `StateUnavailableError`; then everything works as before."""
     role.set(setting, milliseconds)
     state, log = PostgresState(role.address), EventLog()
-    # With a short lease the reaper looks often.
+    # With a short lease the reaper checks often.
     worker = harness.worker(state=state, log=log, lease=LEASE, poll_interval=0.1)
     async with worker, AsyncClient(state, JOB_TYPES) as client:
         assert await (await client.start_chain(quick, 1)).result(WAIT) == 1
@@ -67,7 +67,7 @@ async def test_the_table_is_locked(
 async def test_the_row_of_an_attempt_is_locked(
     harness: FaultHarness, role: Role, setting: LiteralString, milliseconds: LiteralString, job_type: JobType[Plan, int]
 ) -> None:
-    """Its finish is postponed until the row is free, and holds up nobody's."""
+    """Its finish is postponed until the row is unlocked, and delays no other."""
     role.set(setting, milliseconds)
     log = EventLog()
     async with harness.worker(state=PostgresState(role.address), log=log, concurrency=2):
@@ -82,9 +82,9 @@ async def test_the_row_of_an_attempt_is_locked(
 
 @MODES
 async def test_complete_meets_a_locked_row(harness: FaultHarness, role: Role, job_type: JobType[Plan, int]) -> None:
-    """The block is refused with a typed error, the attempt is made again, and its effect stands once."""
+    """The block raises a typed error, the attempt is repeated, and its effect is committed once."""
     role.set("lock_timeout", "100")
-    # Without renewals: one that is held up with the row in its hands would be met by the second attempt as well.
+    # Without renewals: a renewal that waits with the row locked would also delay the second attempt.
     unrenewed = LeasePolicy(seconds=120.0, renew_every=30.0)
     async with harness.worker(state=PostgresState(role.address), lease=unrenewed):
         chain = await harness.client.start_chain(job_type, Plan(before=[1], completes=True))

@@ -1,4 +1,4 @@
-"""Callers whose own transactions are stricter than READ COMMITTED, and a role that is so by default."""
+"""Callers whose own transactions are stricter than READ COMMITTED, and a role with such a default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fault
 STRICT = pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
 
 UNRENEWED = LeasePolicy(seconds=120.0, renew_every=30.0)
-"""No renewal comes while a test lasts: it writes to the job's row, which is such a change as well."""
+"""No renewal happens during a test: it writes to the job's row, which would be such a change as well."""
 
 COUNT = "select count(*) from orders"
 ORDER = "insert into orders default values"
@@ -36,7 +36,7 @@ def _orders(dsn: str) -> None:
 
 @STRICT
 async def test_a_blocker_that_changed_since(harness: FaultHarness, level: IsolationLevel) -> None:
-    """A start that would wait for a chain which moved on is refused as worth repeating, and writes nothing."""
+    """A start with a blocker that changed since the snapshot is rejected with a retryable error, and writes nothing."""
     blocker = await harness.client.start_chain(patient, Plan(before=[1]))
     async with await AsyncConnection.connect(harness.dsn) as caller:
         await caller.set_isolation_level(level)
@@ -57,7 +57,8 @@ async def test_a_blocker_that_changed_since(harness: FaultHarness, level: Isolat
 
 
 def take_turns(client: Client, first: Connection[Any], second: Connection[Any]) -> list[Exception]:
-    """Two callers count orders, start a chain and add an order each, all in overlap; the errors of the second."""
+    """Let two callers count orders, start a chain and add an order each, overlapping; return the second one's
+    errors."""
     for caller in (first, second):
         caller.isolation_level = IsolationLevel.SERIALIZABLE
         caller.execute(COUNT)
@@ -76,7 +77,8 @@ def take_turns(client: Client, first: Connection[Any], second: Connection[Any]) 
 
 
 def test_two_that_read_what_the_other_writes(dsn: str) -> None:
-    """One of them fails at its commit, and its chain goes with its order: whoever repeats both has both once."""
+    """One of them fails at its commit, and its chain is rolled back with its order: a caller that repeats has both
+    once."""
     with (
         Client(PostgresState(dsn), JOB_TYPES) as client,
         psycopg.connect(dsn) as first,
@@ -93,7 +95,7 @@ def test_two_that_read_what_the_other_writes(dsn: str) -> None:
 
 @pytest.mark.parametrize("level", ["'repeatable read'", "serializable"])
 async def test_a_role_that_is_so_by_default(harness: FaultHarness, role: Role, level: Any) -> None:
-    """Claims and finishes of several workers conflict then, and are repeated: slower, and as right as ever."""
+    """Claims and finishes of several workers then conflict, and are repeated: slower, but as correct as ever."""
     role.set("default_transaction_isolation", level)
     state, logs = PostgresState(role.address), [EventLog() for _ in range(2)]
     lease = LeasePolicy(seconds=10.0)  # Renewals conflict as well.

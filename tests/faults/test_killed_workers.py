@@ -1,4 +1,4 @@
-"""Workers that are killed: their jobs are run again by others, and nothing of them stands that was not committed."""
+"""Workers that are killed: other workers run their jobs again, and none of their uncommitted writes remains."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.fault
 
 
 async def killed_at(harness: FaultHarness, chain: AsyncChain[int], step: str) -> str:
-    """Let a worker begin the chain's job and kill it at that step; its name."""
-    # A short lease could run out before that, on a slow machine; what the dead had would last long with this one.
+    """Let a worker begin the chain's job and kill the worker at that step; return its name."""
+    # A short lease could expire before that on a slow machine; a longer one would delay the take-over.
     process = harness.spawn(lease=LASTING)
     holder = await process.started()
     await harness.step(chain.id, step)
@@ -58,7 +58,7 @@ async def test_killed_between_the_handler_and_the_commit(harness: FaultHarness, 
 
 
 async def test_killed_while_idle(harness: FaultHarness) -> None:
-    """Nothing to take over: the next worker begins at once, with attempt one."""
+    """There is no job to take over: the next worker begins at once, with attempt one."""
     process = harness.spawn()
     await process.started()
     await process.kill()

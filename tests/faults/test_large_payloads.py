@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fault
 
 @pytest.fixture(params=["postgres", "redis", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of each store."""
+    """Yield the address of each store."""
     fixtures = {"postgres": "dsn", "redis": "redis_url"}
     name = fixtures.get(request.param)
     return str(request.getfixturevalue(name)) if name else f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def bounded_worker(url: str, **settings: Any) -> AsyncIterator[WorkerProcess]:
-    """A worker's process with so many ``megabytes``."""
+    """Return a worker process with so many ``megabytes``."""
     process = WorkerProcess("-m", "tests.faults.large", json.dumps(settings), url=url, records=url)
     try:
         yield process
@@ -40,7 +40,7 @@ async def bounded_worker(url: str, **settings: Any) -> AsyncIterator[WorkerProce
 
 
 async def all_at_the_first_attempt(process: WorkerProcess, count: int) -> None:
-    """All jobs are completed, and nothing went wrong on the way."""
+    """All jobs are completed, without any failure on the way."""
     try:
         await until(lambda: len(process.log.of(AttemptCompleted)) == count, "all are completed", 2 * START)
     except AssertionError as error:
@@ -52,7 +52,7 @@ async def all_at_the_first_attempt(process: WorkerProcess, count: int) -> None:
 
 
 async def drain(url: str, text: str) -> None:
-    """Run 100 jobs with this input, in as many places."""
+    """Run 100 jobs with this input, in as many slots."""
     async with AsyncClient.from_url(url, JOB_TYPES) as client:
         for _ in range(4):
             await client.start_chains([NewChain(consume, text)] * 25)
@@ -61,18 +61,18 @@ async def drain(url: str, text: str) -> None:
 
 
 async def test_large_inputs_are_claimed_by_bytes(url: str) -> None:
-    """One claim for all places would take more memory than there is."""
+    """One claim for all slots would need more memory than there is."""
     random.seed(7)
     await drain(url, random.randbytes(MEGABYTE // 2).hex()[:-64])
 
 
 async def test_large_inputs_that_postgres_compresses_are_claimed_by_bytes(dsn: str) -> None:
-    """What is stored of them is a hundredth."""
+    """Their stored size is a hundredth of their length."""
     await drain(dsn, "x" * (MEGABYTE - 64))
 
 
 async def test_large_outputs_are_written_by_bytes(url: str) -> None:
-    """250 MB of them are there at once. One statement for all of them takes a worker three times as much besides."""
+    """There are 250 MB of outputs at once. One statement for all of them would need three times as much besides."""
     async with AsyncClient.from_url(url, JOB_TYPES) as client:
         await client.start_chains([NewChain(produce, MEGABYTE - 64)] * 250)
     async with bounded_worker(url, megabytes=4000, concurrency=250, together=250) as process:

@@ -1,4 +1,4 @@
-"""Rows and connections that somebody holds: it costs him, and nobody else."""
+"""Rows and connections that somebody locks: this delays the owner, and no other."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.fault
 
 @asynccontextmanager
 async def held(harness: FaultHarness, *chains: AsyncChain[int]) -> AsyncIterator[None]:
-    """A caller's transaction that starts a job with these chains as blockers, and commits at the end of the block."""
+    """Start a job with these chains as blockers in a caller's transaction, which commits at the end of the block."""
     async with await psycopg.AsyncConnection.connect(harness.dsn) as connection:
         await harness.client.start_chain(quick, 0, id="waits", blockers=chains, connection=connection)
         yield
 
 
 def undisturbed(harness: FaultHarness) -> None:
-    """No lease was lost, and nothing had to be done twice."""
+    """No lease was lost, and nothing was repeated."""
     for kind in (AttemptAborted, AttemptRetried, FinishRejected, JobReaped):
         assert harness.log.of(kind) == []
 
@@ -44,7 +44,7 @@ IN_COMPLETE = Plan(completes=True, inside=[1], busy=True)
 
 
 async def test_all_connections_are_held_by_handlers(harness: FaultHarness) -> None:
-    """Claims and finishes wait; leases are renewed on a connection of their own; nothing deadlocks."""
+    """Claims and finishes wait; renewals use a connection of their own; nothing deadlocks."""
     async with harness.worker(concurrency=4, max_connections=2, lease=KEPT):
         others = await harness.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(2)])
         for chain in others:
@@ -62,7 +62,7 @@ async def test_all_connections_are_held_by_handlers(harness: FaultHarness) -> No
 
 
 async def test_more_handlers_than_connections(harness: FaultHarness) -> None:
-    """They wait for each other's connections, under leases that are kept."""
+    """Handlers wait for each other's connections, while their leases are kept."""
     chains = await harness.client.start_chains([NewChain(patient, IN_COMPLETE) for _ in range(6)])
     async with harness.worker(concurrency=6, max_connections=2, lease=KEPT):
         for chain in chains:
@@ -78,8 +78,8 @@ async def test_more_handlers_than_connections(harness: FaultHarness) -> None:
 async def test_chains_that_are_held_do_not_hold_up_others(
     harness: FaultHarness, job_type: JobType[Plan, int], count: int
 ) -> None:
-    """Finishes of held chains wait for the caller's commit; all others are written meanwhile."""
-    # Renewals pass over held rows too: the lease must outlast the caller.
+    """Finishes of locked chains wait for the caller's commit; all others are written meanwhile."""
+    # Renewals also skip locked rows: the lease must last longer than the caller's transaction.
     async with harness.worker(concurrency=count + 2, lease=LASTING):
         waiting = await harness.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(count)])
         for chain in waiting:
@@ -101,7 +101,7 @@ async def test_chains_that_are_held_do_not_hold_up_others(
 async def test_chains_with_dependents_end_beside_one_that_is_held(
     harness: FaultHarness, job_type: JobType[Plan, int]
 ) -> None:
-    """They end together with it, and lock as many rows as it does."""
+    """They finish together with it, and lock as many rows as it does."""
     async with harness.worker(concurrency=12, lease=LASTING):
         chains = await harness.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(10)])
         for place, chain in enumerate(chains):
@@ -118,7 +118,7 @@ async def test_chains_with_dependents_end_beside_one_that_is_held(
 
 
 async def test_renewals_pass_over_a_held_row(harness: FaultHarness) -> None:
-    """The others keep their leases, for longer than one lasts."""
+    """The other jobs keep their leases, for longer than a lease lasts."""
     async with harness.worker(concurrency=3, lease=KEPT):
         waiting = await harness.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(3)])
         for chain in waiting:
@@ -138,7 +138,7 @@ async def test_renewals_pass_over_a_held_row(harness: FaultHarness) -> None:
 async def test_a_held_chain_keeps_its_lease(
     harness: FaultHarness, job_type: JobType[Plan, int], completes: bool, ends: str
 ) -> None:
-    """However long somebody's transaction waits for it, and whether its handler ends then or afterwards."""
+    """The lease is kept however long a caller's transaction lasts, and whether the handler ends during or after it."""
     plan = Plan(before=[1], completes=completes)
     async with harness.worker(name="holder", lease=KEPT), harness.worker(name="other", lease=KEPT):
         chain = await harness.client.start_chain(job_type, plan)
@@ -146,7 +146,7 @@ async def test_a_held_chain_keeps_its_lease(
         async with held(harness, chain):
             if ends == "meanwhile":
                 harness.witness.open("before:1")
-            # The row's lease is over, and the one beside it has been extended since.
+            # The lease in the row has expired, and its extension was renewed since.
             await harness.outlast_leases()
             ends_at = harness.witness.one("select max(expires_at) from queuert.lease_extension")
             extended = (
@@ -161,7 +161,7 @@ async def test_a_held_chain_keeps_its_lease(
 
 
 async def test_a_held_chain_is_taken_from_a_dead_worker(harness: FaultHarness) -> None:
-    """Its lease ends where it was extended to last, when the row is free."""
+    """The job's lease expires at the end of its extension, once the row is unlocked."""
     chain = await harness.client.start_chain(threaded, Plan(before=[1]))
     process = harness.spawn(lease=KEPT)
     await harness.step(chain.id, "began")
@@ -175,13 +175,13 @@ async def test_a_held_chain_is_taken_from_a_dead_worker(harness: FaultHarness) -
 
 
 async def test_the_reaper_does_not_wait_for_a_held_chain(harness: FaultHarness) -> None:
-    """A job that died for the last time and whose chain is held is left for later; the others are reaped meanwhile."""
+    """The reaper postpones a locked chain whose job has died for the last time; it reaps the others meanwhile."""
     chain = await harness.client.start_chain(before_poison, "kill")
     last_attempt = "select count(*) from queuert.job where type = 'poison' and attempt = 2"
     while not harness.witness.one(last_attempt):
         assert await harness.spawn().ended() == -signal.SIGKILL
     async with held(harness, chain), harness.worker(lease=KEPT):
-        # It is busy, so that it claims nothing, and only reaps, as often as one of its own leases could run out.
+        # The worker is busy, so it claims nothing and only reaps, as often as one of its own leases could expire.
         busy = await harness.client.start_chain(patient, Plan(before=[1]))
         await harness.step(busy.id, "began")
         for _ in range(2):

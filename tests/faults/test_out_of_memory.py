@@ -1,4 +1,4 @@
-"""Handlers that take all memory: their attempts fail or their process dies, and the other jobs are done."""
+"""Handlers that take all memory: their attempts fail or their process dies, and the other jobs are completed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def client(dsn: str) -> AsyncIterator[AsyncClient]:
 
 
 async def ends(client: AsyncClient, how: str) -> None:
-    """A job that takes all memory ends at the cap of its attempts, and the others are done, before and after it."""
+    """A job that takes all memory fails at the cap of its attempts; the others, before and after it, are completed."""
     before = await client.start_chains([NewChain(frugal, number) for number in range(5)])
     bad = await client.start_chain(hoard, how)
     with pytest.raises(JobFailedError):
@@ -48,14 +48,14 @@ async def ends(client: AsyncClient, how: str) -> None:
 
 @WAYS
 async def test_in_a_process_for_handlers(client: AsyncClient, how: str) -> None:
-    """It costs that process at most; the worker has its memory, and lives on."""
+    """At most the child process dies; the worker has its own memory, and continues."""
     async with InProcessWorker(client, processors(elsewhere=True), name="worker", concurrency=2):
         await ends(client, how)
 
 
 @asynccontextmanager
 async def workers(dsn: str, count: int) -> AsyncIterator[None]:
-    """So many workers, each replaced when it has died, as an orchestrator does."""
+    """Run so many workers, and replace each that dies, as an orchestrator does."""
     running: list[WorkerProcess] = []
     gone: list[WorkerProcess] = []
 
@@ -82,12 +82,12 @@ async def workers(dsn: str, count: int) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("how", ["released", "fatal"])
 async def test_in_the_worker_itself(client: AsyncClient, dsn: str, how: str) -> None:
-    """It fails the attempt, or takes the worker along, which counts as well."""
+    """It fails the attempt, or kills the worker, which counts as well."""
     async with workers(dsn, 1):
         await ends(client, how)
 
 
 async def test_in_workers_that_neither_work_nor_die(client: AsyncClient, dsn: str) -> None:
-    """Not even the event loop gets memory there: the leases run out, and a worker that has some takes over."""
+    """Not even the event loop gets memory there: the leases expire, and a worker with memory takes over."""
     async with workers(dsn, 3):
         await ends(client, "kept")

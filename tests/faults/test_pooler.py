@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode between everybody and the database: all works, and sessions stay as they were."""
+"""PgBouncer in transaction mode before the database: everything works, and its sessions are unchanged afterwards."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.support.waiting import WAIT
 pytestmark = pytest.mark.fault
 
 SESSIONS = 4
-"""Fewer than there are connections, and each transaction gets another than the one before."""
+"""Fewer sessions than connections, so that each transaction gets another session than the one before."""
 
 NEVER = 3600.0
 UNPREPARED = 1000
-"""After so many times a statement would be prepared: versions before 1.21 do not know how to."""
+"""After so many executions psycopg would prepare a statement, which versions before 1.21 do not support."""
 
 _LEFTOVERS = """
     select 'setting', name, setting from pg_settings where source = 'session' and name not in
@@ -59,14 +59,14 @@ def pooler(postgres_server: str) -> Iterator[PgBouncer]:
 
 @pytest.fixture(autouse=True)
 def address(pooler: PgBouncer, dsn: str) -> Iterator[str]:
-    """The database by way of the pooler, which lets go of it before it is dropped."""
+    """Yield the database behind the pooler, which disconnects before the database is dropped."""
     yield pooler.address_in(dsn)
     pooler.let_go(dsn)
 
 
 @pytest.fixture
 def through(address: str, dsn: str) -> Through:
-    """Makes states that connect by way of the pooler, with the settings that docs/running.md tells."""
+    """Make states that connect through the pooler, with the settings of docs/running.md."""
 
     def state(**other: Any) -> PostgresState:
         settings: dict[str, Any] = {"prepare_threshold": None, "listen_dsn": dsn, **other}
@@ -76,19 +76,19 @@ def through(address: str, dsn: str) -> Through:
 
 
 def leftovers(address: str) -> set[tuple[Any, ...]]:
-    """What sessions of the pooler have that a new one has not."""
+    """Return how the pooler's sessions differ from new ones."""
     found = set()
     with ExitStack() as stack:
         for _ in range(SESSIONS):
             connection = stack.enter_context(psycopg.connect(address, prepare_threshold=None))
             found |= set(connection.execute(_LEFTOVERS).fetchall())
-            # Each holds a session, so that the next one gets another.
+            # Each connection occupies a session, so that the next one gets another.
             assert connection.info.transaction_status is TransactionStatus.INTRANS
     return found
 
 
 async def test_all_goes_through_and_nothing_stays(harness: FaultHarness, through: Through, address: str) -> None:
-    """Clients and handlers of both kinds; afterwards the pooler's sessions are as good as new for others."""
+    """Clients and handlers of both modes; afterwards the pooler's sessions are like new ones for others."""
     state = through()
     async with AsyncClient(state, JOB_TYPES) as client, harness.worker(state=state, concurrency=6):
         chains = await client.start_chains([NewChain(quick, number) for number in range(30)])
@@ -103,7 +103,7 @@ async def test_all_goes_through_and_nothing_stays(harness: FaultHarness, through
 
 
 async def test_nothing_stays_of_clients_that_prepare(harness: FaultHarness, through: Through, address: str) -> None:
-    """What they tell a session of their own, to plan once, they do not tell the pooler's."""
+    """Settings for own sessions, such as to plan once, are not made in the pooler's."""
     state = through(prepare_threshold=UNPREPARED)
     async with AsyncClient(state, JOB_TYPES) as client:
         await client.start_chain(quick, 1)
@@ -116,7 +116,7 @@ async def test_nothing_stays_of_clients_that_prepare(harness: FaultHarness, thro
 async def test_leases_are_renewed_and_chains_cancelled(
     harness: FaultHarness, through: Through, job_type: JobType[Plan, int]
 ) -> None:
-    """For longer than a lease, of a handler with its transaction open and of one without."""
+    """For longer than a lease, with a handler whose transaction is open and one without."""
     async with harness.worker(state=through(), concurrency=3, lease=KEPT):
         holding, other = await harness.client.start_chains(
             [NewChain(patient, Plan(completes=True, inside=[1], busy=True)), NewChain(job_type, Plan(before=[1]))]
@@ -139,7 +139,7 @@ async def test_leases_are_renewed_and_chains_cancelled(
 
 
 async def test_notifications_come_by_a_direct_way(harness: FaultHarness, through: Through) -> None:
-    """Nobody polls, so a job is found by its notification alone."""
+    """No worker polls, so only a notification leads to the job."""
     async with harness.worker(state=through(), poll_interval=NEVER):
         for number in range(3):
             chain = await harness.client.start_chain(quick, number)
@@ -148,7 +148,7 @@ async def test_notifications_come_by_a_direct_way(harness: FaultHarness, through
 
 
 async def test_without_a_direct_way_everybody_polls(harness: FaultHarness, through: Through, address: str) -> None:
-    """That is told once, with what to do about it."""
+    """The worker reports that once, with what to do about it."""
     log = EventLog()
     notify = PostgresNotify(address, timeouts=ListenerTimeouts(self_test=0.2))
     client = AsyncClient(through(listen_dsn=None), JOB_TYPES, notify=notify, observability=log)
@@ -161,7 +161,8 @@ async def test_without_a_direct_way_everybody_polls(harness: FaultHarness, throu
 
 
 async def test_more_transactions_than_sessions(harness: FaultHarness, through: Through) -> None:
-    """Handlers hold all sessions, and renewals wait for one: leases are lost until the server ends the idle ones."""
+    """Handlers occupy all sessions, and renewals wait for one: leases expire until the server ends the idle
+    transactions."""
     log = EventLog()
     async with harness.worker(state=through(), log=log, lease=LEASE, concurrency=2 * SESSIONS):
         plan = Plan(completes=True, inside=[1])
@@ -174,7 +175,7 @@ async def test_more_transactions_than_sessions(harness: FaultHarness, through: T
 
 
 async def test_it_is_restarted(harness: FaultHarness, through: Through, pooler: PgBouncer) -> None:
-    """Killed with a transaction open, which is rolled back, and back at the same address."""
+    """PgBouncer is killed with a transaction open, which is rolled back, and returns at the same address."""
     async with harness.worker(state=through(), poll_interval=0.1):
         chain = await harness.client.start_chain(patient, Plan(completes=True, inside=[1]))
         await harness.step(chain.id, "inside")

@@ -1,4 +1,4 @@
-"""The state adapter's contract, by way of PgBouncer in transaction mode: where transactions and locks matter most.
+"""The state adapter's contract through PgBouncer in transaction mode, for the cases with transactions and locks.
 
 Every other case is run on asynchronous stores, and the rest on synchronous ones.
 """
@@ -28,7 +28,7 @@ RACES = {
     "overlapping_batches",
 }
 PARTS = {"parts_are_one_start", "a_part_that_cannot_be_made_takes_all_back"}
-"""They are sent one upon the other, in one transaction."""
+"""The parts are sent without waiting for answers, in one transaction."""
 
 CASES = [
     pytest.param(case, list(Mode)[number % 2], id=f"{case}-{list(Mode)[number % 2]}")
@@ -44,7 +44,7 @@ def test_all_that_are_named_are_there() -> None:
 
 
 class RowsByPooler(Rows):
-    """A table of the user's own, whose transactions go through the pooler as well."""
+    """A table of the user's own, whose transactions also go through the pooler."""
 
     def __init__(self, dsn: str, address: str) -> None:
         super().__init__(dsn)

@@ -1,4 +1,4 @@
-"""A claim that raises after it was committed releases what it took, whatever it raised and on every store."""
+"""A claim that raises after its commit releases its jobs, whatever it raised, on every store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.fault
 
 JOBS = 40
 LONG = LeasePolicy(seconds=600.0, renew_every=100.0)
-"""What is not released stays with the worker for as long as a test lasts."""
+"""A job that is not released stays with the worker until the test ends."""
 
 work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
@@ -54,7 +54,7 @@ ERRORS = pytest.mark.parametrize(
 
 
 class Around:
-    """A store, and what goes wrong with its answers."""
+    """A store whose answers raise."""
 
     def __init__(self, store: AsyncStore, trouble: Trouble) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class Around:
         return getattr(self._store, name)
 
     async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
-        """Claim; the answer may not arrive."""
+        """Claim; the answer may raise."""
         self._trouble.limits.append(request.limit)
         jobs = await self._store.claim(request)
         if jobs and self._trouble.claims:
@@ -73,7 +73,7 @@ class Around:
         return jobs
 
     async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
-        """Give a claim back; that may fail."""
+        """Release a claim; this may raise."""
         if self._trouble.releases:
             self._trouble.releases -= 1
             raise StateError("out of memory")
@@ -81,7 +81,7 @@ class Around:
 
 
 class Trouble:
-    """How often claims raise, and what; how often they cannot be released then; what was asked for."""
+    """How often claims raise, and what; how often their release then fails; and what was requested."""
 
     def __init__(self) -> None:
         self.claims = 0
@@ -91,7 +91,7 @@ class Trouble:
 
 
 class ClaimHarness(Harness):
-    """A client of one store, and workers whose claims have trouble."""
+    """A client of one store, and workers whose claims may raise."""
 
     def __init__(self, state: StateAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(state, job_types=JOB_TYPES, poll_interval=0.05)
@@ -107,7 +107,7 @@ class ClaimHarness(Harness):
         return await self.client.start_chains([NewChain(work, one) for one in range(count)])
 
     async def all_done(self, chains: Sequence[AsyncChain[int]]) -> None:
-        """All jobs are completed by one attempt that counts, and none has cost a lease."""
+        """Each job is completed by one counted attempt, and none has lost a lease."""
         closed = await self.client.wait(chains, timeout=WAIT)
         assert {one.status for one in closed} == {"completed"}
         for chain in chains:
@@ -124,7 +124,7 @@ async def _echo(attempt: Attempt[int, int]) -> Outcome[int]:
 async def harness(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ClaimHarness]:
-    """Each store."""
+    """Yield each store."""
     fixtures = {"postgres": "dsn", "redis": "redis_url"}
     name = fixtures.get(request.param)
     url = request.getfixturevalue(name) if name else f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -146,7 +146,7 @@ async def test_a_claim_that_raises_after_its_commit_gives_back_what_it_took(
 
 
 async def test_a_claim_that_raises_is_given_back_though_that_fails_at_first(harness: ClaimHarness) -> None:
-    """It is tried again until the store has answered."""
+    """The worker repeats the release until the store has answered."""
     harness.trouble.claims, harness.trouble.releases = 1, 3
     chains = await harness.start()
     async with harness.worker(concurrency=JOBS):
@@ -172,7 +172,7 @@ async def test_a_lost_connection_does_not_halve_the_next_claim(harness: ClaimHar
 
 
 async def test_what_cannot_be_given_back_does_not_keep_the_worker_from_claiming(harness: ClaimHarness) -> None:
-    """The store refuses to give one claim back, for as long as anybody asks."""
+    """The store refuses to release one claim, however often the worker tries."""
     harness.trouble.claims, harness.trouble.releases = 1, 1_000_000
     lost = await harness.start(1)
     async with harness.worker(concurrency=JOBS):
@@ -183,7 +183,7 @@ async def test_what_cannot_be_given_back_does_not_keep_the_worker_from_claiming(
 
 
 class Refusing:
-    """A store that takes no lease of one job back, or does not answer at all."""
+    """A store that refuses to release one job's lease, or does not answer at all."""
 
     def __init__(self, *, hangs: bool = False) -> None:
         self.released: list[str] = []
@@ -191,7 +191,7 @@ class Refusing:
         self._hangs = hangs
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Refuse all of them if the bad one is there."""
+        """Refuse all leases if the bad one is among them."""
         self.requested += 1
         if self._hangs:
             await asyncio.Event().wait()
@@ -202,7 +202,7 @@ class Refusing:
 
 
 def returns_of(store: Refusing, *names: str) -> ReleaseQueue:
-    """What is to be released, for an hour."""
+    """The leases to be released, which last for an hour."""
     returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease(name, new_token()), time.monotonic() + 3_600.0) for name in names])
     return returns
@@ -231,7 +231,7 @@ async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatc
 async def test_jobs_for_which_there_is_no_memory_are_given_back(
     harness: ClaimHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their claim was answered, but nothing could be made of it."""
+    """The store answered the claim, but the worker could not use the answer."""
     made, failures = LeaseRegistry.add, [MemoryError(), MemoryError()]
 
     def add(book: LeaseRegistry, granted: Sequence[HeldLease]) -> None:
@@ -249,7 +249,7 @@ async def test_jobs_for_which_there_is_no_memory_are_given_back(
 async def test_jobs_that_no_place_can_begin_with_are_given_back(
     harness: ClaimHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no memory for the attempt of one, and none to let others wait."""
+    """There is no memory for the attempt of one job, and none to let the others wait."""
     made, failures = AttemptRunner.run, [MemoryError(), MemoryError()]
 
     def run(runner: AttemptRunner, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:

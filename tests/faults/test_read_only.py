@@ -1,4 +1,5 @@
-"""A server on which nothing can be written: set so, or a standby. Workers wait, clients are told, and all goes on."""
+"""A server that accepts no writes: by its settings, or as a standby. Workers wait, clients get errors, then all
+continue."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.fault
 
 
 async def refused(address: str) -> None:
-    """Clients of both kinds are told that the store is out of reach, as during any failover."""
+    """Clients of both modes get `StateUnavailableError`, as during any failover."""
     async with AsyncClient(PostgresState(address), JOB_TYPES) as client:
         with pytest.raises(StateUnavailableError, match="read-only"):
             await client.start_chain(quick, 1)
@@ -43,7 +44,7 @@ async def refused(address: str) -> None:
 
 
 async def reported(log: EventLog) -> None:
-    """The worker says that it cannot claim, and why."""
+    """The worker reports that it cannot claim, and why."""
 
     def has_reported() -> bool:
         return any("read-only transaction" in one.error for one in log.of(LoopFailed, loop="claimer"))
@@ -62,7 +63,7 @@ async def recovered(log: EventLog) -> None:
 async def test_set_so_and_set_back(
     harness: FaultHarness, role: Role, job_type: JobType[Plan, int], completes: bool
 ) -> None:
-    """With an attempt under way: its finish is written afterwards, or it is made again."""
+    """With a running attempt: its finish is written afterwards, or the attempt is repeated."""
     log = EventLog()
     state = PostgresState(role.address)
     async with harness.worker(state=state, log=log, lease=KEPT, poll_interval=0.1, concurrency=2):
@@ -75,7 +76,7 @@ async def test_set_so_and_set_back(
         await log.wait_for(StoreCallFailed)
         await asyncio.to_thread(role.reset)
         attempt = await chain.result(2 * WAIT)
-        # A block may get a session that was opened before the end of it, and none had written on.
+        # A block may get a session that was opened while the server was read-only, and could not write.
         other = await harness.client.start_chain(job_type, Plan(completes=completes))
         attempts = {chain.id: attempt, other.id: await other.result(2 * WAIT)}
         await recovered(log)
@@ -87,7 +88,7 @@ async def test_set_so_and_set_back(
 
 
 async def test_a_worker_that_starts_on_it(harness: FaultHarness, role: Role) -> None:
-    """It does not end, tells what is wrong, and begins to work by itself."""
+    """The worker does not end, reports what is wrong, and begins to work by itself."""
     role.set("default_transaction_read_only", "on")
     log = EventLog()
     chain = await harness.client.start_chain(quick, 1)
@@ -99,7 +100,7 @@ async def test_a_worker_that_starts_on_it(harness: FaultHarness, role: Role) -> 
 
 
 async def test_a_standby_that_is_promoted(private_postgres: StartPostgres) -> None:
-    """Who came while it was a standby goes on with it: the pool's connections, and the listener's."""
+    """Connections from before the promotion are used after it: those of the pool, and the listener's."""
     server = private_postgres(settings={"fsync": "off"})
     migrations.upgrade(server.dsn())
     Witness(server.dsn()).close()

@@ -1,4 +1,4 @@
-"""Readers of the event log, when a standby takes the place of the primary: they miss nothing, or they are told."""
+"""Readers of the event log after a failover to a standby: they miss no event, or they get an error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(dsn: str) -> Store:
 
 
 def start(dsn: str, prefix: str, count: int) -> list[str]:
-    """Start jobs, each in a transaction of its own; their ids."""
+    """Start jobs, each in a transaction of its own; return their ids."""
     store = opened(dsn)
     names = [f"{prefix}-{number}" for number in range(count)]
     try:
@@ -53,7 +53,7 @@ def start(dsn: str, prefix: str, count: int) -> list[str]:
 
 
 def followed(dsn: str, cursor: str | None = None) -> tuple[list[str], str | None]:
-    """What a reader hears from a cursor on, and the cursor behind it."""
+    """Return the events that a reader gets from a cursor on, and the cursor after them."""
     store = opened(dsn)
     found: list[str] = []
     try:
@@ -68,7 +68,7 @@ def followed(dsn: str, cursor: str | None = None) -> tuple[list[str], str | None
 
 
 def test_a_reader_is_reported_when_its_last_event_was_lost_in_a_failover(pair: Pair) -> None:
-    """The numbers of the lost transactions are given again: what gets them lies before the cursor."""
+    """New transactions get the numbers of the lost ones, so their events are before the cursor."""
     start(pair.primary.dsn(), "kept", 10)
     pair.caught_up()
     pair.proxy.black_hole()
@@ -79,7 +79,7 @@ def test_a_reader_is_reported_when_its_last_event_was_lost_in_a_failover(pair: P
 
     with pytest.raises(EventsLostError, match=r"timeline 1.*timeline 2") as lost:
         followed(pair.address, cursor)
-    # Who begins anew hears of all. Who goes on at the same number has been told what that leaves out.
+    # A reader that begins again gets all events. A reader that continues at the same number was told what it misses.
     everything, _ = followed(pair.address)
     assert [name for name in everything if name.startswith("after")] == names
     onward, _ = followed(pair.address, lost.value.cursor)
@@ -87,19 +87,19 @@ def test_a_reader_is_reported_when_its_last_event_was_lost_in_a_failover(pair: P
 
 
 def test_a_reader_goes_on_by_itself_when_its_last_event_outlived_the_failover(pair: Pair) -> None:
-    """As after each switch that was planned, and each failover to a synchronous standby."""
+    """As after each planned switch, and each failover to a synchronous standby."""
     before = start(pair.primary.dsn(), "kept", 10)
     found, cursor = followed(pair.primary.dsn())
     assert found == before
     pair.caught_up()
     pair.fail_over()
-    # Its own transactions, which write no events, have numbers as well: the next events come some numbers later.
+    # The server's own transactions, which write no events, have numbers as well: the next events have higher numbers.
     names = start(pair.address, "after", 10)
     assert followed(pair.address, cursor)[0] == names
 
 
 def test_a_reader_hears_what_is_new_on_a_standby_that_lags(pair: Pair) -> None:
-    """Nothing is lost there: it comes later."""
+    """No event is lost there: it arrives later."""
     names = start(pair.primary.dsn(), "first", 3)
     pair.caught_up()
     pair.proxy.black_hole()
@@ -110,7 +110,7 @@ def test_a_reader_hears_what_is_new_on_a_standby_that_lags(pair: Pair) -> None:
 
 
 def test_the_timeline_is_known_from_the_first_write_of_a_promoted_standby(pair: Pair) -> None:
-    """The checkpoint that tells of it comes minutes later where nobody asks for one."""
+    """The checkpoint with the new timeline comes minutes later if nobody requests one."""
     start(pair.primary.dsn(), "kept", 1)
     pair.caught_up()
     with psycopg.connect(pair.standby.dsn(), autocommit=True) as standby:
@@ -145,10 +145,10 @@ def test_a_stream_is_reported_when_its_last_event_was_lost_in_a_failover(pair: P
 
     with pytest.raises(EventsLostError, match="failOnDataLoss"):
         reader.latestOffset(lost, ReadAllAvailable())
-    # A batch that was planned before: its end is not there any more.
+    # This batch was planned before the failover: its end does not exist any more.
     with pytest.raises(EventsLostError):
         read_range(stream_reader(url), safe, lost)
-    # A stream that was not so far misses nothing and hears nothing twice, whatever the numbers.
+    # A stream that had not read so far misses no event and gets none twice, whatever the numbers.
     end = reader.latestOffset(safe, ReadAllAvailable())
     assert [row["job_id"] for row in read_range(reader, safe, end)] == names
     assert [row["job_id"] for row in read_range(reader, begin, safe)] == kept

@@ -1,4 +1,5 @@
-"""A server that stops or is killed: no acknowledged chain is lost, no effect stands twice, no worker dies of it."""
+"""A server that stops or is killed: no acknowledged chain is lost, no effect is committed twice, no worker dies of
+it."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ MANY = 50
 
 @pytest.fixture
 def server(private_postgres: StartPostgres) -> EmbeddedPostgres:
-    """A server that keeps what it acknowledged, with the schema."""
-    server = private_postgres(settings={"fsync": "off"})  # The machine itself stays up.
+    """Yield a server that keeps acknowledged writes, with the schema."""
+    server = private_postgres(settings={"fsync": "off"})  # The machine itself does not crash.
     migrations.upgrade(server.dsn())
     return server
 
 
 @pytest.fixture
 async def harness(server: EmbeddedPostgres) -> AsyncIterator[FaultHarness]:
-    """The harness, on a server of the test's own."""
+    """Yield the harness, on a server of the test's own."""
     harness = FaultHarness(server.dsn())
     try:
         yield harness
@@ -45,7 +46,7 @@ async def harness(server: EmbeddedPostgres) -> AsyncIterator[FaultHarness]:
 
 
 class Producer:
-    """Starts chains without a pause, and remembers those whose start was acknowledged."""
+    """Starts chains without a pause, and remembers the acknowledged ones."""
 
     def __init__(self, dsn: str) -> None:
         self.acknowledged: list[str] = []
@@ -71,13 +72,13 @@ class Producer:
         await until(lambda: len(self.acknowledged) >= wanted, "chains are started")
 
     async def stop(self) -> None:
-        """Start no more."""
+        """Start no more chains."""
         self._enough.set()
         await self._task
 
 
 async def troubled(process: WorkerProcess) -> None:
-    """Wait until it has met the outage: with all slots taken it has finishes to write, otherwise it looks for more."""
+    """Wait until the worker has noticed the outage: with all slots occupied by a finish, otherwise by a claim."""
     await until(lambda: process.log.of(LoopFailed) or process.log.of(StoreCallFailed), "the worker has met the outage")
 
 
@@ -117,8 +118,9 @@ async def test_under_load(server: EmbeddedPostgres, harness: FaultHarness, how: 
 
 
 async def test_an_idle_worker(server: EmbeddedPostgres, harness: FaultHarness) -> None:
-    """Its loops tell that they fail, and that they work again, every time."""
-    # Only the first loop that meets the outage is told at once. The others wait for a connection as long as they may.
+    """Its loops report that they fail, and that they work again, every time."""
+    # Only the first loop that notices the outage fails at once. The others wait for a connection for their whole
+    # timeout.
     process = harness.spawn(poll_interval=0.1, answer_timeout=5.0)
     await process.started()
     for number in range(2):
@@ -135,7 +137,7 @@ async def test_an_idle_worker(server: EmbeddedPostgres, harness: FaultHarness) -
 
 
 async def started_again(harness: FaultHarness) -> None:
-    """The client, whose connections broke as well, starts a chain as soon as it can, and that is run."""
+    """The client, whose connections broke as well, starts a chain as soon as it can, and the worker runs it."""
     chain: AsyncChain[int] | None = None
     async with asyncio.timeout(WAIT):
         while chain is None:

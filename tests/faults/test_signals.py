@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT at any moment: the exit code says what happened, and no lease is left behind."""
+"""SIGTERM and SIGINT at any moment: the exit code says what happened, and no lease is left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_idle(harness: FaultHarness, number: signal.Signals) -> None:
 
 
 async def test_at_birth(harness: FaultHarness) -> None:
-    """Before it listens to signals it dies of them, which is as good: nothing was begun."""
+    """Before the process handles signals it dies of them, which does no harm: it had not begun anything."""
     chain = await harness.client.start_chain(patient, Plan())
     process = harness.command()
     process.send(signal.SIGTERM)
@@ -40,7 +40,7 @@ async def test_at_birth(harness: FaultHarness) -> None:
 
 @pytest.mark.parametrize("answers", [True, False], ids=["server answers then", "server never answers"])
 async def test_while_it_connects(harness: FaultHarness, proxy: FaultProxy, answers: bool) -> None:
-    """It begins nothing, and does not wait for a server that may never answer."""
+    """The process begins nothing, and does not wait for a server that may never answer."""
     chain = await harness.client.start_chain(patient, Plan())
     proxy.black_hole()
     process = harness.command(url=f"{proxy.address_in(harness.dsn)}?connect_timeout=60")
@@ -55,7 +55,7 @@ async def test_while_it_connects(harness: FaultHarness, proxy: FaultProxy, answe
 @MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 async def test_within_the_grace(harness: FaultHarness, job_type: JobType[Plan, int], completes: bool) -> None:
-    """What runs may end; what waits is not begun any more."""
+    """Running handlers may finish; waiting jobs are not started any more."""
     plan = Plan(completes=True, inside=[1]) if completes else Plan(before=[1])
     chain = await harness.client.start_chain(job_type, plan)
     process = harness.spawn(shutdown_timeout=WAIT, lease=LASTING)
@@ -91,7 +91,7 @@ async def test_a_coroutine_that_would_go_on(harness: FaultHarness, inside: bool,
 
 
 async def test_a_coroutine_that_does_not_listen(harness: FaultHarness) -> None:
-    """It swallows its cancellations: its job is released from a client, and the process ends all the same."""
+    """The handler ignores its cancellations: the worker releases its job, and the process ends nevertheless."""
     chain = await harness.client.start_chain(patient, Plan(before=[1], deaf=True))
     process = harness.spawn(shutdown_timeout=0, lease=LASTING)
     await harness.step(chain.id, "began")
@@ -112,7 +112,7 @@ async def test_a_thread_that_does_not_listen(harness: FaultHarness) -> None:
 
 
 async def test_a_thread_that_listens(harness: FaultHarness) -> None:
-    """It looks at its signal and returns: nobody is abandoned, and its work counts or is done again."""
+    """The handler checks its signal and returns: it is not abandoned, and its work counts or is repeated."""
     chain = await harness.client.start_chain(threaded, Plan(before=[1]))
     process = harness.spawn(shutdown_timeout=0, lease=LASTING)
     await harness.step(chain.id, "began")
@@ -123,9 +123,9 @@ async def test_a_thread_that_listens(harness: FaultHarness) -> None:
 
 
 async def test_under_load(harness: FaultHarness) -> None:
-    """Each job is done, or it was not touched: what was claimed and not started is released uncounted."""
+    """Each job is completed or untouched: claimed jobs that had not started are released uncounted."""
     chains = await harness.client.start_chains([NewChain(quick, number) for number in range(1000)])
-    # However late the signal comes, there is something left that was not touched.
+    # However late the signal arrives, there are jobs left that were not touched.
     await harness.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(10)])
     await harness.client.start_chains([NewChain(quick, number) for number in range(1000)])
     process = harness.spawn(concurrency=10, lease=LASTING)
@@ -142,7 +142,7 @@ async def test_under_load(harness: FaultHarness) -> None:
 async def test_a_process_ends_though_a_handler_has_left_something_that_does_not(
     harness: FaultHarness, what: str
 ) -> None:
-    """Its job is done; the event loop would wait for the rest without a limit."""
+    """The job is completed; the event loop would wait for the rest without a limit."""
     chain = await harness.client.start_chain(patient, Plan(leaves=what))
     process = harness.spawn(shutdown_timeout=0, lease=LASTING)
     await harness.status(chain.id, "completed")
@@ -154,7 +154,7 @@ async def test_a_process_ends_though_a_handler_has_left_something_that_does_not(
 async def test_a_signal_is_heard_that_comes_while_the_event_loop_is_blocked_and_called_by_many(
     harness: FaultHarness,
 ) -> None:
-    """The pipe that wakes the event loop is full then, and has no place for the signal."""
+    """The pipe that wakes the event loop is full then, and has no space for the signal."""
     chain = await harness.client.start_chain(blocking, -1.0)
     process = harness.spawn(lease=LASTING)
     await harness.step(chain.id, "began")
@@ -165,7 +165,7 @@ async def test_a_signal_is_heard_that_comes_while_the_event_loop_is_blocked_and_
 
 
 async def test_the_store_is_out_of_reach(harness: FaultHarness, proxy: FaultProxy) -> None:
-    """It cannot give anything back, and ends nevertheless; the lease runs out."""
+    """The worker cannot release anything, and ends nevertheless; the lease expires."""
     chain = await harness.client.start_chain(patient, Plan(before=[1]))
     process = harness.spawn(url=proxy.address_in(harness.dsn), shutdown_timeout=0)
     await harness.step(chain.id, "began")

@@ -33,10 +33,10 @@ NEVER = 3600.0
 async def test_a_black_hole_for_longer_than_the_lease(
     harness: FaultHarness, proxy: FaultProxy, job_type: JobType[Plan, int], completes: bool
 ) -> None:
-    """The worker gives its lease up before it ends, another takes over, and the first one recovers."""
+    """The worker gives up its lease before it expires, another worker takes over, and the first one recovers."""
     cut_off = EventLog()
     state = PostgresState(proxy.address_in(harness.dsn), answer_timeout=3.0)
-    # It gives up a tenth of the lease before the end: that is as late as the handler's record may come.
+    # It gives up a lease when a tenth is left: the handler's record may be as late as that.
     lease = LeasePolicy(seconds=10.0, renew_every=1.0)
     async with harness.worker(name="cut-off", state=state, log=cut_off, lease=lease):
         plan = Plan(before=[1], completes=completes, stubborn=True)
@@ -46,7 +46,7 @@ async def test_a_black_hole_for_longer_than_the_lease(
         aborted = await cut_off.wait_for(AttemptAborted, job_id=chain.id)
         assert aborted.reason is AbortReason.LEASE_NOT_RENEWED
         await harness.step(chain.id, "reported")
-        # By the database's clock: told before anybody else could start.
+        # By the database's clock: the handler was aborted before another worker could start the job.
         ended = harness.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)
         reported = harness.witness.one("select at from step where name = 'reported' and job_id = %s", chain.id)
         assert reported < ended
@@ -74,7 +74,7 @@ async def test_a_black_hole_inside_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server ends the transaction; the handler does not wait for ever for an answer on its connection."""
-    # The result of the commit is asked twice: each time costs as long as an answer may take.
+    # The worker queries the result of the commit twice: each query takes as long as an answer may take.
     monkeypatch.setattr("queuert.state._asyncio._PAUSES", (0.0, 0.1))
     cut_off = EventLog()
     state = PostgresState(proxy.address_in(harness.dsn), answer_timeout=3.0)
@@ -96,7 +96,7 @@ async def test_a_black_hole_inside_complete(
 
 
 async def test_a_black_hole_for_shorter_than_the_lease(harness: FaultHarness, proxy: FaultProxy) -> None:
-    """Renewals are made up for: nobody notices."""
+    """Renewals are repeated in time: no job is affected."""
     state = PostgresState(proxy.address_in(harness.dsn))
     async with harness.worker(state=state, lease=KEPT):
         chain = await harness.client.start_chain(patient, Plan(before=[1]))
@@ -114,7 +114,7 @@ async def test_a_black_hole_for_shorter_than_the_lease(harness: FaultHarness, pr
 async def test_a_long_outage_is_over_when_it_is_over(
     harness: FaultHarness, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pauses between attempts to connect are bounded: here the pool's are as they would be after an hour."""
+    """Pauses between attempts to connect are bounded: this sets the pool's to their value after an hour."""
     monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 3600.0)
     log = EventLog()
     async with harness.worker(
@@ -133,8 +133,7 @@ async def test_a_long_outage_is_over_when_it_is_over(
 
 
 async def test_the_listener_is_ended(harness: FaultHarness, proxy: FaultProxy) -> None:
-    """A notification that was lost with the connection is made up for by a look; then notifications arrive again.
-    Nobody polls."""
+    """After a lost notification the worker polls once; then notifications arrive again. It does not poll otherwise."""
     state = PostgresState(harness.dsn, listen_dsn=proxy.address_in(harness.dsn))
     log = EventLog()
     async with harness.worker(state=state, log=log, poll_interval=NEVER):

@@ -1,4 +1,4 @@
-"""A row that cannot be read is one failed attempt of its own job, and costs those that are claimed with it nothing."""
+"""A row that cannot be decoded fails one attempt of its own job, and does not affect jobs of the same claim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB_TYPES = JobTypes(work, limited)
 
 
 async def echo(attempt: Attempt[int, int]) -> Outcome[int]:
-    """Its input."""
+    """The input of the job."""
     return attempt.input
 
 
@@ -47,7 +47,7 @@ async def check(url: str, damage: Callable[[str], None], job_type: JobType[int, 
 
 
 def on_postgres(dsn: str) -> Callable[[str], None]:
-    """A time before all that Python knows."""
+    """A time before all times that Python supports."""
 
     def damage(job_id: str) -> None:
         with psycopg.connect(dsn, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""An observer inside the database: every claim and every finish of a job, and what they must never look like."""
+"""Records every claim and every finish of a job inside the database, and checks them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 
 CHILD = "queuert child"
-"""The application name of a worker that is a process of its own."""
+"""The application name of a worker that is a separate process."""
 
 _SET_UP = """
 create table effect (job_id text not null, attempt int not null, at timestamptz default clock_timestamp());
@@ -34,7 +34,7 @@ create trigger note_change after update on queuert.job for each row
 _NEVER: dict[str, LiteralString] = {
     "a live lease was claimed": "select * from history where new_status = 'running' and old_status = 'running'",
     "a lease was reaped before its end": (
-        # The finish of an attempt leaves the token in the row, a release takes the attempt back, a cancel may come.
+        # The finish of an attempt keeps the token in the row, a release returns the attempt, a cancellation may happen.
         "select * from history where old_status = 'running' and new_token is null and new_attempt = old_attempt"
         " and new_status <> 'cancelled' and old_end > at"
     ),
@@ -69,21 +69,21 @@ class Witness:
         self._connection.execute(_SET_UP)
 
     def connect(self) -> None:
-        """Connect anew: the server was restarted."""
+        """Connect again, because the server was restarted."""
         self._connection.close()
         self._connection = psycopg.connect(self._dsn, autocommit=True)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def rows(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         cursor = self._connection.execute(query, values or None)
         return cursor.fetchall() if cursor.description else []
 
     def one(self, query: LiteralString, *values: Any) -> Any:
-        """The only value of a query."""
+        """Return the only value of a query."""
         return self.rows(query, *values)[0][0]
 
     def open(self, gate: str) -> None:
@@ -91,32 +91,32 @@ class Witness:
         self.rows("insert into gate values (%s)", gate)
 
     def has_step(self, job_id: str, name: str, attempt: int) -> bool:
-        """Whether an attempt has come so far."""
+        """Whether an attempt has reached this step."""
         query: LiteralString = "select count(*) from step where (job_id, name, attempt) = (%s, %s, %s)"
         return bool(self.one(query, job_id, name, attempt))
 
     def detail(self, job_id: str, name: str, attempt: int) -> str | None:
-        """What an attempt wrote down when it had come so far; it must have."""
+        """Return the record that an attempt wrote at this step; it must exist."""
         query: LiteralString = "select detail from step where (job_id, name, attempt) = (%s, %s, %s)"
         found: str | None = self.one(query, job_id, name, attempt)
         return found
 
     def effects(self, job_id: str) -> list[int]:
-        """The attempts whose effects stand."""
+        """Return the attempts whose effects are committed."""
         return [row[0] for row in self.rows("select attempt from effect where job_id = %s order by at", job_id)]
 
     def job(self, job_id: str) -> tuple[str, int, int, int]:
-        """Status, attempts, expired leases and uncounted."""
+        """Return status, attempts, expired leases and uncounted attempts."""
         [row] = self.rows("select status, attempt, lease_expirations, uncounted from queuert.job where id = %s", job_id)
         return (row[0], row[1], row[2], row[3])
 
     def expire_leases(self) -> None:
-        """Let all leases be over now, as they would be by and by; also those extended beside a row that was locked."""
+        """Let all leases expire now, including their extensions beside locked rows."""
         self.rows("update queuert.job set lease_expires_at = clock_timestamp() where status = 'running'")
         self.rows("update queuert.lease_extension set expires_at = clock_timestamp()")
 
     def sessions(self) -> int:
-        """How many sessions of workers that are processes of their own the server still has."""
+        """Return how many sessions of separate worker processes the server still has."""
         query: LiteralString = (
             "select count(*) from pg_stat_activity where application_name = %s and datname = current_database()"
         )
@@ -124,11 +124,11 @@ class Witness:
         return count
 
     def leases(self) -> int:
-        """How many jobs are leased."""
+        """Return how many jobs are leased."""
         count: int = self.one("select count(*) from queuert.job where lease_expires_at is not null")
         return count
 
     def check(self) -> None:
-        """Nothing happened that must never happen, to any job."""
+        """Check that no invariant was violated, for any job."""
         found = {what: rows for what, query in _NEVER.items() if (rows := self.rows(query))}
         assert not found, found

@@ -72,7 +72,7 @@ def test_what_it_is_for_happens() -> None:
     expected = {
         "freeze", "cut_off", "kill", "stop", "hurry", "carried out, and not answered", "finishes refused",
         "finishes postponed", "reap", "release", "outside cancelled", "stopped", "FinishRejected", "AttemptAborted",
-        "JobsReleased", "LoopRecovered", "StoreCallFailed", "AttemptReleased", "AttemptWaiting", "AttemptContinued",
+        "JobsReleased", "LoopRecovered", "StoreCallFailed", "AttemptInterrupted", "AttemptWaiting", "AttemptContinued",
     }  # fmt: skip
     seen: Counter[str] = Counter()
     # The rarest comes in one run of seventy.

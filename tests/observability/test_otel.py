@@ -79,7 +79,7 @@ def test_attempts_are_counted_by_outcome(metrics: Metrics) -> None:
         events.AttemptRetried(**ATTEMPT, attempt=1, duration=2.0, error=error, retry_in=10),
         events.AttemptFailed(**ATTEMPT, attempt=1, duration=2.0, error=JobError("lease_expired", "gone")),
         events.AttemptCancelled(**ATTEMPT, attempt=1, duration=2.0, error=JobError("cancel", "enough")),
-        events.AttemptReleased(**ATTEMPT, attempt=1, duration=2.0),
+        events.AttemptInterrupted(**ATTEMPT, attempt=1, duration=2.0),
     )
     assert metrics.counted("queuert.job.attempt.started") == [(1, {"queuert.job.type": "resize"})]
     ended = {
@@ -92,7 +92,7 @@ def test_attempts_are_counted_by_outcome(metrics: Metrics) -> None:
         ("retried", "app.Broken"): 1,
         ("failed", "lease_expired"): 1,
         ("cancelled", "cancel"): 1,
-        ("released", None): 1,
+        ("interrupted", None): 1,
     }
 
 

@@ -14,7 +14,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.semconv._incubating.attributes import messaging_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
@@ -373,6 +373,11 @@ def test_another_parent_is_refused() -> None:
         OTelMiddleware(parent="none")  # type: ignore[arg-type]
 
 
+def test_a_ratio_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="attempt_ratio must be from 0 to 1, got 5"):
+        OTelMiddleware(attempt_ratio=5)
+
+
 async def test_a_duplicate_says_so(spans: Spans) -> None:
     async with queue_of(spans) as queue:
         existing = await queue.client.start_chain(last, 1, deduplication=Deduplicate("key"))
@@ -447,6 +452,43 @@ async def test_what_is_not_sampled_leaves_no_spans(parent: Any) -> None:
     assert current.is_valid
     assert not current.trace_flags.sampled
     assert spans.all() == []
+
+
+async def test_attempts_outside_of_the_ratio_are_not_traced_nor_is_what_they_do() -> None:
+    """Their trace has ids, for logs, and the baggage of the start."""
+    spans = Spans(ParentBased(ALWAYS_ON))
+    seen = []
+
+    async def note(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spans.provider.get_tracer("handler").start_as_current_span("work") as span:
+            seen.append((trace.get_current_span().get_span_context(), baggage.get_baggage("tenant")))
+            assert not span.is_recording()
+        return attempt.input
+
+    async with queue_of(spans, attempt_ratio=0.0) as queue:
+        token = context.attach(baggage.set_baggage("tenant", "seven"))
+        try:
+            await queue.client.start_chain(last, 1)
+        finally:
+            context.detach(token)
+        await queue.client.start_chain(last, 2)
+        await queue.run_until_idle(processors(last=note))
+    (one, tenant), (other, none) = seen
+    assert (tenant, none) == ("seven", None)
+    assert one.is_valid
+    assert other.is_valid
+    assert one.trace_id != other.trace_id
+    assert [span.name for span in spans.all()] == ["send last", "send last"]
+
+
+async def test_a_child_of_its_creator_is_traced_whatever_the_ratio(spans: Spans) -> None:
+    async def again(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.input if attempt.number > 1 else attempt.retry()
+
+    async with queue_of(spans, parent="creator", attempt_ratio=0.0) as queue:
+        await queue.client.start_chain(last, 1)
+        await queue.run_until_idle(processors(last=again), allow_failures=True)
+    assert [attributes(span)["queuert.attempt"] for span in spans.all("process last")] == [1]
 
 
 async def test_workers_sample_for_themselves() -> None:

@@ -152,7 +152,7 @@ class Tour:
         assert held.keys() == {text, self.named("-free")}
         assert store.renew([Renewal(one.lease, 60.0) for one in held.values()]) == [True, True]
         assert store.lost_reasons([one.lease for one in held.values()]) == [None, None]
-        assert store.standing(held[text].lease) is None
+        assert store.why_lost(held[text].lease) is None
         assert store.release([held[self.named("-free")].lease]) == 1
         following = self.new(self.named("-next"))
         store.finish([go_on(held[text], following)])

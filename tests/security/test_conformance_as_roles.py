@@ -79,7 +79,7 @@ class Seen(Statements):
 class Touring(PostgresStore):
     """The tour asks this of Redis alone."""
 
-    def standing(self, lease: object) -> None:
+    def why_lost(self, lease: object) -> None:
         """Nothing."""
 
 

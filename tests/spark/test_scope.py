@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
-from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptReleased, FinishRejected
+from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, FinishRejected
 from queuert.spark.handlers import classic
 from queuert.spark.handlers.progress import SparkProgress
 from queuert.spark.handlers.scope import run_in_scope, spark_scope
@@ -108,7 +108,7 @@ async def test_spark_stops_when_the_worker_stops(harness: PostgresHarness, spark
     await worker.stop(shutdown_timeout=0)
     await idle(spark)
     assert await asyncio.to_thread(ended.wait, WAIT)
-    assert harness.log.of(AttemptReleased, job_id=chain.id)
+    assert harness.log.of(AttemptInterrupted, job_id=chain.id)
     assert (await harness.job(chain.id)).status is JobStatus.READY
 
 

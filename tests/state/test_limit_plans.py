@@ -108,7 +108,9 @@ def admitted(connection: psycopg.Connection[Any], request: ClaimRequest, cursor:
 
 
 @pytest.mark.parametrize("cursor", ["", "key0300", "zzz"])
-def test_admit_by_key(explained: Callable[..., Plan], connection: psycopg.Connection[Any], cursor: str) -> None:
+def test_select_admissible_by_key(
+    explained: Callable[..., Plan], connection: psycopg.Connection[Any], cursor: str
+) -> None:
     """A look at each key that is visited, up to 500 of them; the jobs of saturated ones are not read."""
     plan = explained(SQL.select_admissible, claiming.select_admissible(KEYED, LIMIT, {"work": cursor}, []))
     # Each key: its entry, the first one again, its head, its starts. All that run; the best of some keys, and of none.
@@ -127,13 +129,13 @@ def test_the_walk_comes_round(connection: psycopg.Connection[Any]) -> None:
     assert cursors == ["", "key0499", "key0998", "key0498"]
 
 
-def test_admit_by_type(explained: Callable[..., Plan]) -> None:
+def test_select_admissible_by_type(explained: Callable[..., Plan]) -> None:
     """A concurrency costs the running jobs that it counts, and the jobs it lets through."""
     request = replace(CLAIM, limits={"work": Limits(concurrency=20_000)})
     check(explained(SQL.select_admissible, claiming.select_admissible(request, LIMIT, {}, [])), rows=600 + LIMIT)
 
 
-def test_admit_beside_unlimited_types(explained: Callable[..., Plan]) -> None:
+def test_select_admissible_beside_unlimited_types(explained: Callable[..., Plan]) -> None:
     request = ClaimRequest({"work": 60.0, "free": 60.0}, LIMIT, "me", new_token(), {"free": Limits(concurrency=1)})
     check(explained(SQL.select_admissible, claiming.select_admissible(request, LIMIT, {}, [])), rows=3 * LIMIT)
 
@@ -147,7 +149,7 @@ def test_claim_admitted(explained: Callable[..., Plan]) -> None:
     check(explained(SQL.claim_admitted, claiming.claim_admitted(KEYED, ids)), rows=3 * LIMIT)
 
 
-def test_forget_starts(explained: Callable[..., Plan]) -> None:
+def test_prune_rate_window(explained: Callable[..., Plan]) -> None:
     check(explained(SQL.prune_rate_window, claiming.forget(KEYED)), rows=0, starts=3 * 200)
 
 

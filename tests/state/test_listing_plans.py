@@ -103,12 +103,10 @@ def explained(request: pytest.FixtureRequest, connection: psycopg.Connection[Any
     return run
 
 
-def check_page(plan: Plan, *, retention_ranges: int, limit: int = LIMIT, types: int = 0, buffers: int = 2500) -> None:
+def check_page(plan: Plan, *, index_ranges: int, limit: int = LIMIT, types: int = 0, buffers: int = 2500) -> None:
     """The plan reads the head of each stretch, a page of those that matter, and the rows of the page."""
     assert plan.scanned() == set()
-    assert plan.rows_of("job") <= types + retention_ranges + (limit + 1) * min(retention_ranges, limit + 1) + 3 * (
-        limit + 1
-    )
+    assert plan.rows_of("job") <= types + index_ranges + (limit + 1) * min(index_ranges, limit + 1) + 3 * (limit + 1)
     assert plan.buffers() <= buffers
 
 
@@ -137,11 +135,11 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 @pytest.mark.parametrize("params", JOB_FILTERS.values(), ids=JOB_FILTERS)
 def test_list_jobs(explained: Callable[..., Plan], params: tuple[JobFilter, int], page: PageRequest) -> None:
-    filter, retention_ranges = params
+    filter, index_ranges = params
     plan = explained(SQL.list_jobs_oldest_first if page.oldest_first else SQL.list_jobs, listing.by_time(filter, page))
     types = 0 if filter.types else len(TYPES) + 1
     buffers = 2500 if page.limit == LIMIT else 8000
-    check_page(plan, retention_ranges=retention_ranges, limit=page.limit, types=types, buffers=buffers)
+    check_page(plan, index_ranges=index_ranges, limit=page.limit, types=types, buffers=buffers)
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
@@ -157,12 +155,12 @@ def test_list_chains(
 ) -> None:
     values = listing.by_time(ChainFilter(types=types, statuses=statuses), page)
     plan = explained(SQL.list_chains_oldest_first if page.oldest_first else SQL.list_chains, values)
-    retention_ranges = len(types or TYPES) * len(statuses or ChainStatus)
+    index_ranges = len(types or TYPES) * len(statuses or ChainStatus)
     # The view looks for the last job of each chain.
     found = len(TYPES) + 1 + 3 * (page.limit + 1)
     check_page(
         plan,
-        retention_ranges=retention_ranges,
+        index_ranges=index_ranges,
         limit=page.limit,
         types=found,
         buffers=2500 if page.limit == LIMIT else 20_000,
@@ -175,7 +173,7 @@ def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, olde
     cursor = None if place is None else Position(str(place), "job").encode()
     values = listing.by_index(f"job{LAST}", PageRequest(LIMIT, cursor, oldest_first))
     plan = explained(SQL.list_chain_jobs_oldest_first if oldest_first else SQL.list_chain_jobs, values)
-    check_page(plan, retention_ranges=1, types=2, buffers=500)
+    check_page(plan, index_ranges=1, types=2, buffers=500)
 
 
 @pytest.mark.parametrize("oldest_first", [True, False])
@@ -184,7 +182,7 @@ def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, ol
     cursor = None if place is None else Position("", place).encode()
     values = listing.by_id("job1", PageRequest(LIMIT, cursor, oldest_first))
     plan = explained(SQL.list_dependents_oldest_first if oldest_first else SQL.list_dependents, values)
-    check_page(plan, retention_ranges=1, buffers=500)
+    check_page(plan, index_ranges=1, buffers=500)
     assert plan.scanned() == set()
     assert plan.rows_of("job_blocker") <= LIMIT + 1
 
@@ -192,17 +190,17 @@ def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, ol
 @pytest.mark.parametrize("id", ["job3", "job2"])
 def test_get_blockers(explained: Callable[..., Plan], id: str) -> None:
     plan = explained(SQL.get_blockers, {"id": id})
-    check_page(plan, retention_ranges=1, limit=1, buffers=50)
+    check_page(plan, index_ranges=1, limit=1, buffers=50)
 
 
 @pytest.mark.parametrize("cap", [0, 10, 100])
 @pytest.mark.parametrize("types", [None, ["type0", "type7", "unknown"]], ids=["all types", "some"])
 def test_counts(explained: Callable[..., Plan], types: list[str] | None, cap: int) -> None:
     plan = explained(SQL.count_jobs, listing.count_parameters(types, cap))
-    retention_ranges = len(types or TYPES) * (len(JobStatus) + 1)
+    index_ranges = len(types or TYPES) * (len(JobStatus) + 1)
     assert plan.scanned() == set()
     # The entries that are counted; the rows of small numbers, for their age; the ranks of ready jobs.
-    assert plan.rows_of("job") <= len(TYPES) + retention_ranges * ((cap + 1) * 2 + 4)
+    assert plan.rows_of("job") <= len(TYPES) + index_ranges * ((cap + 1) * 2 + 4)
     assert plan.buffers() <= 1000 + 20 * (cap + 1) * len(types or TYPES)
 
 

@@ -223,7 +223,7 @@ def test_complete(explained: Callable[..., Plan], connection: psycopg.Connection
 
 
 @pytest.mark.parametrize("failed", [1, 5, 10])
-def test_end_plain(explained: Callable[..., Plan], connection: psycopg.Connection[Any], failed: int) -> None:
+def test_finish_simple(explained: Callable[..., Plan], connection: psycopg.Connection[Any], failed: int) -> None:
     """Completions and failures, half of which are final."""
     error = JobError("handler", "no", "ValueError", "File x" * 100)
     finishes = [Finish(one, FinishKind.COMPLETE, output="1") for one in held_jobs(connection)[failed:]]
@@ -238,7 +238,7 @@ def test_fail_expired(explained: Callable[..., Plan], connection: psycopg.Connec
     check(explained(SQL.fail_expired, parameters.leases([Lease(*row)])), rows=3, indexes=["job_pkey"])
 
 
-def test_unblock(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
+def test_release_dependents(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
     with connection.transaction(force_rollback=True):
         connection.execute(
             "UPDATE queuert.job SET status = 'completed', chain_status = 'completed', lease_expires_at = NULL "
@@ -248,14 +248,14 @@ def test_unblock(explained: Callable[..., Plan], connection: psycopg.Connection[
     check(plan, rows=6, blockers=4, indexes=["job_pkey", "job_blocker_chain"])
 
 
-def test_lock_rows(explained: Callable[..., Plan]) -> None:
+def test_lock_in_order(explained: Callable[..., Plan]) -> None:
     ids = [f"ready{number}" for number in range(1, 11)]
     plan = explained(SQL.lock_in_order, {"rows": ids, "awaited": ids[:3], "closing": ids[3:5]})
     # With the two that are about to close go the two jobs that wait for them.
     check(plan, rows=2 * 12 + 3, blockers=2, indexes=["job_pkey", "job_blocker_chain"])
 
 
-def test_hold(explained: Callable[..., Plan]) -> None:
+def test_lock_for_attempt(explained: Callable[..., Plan]) -> None:
     check(
         explained(SQL.lock_for_attempt, {"id": "held1", "root": "held2", "idle": "1000"}), rows=2, indexes=["job_pkey"]
     )

@@ -1,4 +1,4 @@
-"""Addresses of test servers, for other users than the one that made them."""
+"""Addresses of test servers for other users than the one that created them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 
 def as_user(url: str, user: str, password: str | None = None) -> str:
-    """The same server and database, as a URI, for another user. Without a password it is that of the address."""
+    """Return the URI of the same server and database for another user. Without a password it has the password of the
+    address."""
     if not url.startswith(("postgresql://", "postgres://", "redis://")):
         parts = conninfo_to_dict(url)
         secret = f":{quote(str(parts['password']), safe='')}@" if parts.get("password") else "@"
@@ -21,5 +22,5 @@ def as_user(url: str, user: str, password: str | None = None) -> str:
 
 
 def password_of(url: str) -> sql.Literal:
-    """The password of a Postgres address as SQL, for ``CREATE ROLE ... PASSWORD``: NULL where there is none."""
+    """Return the password of a Postgres address as SQL, for ``CREATE ROLE ... PASSWORD``: NULL if there is none."""
     return sql.Literal(conninfo_to_dict(url).get("password"))

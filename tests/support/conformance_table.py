@@ -1,4 +1,4 @@
-"""Prints which cases of the conformance suite each store passed, and which it skipped for want of what."""
+"""Prints which cases of the conformance suite each store passed, and which were skipped for a missing capability."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _store_of(nodeid: str) -> str | None:
 
 
 def _wanted(report: pytest.TestReport) -> str:
-    """The capability that a skipped case needs."""
+    """Return the capability that a skipped case needs."""
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return reason.removeprefix("Skipped: ").removeprefix(_NEEDS)
 

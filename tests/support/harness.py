@@ -1,7 +1,7 @@
 """The harness of a test: a client, workers and the events of all of them, on one store.
 
-`Harness` runs on any store; `PostgresHarness` also reads and writes the tables. What kills processes and watches the
-store while it does (`tests/faults/harness.py`, `tests/redis/harness.py`) adds to these.
+`Harness` runs on any store; `PostgresHarness` also reads and writes the tables. The harnesses that kill processes and
+watch the store meanwhile (`tests/faults/harness.py`, `tests/redis/harness.py`) are subclasses of these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.job_types import AT_ONCE, JOB_TYPES
 
 
 class Harness:
-    """A client and workers on one store, which report their events to one log.
+    """A client and workers on one store, which emit their events to one log.
 
     Args:
         state: the store.
@@ -54,20 +54,20 @@ class Harness:
         self.processors = self.new_processors()
 
     def new_client(self, state: StateAdapter | None = None, **settings: Any) -> AsyncClient:
-        """One more client; the harness closes it."""
+        """Return one more client; the harness closes it."""
         given: dict[str, Any] = {"notify": self.notify, "observability": self.log, **settings}
         client = AsyncClient(state or self.state, self.job_types, **given)
         self._clients.append(client)
         return client
 
     def new_processors(self, **settings: Any) -> Processors:
-        """Processors of the harness's job types; failed attempts are tried again at once."""
+        """Return processors of the harness's job types; they retry failed attempts at once."""
         return Processors(self.job_types, **{"retry": AT_ONCE, **settings})
 
     def handles(
         self, job_type: JobType[Any, Any], handler: Callable[[Attempt[Any, Any]], Any], **settings: Any
     ) -> None:
-        """Register a handler with the harness's processors; its types are for the tests of typing."""
+        """Register a handler with the harness's processors; only the tests of typing check its types."""
         self.processors.handles(job_type, **settings)(handler)
 
     def worker(
@@ -78,7 +78,7 @@ class Harness:
         state: StateAdapter | None = None,
         **settings: Any,
     ) -> InProcessWorker:
-        """A worker that is not started; the harness stops it at the end of the test.
+        """Return a worker that is not started; the harness stops it at the end of the test.
 
         Args:
             processors: instead of the harness's own.
@@ -96,18 +96,18 @@ class Harness:
         return worker
 
     async def job(self, job_id: str) -> Job:
-        """A job, read anew."""
+        """Read a job again."""
         return await self.client.get_job(job_id)
 
     async def stop(self) -> None:
-        """Stop all workers without waiting for what they run, and close all clients."""
+        """Stop all workers without waiting for their handlers, and close all clients."""
         for worker in self.workers:
             await worker.stop(shutdown_timeout=0)
         for client in self._clients:
             await client.aclose()
 
     async def close(self) -> None:
-        """Stop, and let go of what else the harness has."""
+        """Stop, and close everything else of the harness."""
         await self.stop()
 
     # --- a worker that dies -------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Harness:
     async def claim_and_die(
         self, job_type: JobType[Any, Any], *, seconds: float = 0.2, worker: str = "dead-worker"
     ) -> ClaimedJob:
-        """Claim a job as a worker does that is then never heard of again; its lease lasts for so many seconds."""
+        """Claim a job as a worker that dies at once; its lease lasts for so many seconds."""
         store = self.state.async_store(max_connections=1)
         await store.open()
         try:
@@ -125,7 +125,7 @@ class Harness:
         return job
 
     async def finish_late(self, job: ClaimedJob, output: str) -> bool:
-        """Complete a job by the lease that a dead worker had; whether that was written."""
+        """Complete a job by the lease of a dead worker; return whether that was written."""
         store = self.state.async_store(max_connections=1)
         await store.open()
         try:
@@ -136,7 +136,7 @@ class Harness:
 
 
 class PostgresHarness(Harness):
-    """The harness on a Postgres database, whose tables can be read and written besides.
+    """The harness on a Postgres database, whose tables it can also read and write.
 
     Args:
         dsn: the database.
@@ -156,24 +156,24 @@ class PostgresHarness(Harness):
         self._sql.close()
 
     def rows(self, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         cursor = self._sql.execute(query, values or None)
         return cursor.fetchall() if cursor.description else []
 
     def one(self, query: LiteralString, *values: Any) -> Any:
-        """The only value of a query."""
+        """Return the only value of a query."""
         return self.rows(query, *values)[0][0]
 
     def count(self) -> int:
-        """How many jobs there are."""
+        """Return how many jobs there are."""
         return int(self.one("select count(*) from queuert.job"))
 
     async def statuses(self) -> dict[str, JobStatus]:
-        """The status of each job."""
+        """Return the status of each job."""
         return {row[0]: JobStatus(row[1]) for row in self.rows("select id, status from queuert.job")}
 
     def insert(self, type: str, input: str, *, id: str, attempt: int = 0) -> str:
-        """A job written by hand, with any JSON text that Postgres takes."""
+        """Insert a job by hand, with any JSON text that Postgres accepts."""
         self.rows(
             "insert into queuert.job (id, chain_id, chain_type, chain_status, type, input, attempt)"
             " values (%s, %s, %s, 'open', %s, %s::jsonb, %s)",
@@ -182,7 +182,7 @@ class PostgresHarness(Harness):
         return id
 
     def sessions(self) -> list[str]:
-        """The connections of queuert to this database: what each is doing."""
+        """Return the connections of queuert to this database: what each is doing."""
         found = self.rows(
             "select pid || ' ' || application_name || ': ' || state || ': ' || query from pg_stat_activity"
             " where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()"
@@ -191,7 +191,7 @@ class PostgresHarness(Harness):
 
 
 class NoNotifications:
-    """A notify adapter that carries nothing, and says so."""
+    """A notify adapter that sends nothing, and says so."""
 
     healthy = False
 

@@ -1,8 +1,7 @@
-"""What holds of every row of `job`, as checks that the tests' databases have besides those of the schema.
+"""The invariants of every row of `job`, as additional check constraints of the tests' databases.
 
-Each check of a table is parsed anew by every statement that writes a row of it: all of these together would cost a
-start of one chain as much as the writing of its row. So they are where defects are to be found, and not where jobs
-are run.
+Every statement that writes a row parses each check again: all checks together would cost the start of one chain as
+much as the write of its row. So only the tests' databases have them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ CHECKS = {
     "job_root_is_chain": "(chain_index = 0) = (id = chain_id)",
     "job_chain_status_on_root": "(chain_index = 0) = (chain_status IS NOT NULL)",
     "job_chain_status_known": "chain_status IN ('open', 'completed', 'failed', 'cancelled')",
-    # Lists of chains rely on it.
+    # Lists of chains rely on this.
     "job_chain_status_is_its_own": """chain_index > 0 OR status = 'continued'
         OR chain_status = CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN status ELSE 'open' END""",
     "job_open_blockers_not_negative": "open_blockers >= 0",
@@ -27,7 +26,7 @@ CHECKS = {
 
 
 def add_checks(dsn: str, schema: str = "queuert") -> None:
-    """Let the database of a test refuse what must not be."""
+    """Add the checks to the database of a test."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         for name, condition in CHECKS.items():
             connection.execute(f'ALTER TABLE "{schema}".job ADD CONSTRAINT {name} CHECK ({condition})'.encode())

@@ -12,23 +12,23 @@ from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, RetryPolic
 T = TypeVar("T")
 
 AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
-"""Failed attempts are tried again without a pause."""
+"""Retries failed attempts without a pause."""
 
 LATER = RetryPolicy(initial_delay=3600.0, max_delay=3600.0, jitter=0.0)
-"""A failed attempt is not tried again while a test lasts, unless it is triggered."""
+"""Retries a failed attempt only after the end of the test, unless the job is triggered."""
 
 BRIEF = LeasePolicy(seconds=0.5, renew_every=0.1)
-"""For a reaper that looks often. No running job may have it: a machine that stands still for a moment loses it."""
+"""For a reaper that checks often. No running job may have this lease: it expires if the machine stops for a moment."""
 
 SHORT = LeasePolicy(seconds=1.0, renew_every=0.3)
-"""For leases that are to run out: a machine that stands still for a second is enough."""
+"""For leases that are to expire: they do even if the machine only stops for a second."""
 
 WATCHED = LeasePolicy(seconds=60.0, renew_every=0.1)
-"""For leases that are to be found lost soon, and that run out for nothing else, however slow the machine is."""
+"""For leases whose loss must be noticed soon, and that expire for no other reason, however slow the machine is."""
 
 
 class Order(BaseModel):
-    """A model with a bit of everything."""
+    """A model with fields of many types."""
 
     name: str
     lines: list[int] = []
@@ -49,12 +49,12 @@ JOB_TYPES = JobTypes(number, text, order, anything, loop, relay, last, middle, f
 
 
 async def echo(attempt: Attempt[T, T]) -> Outcome[T]:
-    """A handler that returns its input."""
+    """Return the input."""
     return attempt.input
 
 
 def failing_once(then: Callable[[Attempt[Any, Any]], Any]) -> Callable[[Attempt[Any, Any]], Awaitable[Any]]:
-    """A handler whose first attempt of each job raises."""
+    """Raise in the first attempt of each job."""
 
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         if attempt.number == 1:

@@ -9,7 +9,7 @@ from queuert.state.postgres.protocol import named
 
 
 def replace_statements(state: PostgresState, changed: Mapping[str, bytes]) -> None:
-    """Let the stores that are made of a state later run other statements, also where these are prepared by name."""
+    """Let stores that a state opens later run other statements, including those that are prepared by name."""
     statements = state._statements
     vars(statements).update(changed)
     prepared = {name: named(name, text) for name, text in changed.items() if name in statements.prepared}

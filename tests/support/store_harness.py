@@ -28,17 +28,17 @@ class StoreHarness:
     seen: int = 0
 
     def start(self, *ids: str, type: str = "work", **more: Any) -> None:
-        """Start chains of one job, and take the event of each as read."""
+        """Start chains of one job, and skip their events."""
         self.store.start_jobs([NewJob(id, type, "1", id_chosen=True, **more) for id in ids])
 
     def claim(self, count: int = 1, type: str = "work", holder: str = "me") -> list[ClaimedJob]:
-        """Lease jobs that must be due."""
+        """Claim jobs that must be due."""
         claimed = self.store.claim(ClaimRequest({type: 60.0}, count, holder, new_token()))
         assert len(claimed) == count
         return claimed
 
     def new(self) -> list[tuple[Any, ...]]:
-        """The events since the last look: job, kind, status, attempt, worker."""
+        """Return the events since the last call: job, kind, status, attempt, worker."""
         found = self.sql.execute(_EVENTS, [self.seen]).fetchall()
         row = self.sql.execute("SELECT coalesce(max(seq), 0) FROM queuert.event").fetchone()
         assert row is not None
@@ -46,20 +46,20 @@ class StoreHarness:
         return found
 
     def expire(self, *ids: str) -> None:
-        """Let leases be over."""
+        """Let leases expire."""
         self.sql.execute(
             "UPDATE queuert.job SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE id = ANY (%s)",
             [list(ids)],
         )
 
     def value(self, query: str, *values: Any) -> Any:
-        """The only column of the only row."""
+        """Return the only column of the only row."""
         row = self.sql.execute(query.encode(), values).fetchone()
         assert row is not None
         return row[0]
 
     def write_event(self, happened_at: str, *, job_id: str = "by hand", error: Any = None) -> None:
-        """An event of some time."""
+        """An event at a given time."""
         self.sql.execute(
             """
             INSERT INTO queuert.job_event
@@ -71,7 +71,7 @@ class StoreHarness:
 
 
 def opened(dsn: str) -> Store:
-    """A store that must be closed."""
+    """Yield a store, and close it."""
     store = PostgresState(dsn).sync_store()
     store.open()
     return store

@@ -1,4 +1,4 @@
-"""Ways to wait for what a test has begun: for a condition, an awaitable, an attempt."""
+"""Waits for a condition, an awaitable, or an attempt."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 from queuert import Attempt
 
 WAIT = 30.0
-"""Seconds: an upper bound for what takes milliseconds, or a lease or two."""
+"""The default timeout in seconds, for waits of milliseconds, or of a lease or two."""
 
 START = 60.0
-"""Seconds: an upper bound for what begins with the start of processes, interpreters with all that they import."""
+"""The timeout in seconds for waits that include the start of processes and their imports."""
 
 T = TypeVar("T")
 
 
 async def until(condition: Callable[[], object], what: str, timeout: float = WAIT) -> None:
-    """Wait for what only a look can tell, such as a row or the end of a session."""
+    """Poll until a condition holds that has no signal, such as one about a row or the end of a session."""
     try:
         async with asyncio.timeout(timeout):
             while not condition():  # noqa: ASYNC110  (nobody tells)
@@ -28,7 +28,7 @@ async def until(condition: Callable[[], object], what: str, timeout: float = WAI
 
 
 async def none_left(look: Callable[[], Collection[object]], of_what: str) -> None:
-    """Wait until a look finds nothing any more."""
+    """Poll until a query returns nothing any more."""
     try:
         await until(lambda: not look(), of_what)
     except AssertionError:
@@ -36,26 +36,26 @@ async def none_left(look: Callable[[], Collection[object]], of_what: str) -> Non
 
 
 async def in_time(awaitable: Awaitable[T]) -> T:
-    """Wait for something that must not hang."""
+    """Wait for an awaitable that must not hang."""
     return await asyncio.wait_for(awaitable, WAIT)
 
 
 class Gate:
-    """Where handlers wait until a test lets them go on; it knows who came."""
+    """A gate at which handlers wait until a test opens it; it records who arrived."""
 
     def __init__(self) -> None:
         self.arrived: asyncio.Queue[Attempt[Any, Any]] = asyncio.Queue()
         self._open = asyncio.Event()
 
     async def pass_through(self, attempt: Attempt[Any, Any]) -> None:
-        """Say that we are here, and wait."""
+        """Record the arrival, and wait."""
         self.arrived.put_nowait(attempt)
         await self._open.wait()
 
     async def next(self) -> Attempt[Any, Any]:
-        """The next attempt that arrives."""
+        """Return the next attempt that arrives."""
         return await in_time(self.arrived.get())
 
     def open(self) -> None:
-        """Let everybody pass, now and later."""
+        """Open the gate for all, now and later."""
         self._open.set()

@@ -1,4 +1,4 @@
-"""A worker as a process of its own, to be killed, frozen and asked to stop; its events come through a pipe."""
+"""A worker as a separate process that a test kills, freezes and stops; its events arrive through a pipe."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from queuert.testing.events import EventLog
 from tests.support.waiting import START, until
 
 RECORDS = "QUEUERT_TEST_RECORDS"
-"""The environment variable that says where handlers record what they do."""
+"""The environment variable with the address to which handlers write their records."""
 
 _ROOT = Path(__file__).parents[2]
 
 
 class WorkerProcess:
-    """A worker that can be killed, frozen and asked to stop. Its events come into ``log``."""
+    """A worker process that can be killed, frozen and asked to stop. It writes its events to ``log``."""
 
     def __init__(self, *arguments: str, url: str, records: str) -> None:
         self.log = EventLog()
@@ -46,51 +46,51 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     async def freeze(self) -> None:
-        """Stop all its threads, as a suspended machine would; it has stopped when this returns."""
+        """Stop all its threads, as a suspended machine would; they have stopped when this returns."""
         self.send(signal.SIGSTOP)
         await until(lambda: self.is_frozen, "the process has stopped")
 
     @property
     def peak_megabytes(self) -> float:
-        """The most memory that the process has had so far."""
+        """Return the most memory that the process has had so far."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii", errors="replace")
         [peak] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(peak.split()[1]) / 1024
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it stands still, by its own doing or ours."""
+        """Whether the process is stopped, by itself or by us."""
         assert not self.has_ended, f"the process has ended with {self._process.returncode}"
         state = Path(f"/proc/{self._process.pid}/stat")
         return state.read_text().rpartition(")")[2].split()[0] == "T"
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         self.send(signal.SIGCONT)
 
     async def kill(self) -> None:
-        """Kill it as a crash would, and wait for its end."""
+        """Kill the process as a crash would, and wait for its end."""
         self.send(signal.SIGKILL)
         assert await self.ended() == -signal.SIGKILL
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     async def ended(self, timeout: float = START) -> int:
-        """Wait for its end, and for all that it told; the exit code, negative for a signal."""
+        """Wait for the end of the process, and for all its events; return the exit code, negative for a signal."""
         await until(lambda: self.has_ended, "the worker's process has ended", timeout)
-        # What it told last may be in the pipe yet.
+        # Its last events may still be in the pipe.
         await until(lambda: not self._reader.is_alive(), "its events are read", timeout)
         return self._process.wait()
 
     async def started(self) -> str:
-        """Wait until it claims; the holder that it writes into rows."""
+        """Wait until it claims; return the holder that it writes into rows."""
         return (await self.log.wait_for(WorkerStarted, timeout=START)).worker
 
     def close(self) -> None:
-        """Get rid of it, whatever its state."""
+        """Kill the process, whatever its state."""
         if not self.has_ended:
             self.send(signal.SIGKILL)
         self._process.wait()

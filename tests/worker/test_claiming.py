@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
-from queuert.observability.events import AttemptCompleted, AttemptReleased, AttemptStarted
+from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.worker import claimer
 from queuert.worker.leases import lease_time
@@ -83,7 +83,7 @@ async def test_a_claim_that_was_answered_after_its_lease_is_given_back(
         assert await chain.result(timeout=WAIT) == 1
     job = await harness.job(chain.id)
     assert (job.attempt, job.uncounted, job.lease_expirations) == (2, 1, 0)
-    assert len(harness.log.of(AttemptReleased)) == 1
+    assert len(harness.log.of(AttemptInterrupted)) == 1
 
 
 async def test_no_more_threads_at_once_than_slots(harness: PostgresHarness) -> None:

@@ -15,7 +15,7 @@ from queuert.errors import LeaseLostError, StateUnavailableError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptRetried,
     AttemptStarted,
     ErrorAfterCompletion,
@@ -334,14 +334,14 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_finish(
     go_on.set()
     await in_time(stopping)
     job = await harness.job(chain.id)
-    finishes = [*harness.log.of(AttemptCompleted), *harness.log.of(AttemptReleased)]
+    finishes = [*harness.log.of(AttemptCompleted), *harness.log.of(AttemptInterrupted)]
     if job.status is JobStatus.COMPLETED:
         assert effects() == [(chain.id, 1)]
         assert [type(event) for event in finishes] == [AttemptCompleted]
     else:
         assert effects() == []
         assert (job.status, job.uncounted) == (JobStatus.READY, 1)
-        assert [type(event) for event in finishes] == [AttemptReleased]
+        assert [type(event) for event in finishes] == [AttemptInterrupted]
 
 
 async def test_an_end_that_fails_after_its_handler_was_cancelled_is_reported(

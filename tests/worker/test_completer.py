@@ -12,7 +12,7 @@ import pytest
 from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.observability.events import (
     AttemptCompleted,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptStarted,
     ChainClosed,
     FinishFailed,
@@ -165,7 +165,7 @@ async def test_an_attempt_has_one_finish_when_the_worker_stops_while_it_is_writt
         job = await harness.job(chain.id)
         reported = [
             *harness.log.of(AttemptCompleted, job_id=chain.id),
-            *harness.log.of(AttemptReleased, job_id=chain.id),
+            *harness.log.of(AttemptInterrupted, job_id=chain.id),
         ]
         assert len(reported) <= 1
         if reported and isinstance(reported[0], AttemptCompleted):

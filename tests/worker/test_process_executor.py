@@ -35,7 +35,7 @@ from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
     AttemptFailed,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptRetried,
     ErrorAfterCompletion,
     FinishRejected,
@@ -612,7 +612,7 @@ async def test_it_is_reported_and_killed_when_the_grace_is_over(
     assert worker.abandoned == 0
     job = await harness.job(chain.id)
     assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 1, 0)
-    assert len(harness.log.of(AttemptReleased)) == 1
+    assert len(harness.log.of(AttemptInterrupted)) == 1
     await gone(*pids)
 
 

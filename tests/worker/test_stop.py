@@ -15,7 +15,7 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import ClosedError, LeaseLostError
 from queuert.observability.events import (
     AttemptCompleted,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptStarted,
     JobsReleased,
     StoreCallFailed,
@@ -98,7 +98,7 @@ async def test_what_does_not_finish_is_cancelled_and_given_back(harness: Postgre
     assert job.last_error is not None
     assert job.last_error.kind == "worker_stopping"
     assert await held_leases(harness) == 0
-    assert (worker.abandoned, len(harness.log.of(AttemptReleased))) == (0, 1)
+    assert (worker.abandoned, len(harness.log.of(AttemptInterrupted))) == (0, 1)
     gate.open()
     async with harness.worker():
         assert await chain.result(WAIT) == 1
@@ -252,7 +252,7 @@ async def test_a_thread_may_end_by_itself_after_it_was_reported(harness: Postgre
         started.set()
         assert attempt.abort.wait(WAIT)
         with pytest.raises(AssertionError, match="was not told"):
-            harness.log.wait_for_sync(AttemptReleased, timeout=0.3)
+            harness.log.wait_for_sync(AttemptInterrupted, timeout=0.3)
         ended.set()
         return attempt.input
 

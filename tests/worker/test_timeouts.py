@@ -17,7 +17,7 @@ from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
     AttemptFailed,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptRetried,
     AttemptStarted,
     FinishRejected,
@@ -327,7 +327,7 @@ async def test_a_stop_does_not_make_the_attempt_uncounted(
     assert (job.status, job.uncounted) == (JobStatus.READY, 0)
     assert job.last_error is not None
     assert job.last_error.kind == "timeout"
-    assert harness.log.of(AttemptReleased) == []
+    assert harness.log.of(AttemptInterrupted) == []
 
 
 async def test_middlewares_are_in_the_time(harness: PostgresHarness) -> None:

@@ -15,7 +15,7 @@ from queuert.errors import CompletionMisuseError
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
-    AttemptReleased,
+    AttemptInterrupted,
     AttemptRetried,
     ErrorAfterCompletion,
     FinishRejected,
@@ -245,7 +245,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
     await in_time(stopping)
     if mode == "coroutine":
         assert effects() == []
-        assert len(harness.log.of(AttemptReleased)) == 1
+        assert len(harness.log.of(AttemptInterrupted)) == 1
     job = await harness.job(chain.id)
     assert (job.status, job.uncounted) in [(JobStatus.READY, 1), (JobStatus.COMPLETED, 0)]
 
@@ -287,8 +287,8 @@ async def test_a_commit_that_is_under_way_is_carried_through(
     harness.rows("select pg_advisory_unlock(17)")
     await in_time(stopping)
     assert effects() == [(chain.id, 1)]
-    finishes = [*harness.log.of(AttemptCompleted), *harness.log.of(AttemptReleased)]
-    assert [type(one) for one in finishes] == [AttemptCompleted if block == "complete" else AttemptReleased]
+    finishes = [*harness.log.of(AttemptCompleted), *harness.log.of(AttemptInterrupted)]
+    assert [type(one) for one in finishes] == [AttemptCompleted if block == "complete" else AttemptInterrupted]
     assert harness.log.of(FinishRejected) == []
     assert (await harness.job(chain.id)).status == ("completed" if block == "complete" else "ready")
 

@@ -203,14 +203,20 @@ def closed_chains(chains: Sequence[str]) -> Parameters:
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
     """Return the parameters of ``complete``."""
-    return {"params": _completed(finishes)}
+    return {"params": _completed(finishes), "traced": _traced(finishes)}
 
 
 def finish_simple(finishes: Sequence[Finish]) -> Parameters:
     """Return the parameters of ``finish_simple``."""
     completed = [one for one in finishes if one.kind is FinishKind.COMPLETE]
     failed = [one for one in finishes if one.kind is not FinishKind.COMPLETE]
-    return {"completed": _completed(completed), "failed": f"{{{','.join(map(_failed_entry, failed))}}}"}
+    failures = f"{{{','.join(map(_failed_entry, failed))}}}"
+    return {"completed": _completed(completed), "failed": failures, "traced": _traced(completed)}
+
+
+def _traced(finishes: Iterable[Finish]) -> str:
+    """Whether any of these attempts has a trace context."""
+    return "true" if any(finish.job.attempt_trace_context is not None for finish in finishes) else "false"
 
 
 def _completed(finishes: Iterable[Finish]) -> str:

@@ -96,9 +96,9 @@ class AsyncRedisStore(
             return []
         return [decode.lost_reason(one) for one in await self._run("lost_reasons", encode.leases(leases))]
 
-    async def standing(self, lease: Lease) -> AbortReason | None:
+    async def why_lost(self, lease: Lease) -> AbortReason | None:
         """Return why a lease does not hold its job now, also if it has finished the job."""
-        return decode.lost_reason(await self._run("standing", encode.plain([lease.job_id, lease.token])))
+        return decode.lost_reason(await self._run("why_lost", encode.plain([lease.job_id, lease.token])))
 
     def transaction(self, job: ClaimedJob) -> AsyncRedisTransaction:
         """Return a block whose finish is written when it ends without an error, if the lease is valid then."""

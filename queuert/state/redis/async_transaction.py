@@ -20,7 +20,7 @@ class AsyncSupportsFinish(Protocol):
         """Write finishes."""
         ...
 
-    async def standing(self, lease: Lease) -> AbortReason | None:
+    async def why_lost(self, lease: Lease) -> AbortReason | None:
         """Return why a lease does not hold its job."""
         ...
 
@@ -64,7 +64,7 @@ class AsyncRedisTransaction:
         return result
 
     async def __aenter__(self) -> Self:
-        reason = await self._store.standing(self._job.lease)
+        reason = await self._store.why_lost(self._job.lease)
         if reason is not None:
             raise LeaseLostError(self._job.id, reason)
         return self

@@ -82,9 +82,9 @@ class AsyncConnections:
                     async with in_time(client):
                         words = (1, self._settings.prefix, *arguments)
                         try:
-                            answer = await self._params(client, "EVALSHA", one.digest, *words, flushed=flushed)
+                            answer = await self._execute(client, "EVALSHA", one.digest, *words, flushed=flushed)
                         except NoScriptError:
-                            answer = await self._params(client, "EVAL", one.text, *words, flushed=flushed)
+                            answer = await self._execute(client, "EVAL", one.text, *words, flushed=flushed)
                 except ResponseError as error:
                     # If a DNS name or a proxy leads to the primary, new connections lead to the new primary.
                     if is_read_only(error):
@@ -97,7 +97,7 @@ class AsyncConnections:
                 await self._disconnect(client)
         return checked(answer)
 
-    async def _params(self, client: Any, *words: Any, flushed: bool) -> Any:
+    async def _execute(self, client: Any, *words: Any, flushed: bool) -> Any:
         if not (flushed and self._settings.wait_for_flush):
             return await client.execute_command(*words)
         pipeline = queued(client.pipeline(transaction=False), words, self._settings)
@@ -138,9 +138,9 @@ class Connections:
                 try:
                     words = (1, self._settings.prefix, *arguments)
                     try:
-                        answer = self._params(client, "EVALSHA", one.digest, *words, flushed=flushed)
+                        answer = self._execute(client, "EVALSHA", one.digest, *words, flushed=flushed)
                     except NoScriptError:
-                        answer = self._params(client, "EVAL", one.text, *words, flushed=flushed)
+                        answer = self._execute(client, "EVAL", one.text, *words, flushed=flushed)
                 except ResponseError as error:
                     if is_read_only(error):
                         client.connection_pool.disconnect(inuse_connections=False)
@@ -150,7 +150,7 @@ class Connections:
                 client.connection_pool.disconnect(inuse_connections=True)
         return checked(answer)
 
-    def _params(self, client: Any, *words: Any, flushed: bool) -> Any:
+    def _execute(self, client: Any, *words: Any, flushed: bool) -> Any:
         if not (flushed and self._settings.wait_for_flush):
             return client.execute_command(*words)
         pipeline = queued(client.pipeline(transaction=False), words, self._settings)

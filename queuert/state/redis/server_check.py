@@ -143,7 +143,7 @@ def sync_server_findings(client: Any, *, wait_for_flush: bool = False) -> Server
     Raises:
         redis.RedisError: the connection failed. A refusal is not an error.
     """
-    return _findings(_params(client, wait_for_flush).execute(raise_on_error=False))
+    return _findings(_requests(client, wait_for_flush).execute(raise_on_error=False))
 
 
 async def async_server_findings(client: Any, *, wait_for_flush: bool = False) -> ServerFindings:
@@ -156,10 +156,10 @@ async def async_server_findings(client: Any, *, wait_for_flush: bool = False) ->
         TimeoutError: the pool's timeout is over.
     """
     async with in_time(client):
-        return _findings(await _params(client, wait_for_flush).execute(raise_on_error=False))
+        return _findings(await _requests(client, wait_for_flush).execute(raise_on_error=False))
 
 
-def _params(client: Any, wait_for_flush: bool) -> Any:
+def _requests(client: Any, wait_for_flush: bool) -> Any:
     pipeline = client.pipeline(transaction=False)
     for question in (*_QUESTIONS, *([_MAY_WAIT] if wait_for_flush else [])):
         pipeline.execute_command(*question)

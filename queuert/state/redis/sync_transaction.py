@@ -21,7 +21,7 @@ class SupportsFinish(Protocol):
         """Write finishes."""
         ...
 
-    def standing(self, lease: Lease) -> AbortReason | None:
+    def why_lost(self, lease: Lease) -> AbortReason | None:
         """Return why a lease does not hold its job."""
         ...
 
@@ -65,7 +65,7 @@ class RedisTransaction:
         return result
 
     def __enter__(self) -> Self:
-        reason = self._store.standing(self._job.lease)
+        reason = self._store.why_lost(self._job.lease)
         if reason is not None:
             raise LeaseLostError(self._job.id, reason)
         return self

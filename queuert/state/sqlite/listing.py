@@ -35,9 +35,9 @@ def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) 
         types = filter.types
         if types is None and filter.statuses is not None:
             types = tuple(row[0] for row in run(connection, "types_of_chains"))
-        retention_ranges = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
+        index_ranges = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
         found = _by_time(
-            connection, "queuert_job", filter, page, [[("chain_index = 0", ()), *one] for one in retention_ranges]
+            connection, "queuert_job", filter, page, [[("chain_index = 0", ()), *one] for one in index_ranges]
         )
     chains = _read(connection, "get_chain", rows.chain, found, now=None)
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in chains), page.limit)
@@ -48,8 +48,8 @@ def list_jobs(connection: Connection, filter: JobFilter, page: PageRequest) -> P
     types = filter.types
     if types is None and filter.statuses is not None:
         types = tuple(row[0] for row in run(connection, "types"))
-    retention_ranges = _stretches("status", types, filter.statuses, tuple(JobStatus))
-    found = _by_time(connection, "queuert_job", filter, page, retention_ranges)
+    index_ranges = _stretches("status", types, filter.statuses, tuple(JobStatus))
+    found = _by_time(connection, "queuert_job", filter, page, index_ranges)
     jobs = _read(connection, "get_job", rows.job, found, now=now_us())
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in jobs), page.limit)
 
@@ -82,7 +82,7 @@ def _by_time(
     table: str,
     filter: ChainFilter | JobFilter,
     page: PageRequest,
-    retention_ranges: Sequence[_Conditions],
+    index_ranges: Sequence[_Conditions],
 ) -> list[str]:
     """Return the ids of a page, and of one more, merged from all ranges."""
     bounds: _Conditions = []
@@ -96,8 +96,8 @@ def _by_time(
         bounds.append((f"(created_at, id) {sign} (?, ?)", (rows.microseconds(moment), id)))
     columns = ("created_at", "id")
     found: list[Row] = []
-    for stretch in retention_ranges:
-        found += _select(connection, table, columns, [*stretch, *bounds], page)
+    for index_range in index_ranges:
+        found += _select(connection, table, columns, [*index_range, *bounds], page)
     found.sort(reverse=not page.oldest_first)
     return [row[1] for row in found[: page.limit + 1]]
 

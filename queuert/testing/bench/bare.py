@@ -1,4 +1,4 @@
-"""The same work as bare SQL through psycopg: a row a job, a lease with its token, an attempt, a fenced completion."""
+"""The same work as bare SQL through psycopg: a row a job, a lease with its token, an attempt, a guarded completion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RETURNING id, input::text
 
 
 class Bare:
-    """Bare SQL on one connection."""
+    """Runs bare SQL on one connection."""
 
     def __init__(self, scratch: Scratch, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -52,19 +52,19 @@ class Bare:
         )
 
     def start_single(self, jobs: int) -> None:
-        """One row a statement."""
+        """Insert one row a statement."""
         for number in range(jobs):
             self._execute(self._insert_one, [new_id(), str(number)])
 
     def start_batches(self, jobs: int) -> None:
-        """Many rows a statement."""
+        """Insert many rows a statement."""
         for begin in range(0, jobs, BATCH):
             numbers = range(begin, min(begin + BATCH, jobs))
             ids = [new_id() for _ in numbers]
             self._execute(self._insert, {"ids": ids, "inputs": [json.dumps(number) for number in numbers]})
 
     def drain(self, jobs: int) -> None:
-        """Complete a batch and claim the next in one statement, until there are no more."""
+        """Complete a batch and claim the next in one statement, until no job is left."""
         held: list[tuple[str, int]] = []
         token = new_token()
         while True:
@@ -77,7 +77,7 @@ class Bare:
                 return
 
     def latencies(self, jobs: int, scratch: Scratch) -> list[float]:
-        """Seconds from an insert with its NOTIFY to the claimed row, one job after the other."""
+        """Return the seconds from an insert with its NOTIFY to the claimed row, for one job after the other."""
         found: list[float] = []
         with connected(scratch) as listening:
             listening.execute(SQL("LISTEN {}").format(self._channel))
@@ -100,6 +100,6 @@ class Bare:
 
 @contextmanager
 def connected(scratch: Scratch) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of its own, whose statements are prepared at once."""
+    """Open a connection whose statements are prepared at once."""
     with psycopg.connect(scratch.dsn, autocommit=True, prepare_threshold=0) as connection:
         yield connection

@@ -21,10 +21,10 @@ class BenchSettings:
     """What to measure.
 
     Attributes:
-        jobs: of a batch and of a drain; a tenth of them is started one by one, a hundredth is timed from start to
-            handler. At least 10.
+        jobs: the jobs of a batch and of a drain; a tenth of them is started one by one, and a hundredth is timed from
+            start to handler. At least 10.
         rounds: how often everything is measured. At least 1.
-        concurrency: handlers of our worker that run at once. At least 1.
+        concurrency: how many handlers of our worker run at once. At least 1.
 
     Raises:
         ConfigurationError: one of them is too small.
@@ -46,7 +46,7 @@ def run(dsn: str, settings: BenchSettings, tell: Callable[[str], object] = lambd
 
     Args:
         dsn: libpq connection string or URI, of a role that may create schemas; to Postgres itself, not to a pooler.
-        settings: how much.
+        settings: how much to measure.
         tell: receives each line of progress.
 
     Raises:
@@ -76,7 +76,7 @@ class _Measuring:
         ]
 
     def measure(self, row: Row, number: int) -> None:
-        """One round of one row."""
+        """Measure one round of one row."""
         parties: list[tuple[list[float], Callable[[], float]]] = [
             (row.ours, getattr(self, f"_ours_{row.name}")),
             (row.bare, getattr(self, f"_bare_{row.name}")),
@@ -123,7 +123,7 @@ class _Measuring:
             return statistics.median(Bare(self._tables, connection).latencies(self._fewest, self._tables)) * 1e3
 
     def _bare(self, jobs: int, work: Callable[[Bare, int], None]) -> float:
-        """Jobs a second of the bare statement."""
+        """Return the jobs a second of the bare statement."""
         with connected(self._tables) as connection:
             bare = Bare(self._tables, connection)
             began = time.perf_counter()

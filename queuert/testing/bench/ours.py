@@ -47,14 +47,14 @@ def _state(scratch: Scratch) -> PostgresState:
 
 
 class Ours:
-    """Starts through the synchronous client, jobs through one worker in this process."""
+    """Starts jobs through the synchronous client, and runs them by one worker in this process."""
 
     def __init__(self, scratch: Scratch, *, concurrency: int) -> None:
         self._scratch = scratch
         self._concurrency = concurrency
 
     def start_single(self, jobs: int) -> float:
-        """Seconds of so many starts, one after the other."""
+        """Return the seconds of so many starts, one after the other."""
         with Client(_state(self._scratch), _job_types) as client:
             client.open()
             began = time.perf_counter()
@@ -63,7 +63,7 @@ class Ours:
             return time.perf_counter() - began
 
     def start_batches(self, jobs: int) -> float:
-        """Seconds of so many starts, a thousand a call."""
+        """Return the seconds of so many starts, a thousand a call."""
         with Client(_state(self._scratch), _job_types) as client:
             client.open()
             began = time.perf_counter()
@@ -72,7 +72,7 @@ class Ours:
             return time.perf_counter() - began
 
     def drain(self, jobs: int) -> float:
-        """Seconds from the worker's start until all have been completed."""
+        """Return the seconds from the worker's start until all jobs are completed."""
         return asyncio.run(self._drain(jobs))
 
     async def _drain(self, jobs: int) -> float:
@@ -92,7 +92,7 @@ class Ours:
                 return time.perf_counter() - began
 
     def latencies(self, jobs: int) -> list[float]:
-        """Seconds from a start to its handler, the worker idle, one job after the other."""
+        """Return the seconds from a start to its handler with an idle worker, for one job after the other."""
         return asyncio.run(self._latencies(jobs))
 
     async def _latencies(self, jobs: int) -> list[float]:

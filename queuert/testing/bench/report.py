@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The median of the rounds, the least and the greatest."""
+    """The median, minimum and maximum of the rounds."""
 
     median: float
     low: float
@@ -18,11 +18,11 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Figure:
-        """The figure of these numbers, of which there is one at least."""
+        """Return the figure of these numbers, at least one."""
         return cls(statistics.median(values), min(values), max(values))
 
     def as_json(self) -> dict[str, float]:
-        """The three numbers, with five significant digits."""
+        """Return the three numbers, with five significant digits."""
         return {name: float(f"{getattr(self, name):.5g}") for name in ("median", "low", "high")}
 
     def __str__(self) -> str:
@@ -31,13 +31,13 @@ class Figure:
 
 @dataclass
 class Row:
-    """One thing that was measured of both, in each round.
+    """One quantity that was measured for both, in each round.
 
     Attributes:
-        name: of it, in the JSON document.
-        title: of it, in the table.
-        unit: of the numbers.
-        more_is_better: or less.
+        name: its name in the JSON document.
+        title: its name in the table.
+        unit: the unit of the numbers.
+        more_is_better: whether a greater number is better.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Row:
     bare: list[float] = field(default_factory=list)
 
     def ratio(self) -> Figure:
-        """How many times as good as bare SQL Queuert is, computed per round."""
+        """Return how many times as good as bare SQL Queuert is, computed per round."""
         pairs = zip(self.ours, self.bare, strict=True)
         return Figure.of([a / b if self.more_is_better else b / a for a, b in pairs])
 
     def as_json(self) -> dict[str, Any]:
-        """The row as plain data."""
+        """Return the row as plain data."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -66,13 +66,13 @@ class Row:
 
 @dataclass
 class BenchReport:
-    """A run.
+    """The result of a run.
 
     Attributes:
         server: the version of Postgres.
-        settings: what the run was asked for.
-        server_settings: those of the server that bear on the figures.
-        rows: what was measured.
+        settings: the settings of the run.
+        server_settings: the settings of the server that influence the figures.
+        rows: the measurements.
     """
 
     server: str
@@ -81,7 +81,7 @@ class BenchReport:
     rows: list[Row]
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "format": 1,
             "server": self.server,
@@ -91,7 +91,7 @@ class BenchReport:
         }
 
     def text(self) -> str:
-        """The report for a terminal."""
+        """Return the report for a terminal."""
         reported = ", ".join(f"{name} {value}" for name, value in self.server_settings.items())
         rounds = self.settings["rounds"]
         lines = [

@@ -1,4 +1,4 @@
-"""The schema of a run: created, emptied between measurements, and dropped."""
+"""The schema of a run: it is created, emptied between measurements, and dropped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CREATE INDEX bare_job_ready ON {schema}.bare_job (type, scheduled_at) WHERE stat
 
 
 class Scratch:
-    """The tables of this library and the bare one, in a schema of their own."""
+    """The tables of Queuert and of bare SQL, in a schema of their own."""
 
     def __init__(self, dsn: str, schema: str, connection: psycopg.Connection[Any]) -> None:
         self.dsn = dsn
@@ -46,22 +46,22 @@ class Scratch:
 
     @property
     def server(self) -> str:
-        """The server's version."""
+        """Return the server's version."""
         return self._connection.info.parameter_status("server_version") or "unknown"
 
     def server_settings(self) -> dict[str, str]:
-        """What the server does for durability, and how much memory it has for pages."""
+        """Return the server's settings of durability and of memory for pages."""
         rows = self._connection.execute("SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name",
                                         [list(_SETTINGS)]).fetchall()  # fmt: skip
         return dict(rows)
 
     def empty(self) -> None:
-        """Delete all jobs, and update the statistics of the planner."""
+        """Delete all jobs, and update the planner's statistics."""
         for statement in ("TRUNCATE {0}.job, {0}.bare_job CASCADE", "ANALYZE {0}.job", "ANALYZE {0}.bare_job"):
             self._connection.execute(SQL(statement).format(Identifier(self.schema)))
 
     def analyze(self) -> None:
-        """Update the statistics of the planner."""
+        """Update the planner's statistics."""
         for table in ("job", "bare_job"):
             self._connection.execute(SQL("ANALYZE {}").format(Identifier(self.schema, table)))
 
@@ -89,7 +89,7 @@ class Scratch:
 
 @contextmanager
 def scratch(dsn: str) -> Iterator[Scratch]:
-    """A schema for the length of a ``with`` block; it is dropped also when the block is interrupted.
+    """Yield a schema for the length of a ``with`` block; it is dropped also if the block is interrupted.
 
     Raises:
         StateUnavailableError: the database cannot be reached.

@@ -1,4 +1,4 @@
-"""Chaos with a checker: workers, clients and their store are broken by a seeded plan, and the history is judged.
+"""Chaos runs with a checker: a seeded plan breaks workers, clients and their store, and checks judge the history.
 
 ``queuert dev chaos`` runs it from the command line, :func:`run_chaos` from Python. A run keeps what clients were told,
 every change of a job's status, what handlers wrote in the completing transaction and outside of it, and the final

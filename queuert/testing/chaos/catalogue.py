@@ -1,4 +1,4 @@
-"""The kinds of fault, on which stores there are, and how often each is drawn."""
+"""The kinds of fault, the stores that each applies to, and how often a plan draws each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Kind:
     name: str
     stores: frozenset[str]
     weight: int
-    """Of a thousand faults on Postgres, about."""
+    """About how many of a thousand faults on Postgres are of this kind."""
     target: str
-    """What it is done to: a worker, a client, the server, or chains."""
+    """What the fault acts on: a worker, a client, the server, or chains."""
     about: str
 
 
@@ -74,7 +74,7 @@ _KINDS = (
     Kind("exhaust pool", ALL, 10, "chains", "more completing transactions at once than connections"),
     Kind("flood of fresh work", ALL, 5, "chains", "more than workers get done, beside a job that is to be tried again"),
     Kind("poison", ALL, 20, "chains", "jobs that exit, segfault, kill their process, use up its memory, or hang"),
-    # from outside
+    # management by a client
     Kind("start behind a running job", PG, 8, "chains", "in a transaction that stays open for longer than the lease"),
     Kind("cancel chains", ALL, 25, "chains", "whatever their jobs are at"),
     Kind("retry chains", ALL, 15, "chains", "cancelled ones, and failed ones"),
@@ -83,12 +83,12 @@ _KINDS = (
     Kind("complete chains", ALL, 12, "chains", "over the heads of their handlers"),
 )
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _KINDS}
-"""By name."""
+"""The kinds by name."""
 
 CRASHES = frozenset({"kill postgres", "crash postgres", "kill backend", "kill redis"})
 WORKERS_KILLED = frozenset({"kill worker", "kill worker in handler", "kill worker in commit"})
 
 
 def kinds_of(store: str) -> list[Kind]:
-    """The kinds that there are on a store."""
+    """Return the kinds of fault that apply to a store."""
     return [kind for kind in KINDS.values() if store in kind.stores]

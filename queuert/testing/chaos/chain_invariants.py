@@ -9,13 +9,14 @@ from queuert.testing.chaos.invariants import _reported, invariant
 
 _DEATHS = (-9, -11, 9)
 _POISONED = "SELECT x.pid FROM x JOIN s ON s.id = x.job_id WHERE s.type = 'chaos.poison' AND mark = 'began'"
-"""Workers that a poisonous job ended before they could, and by which exit codes."""
+"""Stops that a poisonous job made impossible because it killed the worker first, and the workers' exit codes."""
 _REQUESTED = "SELECT id FROM a WHERE how = 'outside' AND op = '{}' AND outcome IN ('ack', 'unknown')"
 
 
 @invariant("I11", "a chain goes on in the transaction that ends its last job")
 def chains_are_whole(history: History) -> Iterator[str]:
-    """Gaps, jobs before the last that did not continue, and continuations of another transaction."""
+    """Report gaps, jobs before the last that are not `continued`, and continuations by another transaction than the
+    finish."""
     yield from _reported(
         history,
         """SELECT chain_id, count(*), max(chain_index) FROM s GROUP BY chain_id
@@ -48,7 +49,7 @@ def chains_are_whole(history: History) -> Iterator[str]:
 
 @invariant("I12", "a job has one successor at most")
 def one_successor(history: History) -> Iterator[str]:
-    """Two jobs at one place of a chain, or made there one after the other."""
+    """Report two jobs at one index of a chain, or continuations that were created one after the other."""
     yield from _reported(
         history,
         """SELECT chain_id, chain_index, count(DISTINCT job_id) FROM c WHERE kind = 'insert'
@@ -60,7 +61,7 @@ def one_successor(history: History) -> Iterator[str]:
 
 @invariant("I13", "a job waits for all its blockers, and never when they have closed")
 def blockers_are_waited_for(history: History) -> Iterator[str]:
-    """Blocked jobs of closed chains, claims before a blocker had closed, counters that are not what there is."""
+    """Report blocked jobs of closed chains, claims before a blocker had closed, and wrong counters of open blockers."""
     yield from _reported(
         history,
         """SELECT id FROM s WHERE status = 'blocked' AND id NOT IN (
@@ -89,7 +90,7 @@ def blockers_are_waited_for(history: History) -> Iterator[str]:
 
 @invariant("I17", "what was cancelled before it began never begins, and no effect of it stands")
 def cancelled_is_cancelled(history: History) -> Iterator[str]:
-    """Cancelled jobs that were claimed later, or with an effect."""
+    """Report cancelled jobs that were claimed later, or have an effect."""
     reopened = _REQUESTED.format("retry")
     yield from _reported(
         history,
@@ -107,7 +108,7 @@ def cancelled_is_cancelled(history: History) -> Iterator[str]:
 
 @invariant("I20", "jobs that nobody handles stop nobody")
 def unknown_types_wait(history: History) -> Iterator[str]:
-    """Jobs without a handler that were touched; that all others have ended is said by I4."""
+    """Report changes of jobs without a handler. I4 checks that all other jobs have ended."""
     yield from _reported(
         history,
         """SELECT id, status, attempt FROM s WHERE type = 'chaos.nobody' AND (attempt > 0 OR status <> 'ready')
@@ -118,8 +119,7 @@ def unknown_types_wait(history: History) -> Iterator[str]:
 
 @invariant("I21", "notifications are nothing but notifications")
 def notifications_are_notifications(history: History) -> Iterator[str]:
-    """Where notifications were cut off, jobs went on all the same: an attempt began in each such time that had due
-    jobs."""
+    """Report times without notifications in which no attempt began, although jobs were due: workers must poll."""
     yield from _reported(
         history,
         """SELECT f.number FROM f WHERE f.kind = 'cut listeners' AND f.happened = 1
@@ -131,7 +131,7 @@ def notifications_are_notifications(history: History) -> Iterator[str]:
 
 @invariant("I24", "events tell of what is stored, and of nothing else")
 def events_are_true(history: History) -> Iterator[str]:
-    """A completion that a worker told of, and that does not stand as that attempt's."""
+    """Report completions that a worker reported, but that are not committed as that attempt's."""
     yield from _reported(
         history,
         """SELECT p.job_id, p.attempt FROM p WHERE p.name = 'AttemptCompleted' AND NOT EXISTS (
@@ -143,16 +143,17 @@ def events_are_true(history: History) -> Iterator[str]:
 
 @invariant("I25", "a worker that is asked to stop ends cleanly, and leaves no lease")
 def stops_are_clean(history: History) -> Iterator[str]:
-    """Exit codes that nothing explains, and leases that the worker could have released.
+    """Report exit codes that nothing explains, and leases that the worker could have released.
 
-    4 stands where a handler insisted on going on, 3 where the worker had not begun. A lease may be left that the
-    worker told to have given up, since it could not renew it in time: it is not the worker's any more. So may what it
-    told that it could not release, though it had tried for as long as its grace lasted. No fault by itself explains
-    anything; but what a poisonous job has killed did not stop.
+    Exit code 4 is right if a handler ignored its cancellation, 3 if the worker had not begun. A lease may be left if
+    the worker reported that it gave the lease up because it could not renew it in time, or that it could not release it
+    although it tried for the whole shutdown timeout. No fault by itself explains anything; but a worker that a
+    poisonous job has killed did not stop.
     """
     yield from _reported(
         history,
-        # A process that is frozen in a transaction holds SQLite's one write lock, and everybody's handlers wait for it.
+        # A process that is frozen in a transaction holds SQLite's only write lock, and the handlers of all workers wait
+        # for it.
         f"""SELECT pid, code FROM stops WHERE code IS NOT 0 AND killed IS NOT 1
             AND NOT (code = 4 AND ({int(history.store == "sqlite")}
                 OR EXISTS (SELECT 1 FROM x WHERE x.pid = stops.pid AND mark = 'reported')))
@@ -181,7 +182,8 @@ def stops_are_clean(history: History) -> Iterator[str]:
 
 @invariant("I26", "no transaction is left idle, and no connection of the dead")
 def connections_are_let_go(history: History) -> Iterator[str]:
-    """Transactions that idle when the run has drained, and connections when all processes are gone."""
+    """Report transactions that are idle after the run has drained, and connections that are open after all processes
+    ended."""
     idle = history.fact("idle transactions", 0)
     if idle:
         yield f"{idle} transactions idle after the drain"
@@ -192,7 +194,7 @@ def connections_are_let_go(history: History) -> Iterator[str]:
 
 @invariant("I27", "only what has closed is cleaned up")
 def only_the_closed_go(history: History) -> Iterator[str]:
-    """Open chains that went without anybody's asking."""
+    """Report open chains that were deleted although no client asked for it."""
     yield from _reported(
         history,
         f"""SELECT job_id, old_status FROM c WHERE kind = 'delete'
@@ -204,7 +206,7 @@ def only_the_closed_go(history: History) -> Iterator[str]:
 
 @invariant("I28", "migrations at the same time are one migration")
 def one_migration(history: History) -> Iterator[str]:
-    """Migrations that failed because of others."""
+    """Report migrations that failed because others ran at the same time."""
     failed = history.fact("migrations that failed", 0)
     if failed:
         yield f"{failed} of the migrations that ran at the same time failed"
@@ -212,6 +214,6 @@ def one_migration(history: History) -> Iterator[str]:
 
 @invariant("I29", "in Redis a job is in exactly one place")
 def places_are_right(history: History) -> Iterator[str]:
-    """What the scan of all keys found."""
+    """Report what the scan of all keys found."""
     for row in history.rows("SELECT value FROM facts WHERE name = 'fault of a key'"):
         yield str(row[0])

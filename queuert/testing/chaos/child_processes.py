@@ -9,7 +9,7 @@ from typing import Any
 
 
 def run(role: str, settings: dict[str, Any]) -> int:
-    """Be a worker or a client, until it is over; the exit code."""
+    """Run as a worker or a client until it is finished; return the exit code."""
     from queuert.testing.chaos import client, stacks, steady_client, worker
 
     stacks.tell_on_signals()
@@ -18,7 +18,7 @@ def run(role: str, settings: dict[str, Any]) -> int:
 
 
 def preload() -> None:
-    """Import what either of them needs, so that forks have it."""
+    """Import the modules of both roles, so that forks have them."""
     importlib.import_module("queuert.testing.chaos.client")
     importlib.import_module("queuert.testing.chaos.steady_client")
     importlib.import_module("queuert.testing.chaos.worker")
@@ -26,5 +26,5 @@ def preload() -> None:
 
 
 def main() -> int:
-    """Be what the arguments say: a role, and its settings as JSON."""
+    """Run the role that the arguments name, with its settings as JSON."""
     return run(sys.argv[1], json.loads(sys.argv[2]))

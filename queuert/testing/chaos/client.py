@@ -1,7 +1,7 @@
-"""A client of a run: it makes its starts at their moments, and writes down what it was told.
+"""A client of a run: it makes its starts at the planned moments, and records the answers.
 
-Each call is noted before it is made and when it is answered, so that a client that is killed between the two leaves a
-doubt, and its successor knows where to go on: it repeats the call under the same id.
+The client records each call before it makes it and when it gets the answer. If it is killed between the two, the
+outcome is unknown, and its successor knows where to continue: it repeats the call with the same id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DUELLISTS = 4
 
 
 class RolledBack(Exception):
-    """What ends a transaction that is to be rolled back."""
+    """Raised to roll back a transaction."""
 
 
 class ChaosClient:
@@ -50,7 +50,7 @@ class ChaosClient:
         self._pool = ThreadPoolExecutor(_DUELLISTS)
 
     def run(self) -> int:
-        """Make the starts that are not answered yet."""
+        """Make the starts that have no answer yet."""
         done, begun = self._past()
         for op in (Op(**{**fields, "ids": tuple(fields["ids"])}) for fields in self._settings["ops"]):
             if op.number not in done:
@@ -86,7 +86,7 @@ class ChaosClient:
         return self._wait_for_group(op, repeated)
 
     def _wait_for_group(self, op: Op, repeated: bool) -> bool:
-        """The last of a group waits for the others, which run already."""
+        """Start a chain that waits for the other chains of its group, which run already."""
         *blockers, last = op.ids
         waiting = NewChain(effect, Task(), id=last, blockers=blockers, attach=True)
         with self._reported(op, (last,)) as tell:
@@ -119,7 +119,7 @@ class ChaosClient:
 
     def _duel(self, op: Op, repeated: bool) -> bool:
         if repeated:
-            return True  # Without ids of its own, a start that is in doubt stays so.
+            return True  # Without an id of its own, a start whose outcome is unknown cannot be repeated.
         ready = threading.Barrier(_DUELLISTS)
 
         def fight() -> None:
@@ -144,7 +144,7 @@ class ChaosClient:
                 tell([(id, None)])
             else:
                 tell([(id, chain)])
-        # A row with the same key is refused, so it can be repeated; what is refused stands.
+        # A row with the same key is rejected, so the call can be repeated; a rejection is an answer.
         return tell.outcome != "unknown"
 
     @contextmanager
@@ -164,7 +164,8 @@ class ChaosClient:
 
     @contextmanager
     def _reported(self, op: Op, ids: tuple[str, ...]) -> Iterator[Tell]:
-        """Write down that a call begins, and how it ended. Errors are answers, doubts are noted as such."""
+        """Record that a call begins, and how it ended. An error is an answer; an unknown outcome is recorded as
+        unknown."""
         requested = ids[:-1] if op.how == "group" and len(ids) > 1 else ids
         call = f"{op.number}-{threading.get_ident()}-{time.monotonic_ns()}"
         self._log.add(m="begin", op=op.number, call=call, how=op.how, ids=requested, key=op.key, type=op.type)
@@ -184,7 +185,7 @@ class ChaosClient:
 
 
 def _task(op: Op, index: int) -> Task:
-    """What the job is to do. What is big is made here: a plan has but its size."""
+    """Make the input of the job. Large texts are made here, because the plan contains only their size."""
     task = Task(**op.input)
     if op.how == "clash" and index:
         task.how = ""
@@ -194,7 +195,7 @@ def _task(op: Op, index: int) -> Task:
 
 
 class Tell:
-    """What came of a call."""
+    """The answer to a call."""
 
     def __init__(self) -> None:
         self.outcome = "unknown"
@@ -202,7 +203,7 @@ class Tell:
         self.error = ""
 
     def __call__(self, results: list[tuple[str, Chain[Any] | None]]) -> None:
-        """It was acknowledged, with these ids."""
+        """The call was acknowledged, with these ids."""
         self.outcome = "ack"
         self.results = [
             (requested, requested if one is None else one.id, bool(one and one.deduplicated))
@@ -230,5 +231,5 @@ def _sqlite(url: str) -> Iterator[Any]:
 
 
 def main(settings: dict[str, Any]) -> int:
-    """Be a client until all its starts are made; the exit code."""
+    """Run a client until it has made all its starts; return the exit code."""
     return ChaosClient(settings).run()

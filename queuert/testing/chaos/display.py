@@ -1,4 +1,4 @@
-"""What a run shows while it lasts: one line that changes on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run: one line that changes on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EVERY = 5.0
 
 
 class Display:
-    """Shows progress; ``quiet`` shows nothing."""
+    """Shows progress; with ``quiet`` it shows nothing."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = stream or sys.stderr
@@ -20,19 +20,19 @@ class Display:
         self._once: set[str] = set()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that remains."""
         if not self._quiet:
             self._stream.write(f"{self._wipe()}{text}\n")
             self._stream.flush()
 
     def say_once(self, text: str) -> None:
-        """The same, unless it was said before."""
+        """Print the line, unless it was printed before."""
         if text not in self._once:
             self._once.add(text)
             self.say(text)
 
     def progress(self, text: str) -> None:
-        """How it stands: in place, or now and then."""
+        """Show the progress: replace the line on a terminal, print a line now and then elsewhere."""
         if self._live:
             self._stream.write(f"{self._wipe()}{text}")
             self._stream.flush()

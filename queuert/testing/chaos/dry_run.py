@@ -1,4 +1,4 @@
-"""Whether a workload can take part at all: everything of it is made once, before anything starts."""
+"""Checks before a run whether a workload can take part: it creates each handler and each start once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _LONGEST = 600.0
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What there is to know of a workload before it is run."""
+    """What the dry run learned about a workload."""
 
     timeout: float = 0.0
-    """Seconds in which nothing of it need end although all is well: a lease and the longest pause before a retry, or
+    """Seconds in which none of its jobs need end although all is well: a lease and the longest pause before a retry, or
     ten minutes."""
     repeats: int = 0
-    """Of its starts, those that may begin no chain, as a chain of the same deduplication key is a duplicate of them."""
+    """The number of starts that may begin no chain, because an open chain has the same deduplication key."""
 
 
 def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
-    """Make the handlers, and every start that the plan asks for.
+    """Create the handlers, and every start of the plan.
 
     Raises:
         ConfigurationError: one of them cannot be made, or is not valid; the message says why.

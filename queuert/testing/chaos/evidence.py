@@ -1,4 +1,4 @@
-"""What is kept of a worker that has to be killed, because it does not stop: where it was, and what it told last."""
+"""Evidence about a worker that must be killed because it does not stop: its stacks, and its last events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuert.testing.chaos import stacks
 from queuert.testing.chaos.processes import Child
 
 _ANSWER = 15.0
-"""Seconds, at most, for a process to tell where it is."""
+"""The most seconds to wait until a process has written its stacks."""
 _LOOK = 0.05
 _LINES = 40
 _TAIL = 200_000
@@ -27,27 +27,28 @@ class Hang:
     slot: int
     pid: int
     kind: str
-    """The fault that asked it to stop."""
+    """The fault that asked the worker to stop."""
     waited: float
-    """Seconds from then to its end by force."""
+    """Seconds from the request to stop until the kill."""
     state: str
-    """Of the process: a letter of ``/proc``, and the seconds of processor time that it took while it was asked."""
+    """The state of the process: a letter of ``/proc``, and the processor time in seconds that it used during the
+    collection."""
     stacks: str
-    """Of its threads, and of its asyncio tasks."""
+    """The stacks of its threads, and of its asyncio tasks."""
     log: str
-    """The last lines of its log before."""
+    """The last lines of its log before the collection."""
     events: tuple[str, ...]
-    """The last events that it told."""
+    """The last events that it emitted."""
     sessions: tuple[str, ...]
-    """What the server said of all sessions."""
+    """The server's view of all sessions."""
 
     def as_row(self) -> dict[str, object]:
-        """For the records."""
+        """Return the evidence as data for the records."""
         return asdict(self)
 
 
 def question(child: Child, log: Path) -> str:
-    """Ask a process where it is, and wait for its answer: what it wrote to its log since."""
+    """Signal a process to write its stacks, wait for them, and return what it has written to its log since."""
     before = log.stat().st_size if log.exists() else 0
     child.send(stacks.THREADS)
     child.send(stacks.TASKS)
@@ -63,7 +64,7 @@ def question(child: Child, log: Path) -> str:
 def gather(
     child: Child, log: Path, events: Path, *, slot: int, kind: str, waited: float, sessions: Sequence[str]
 ) -> Hang:
-    """All that can be known of a process that is about to be killed."""
+    """Collect the evidence about a process that is about to be killed."""
     last = "\n".join(_from(log, -_TAIL).splitlines()[-_LINES:])
     letter, began = _usage(child.pid)
     since = time.monotonic()
@@ -74,7 +75,7 @@ def gather(
 
 
 def shown(hang: Hang) -> list[str]:
-    """The same for a reader, in lines."""
+    """Return the evidence as lines of text."""
     parts = {
         "threads and tasks": hang.stacks.splitlines(),
         "last lines of its log": hang.log.splitlines(),
@@ -90,7 +91,7 @@ def shown(hang: Hang) -> list[str]:
 
 
 def _from(path: Path, place: int) -> str:
-    """A file from a place on, or its end."""
+    """Return a file from a position on, or its end."""
     if not path.exists():
         return ""
     with path.open("rb") as file:
@@ -99,7 +100,7 @@ def _from(path: Path, place: int) -> str:
 
 
 def _usage(pid: int) -> tuple[str, float]:
-    """The state of a process, and the processor time that it took so far."""
+    """Return the state of a process, and the processor time that it has used so far."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""How each kind of fault is done. A function does one fault and returns what there is to say of it."""
+"""The implementation of each kind of fault. A function causes one fault and returns a description of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRACE_SECONDS = 12.0
 
 
 class Outage(NamedTuple):
-    """A time in which the store was broken, and whether it was down altogether."""
+    """A time in which the store was broken, and whether it was down completely."""
 
     began: float
     ended: float
@@ -33,7 +33,7 @@ class Outage(NamedTuple):
 
 @dataclass
 class Scene:
-    """All that faults are done to."""
+    """The parts of a run that faults act on."""
 
     store: OwnedStore
     fleet: Fleet
@@ -45,14 +45,14 @@ class Scene:
     hangs: Records
     outages: list[Outage] = field(default_factory=list)
     server: threading.RLock = field(default_factory=threading.RLock)
-    """Held while the server is broken, and by those who need it to be there."""
+    """Locked while the server is broken, and by faults that need the server."""
 
     def worker(self, fault: Fault) -> Place:
-        """The worker that is meant."""
+        """Return the worker that the fault is for."""
         return self.fleet.workers[fault.target % len(self.fleet.workers)]
 
     def client(self, fault: Fault) -> Place:
-        """The client that is meant, or another that has not finished."""
+        """Return the client that the fault is for, or another one that has not finished."""
         for offset in range(len(self.fleet.clients)):
             place = self.fleet.clients[(fault.target + offset) % len(self.fleet.clients)]
             if not place.finished:
@@ -75,7 +75,7 @@ def injector(*kinds: str) -> Callable[[Inject], Inject]:
 
 
 def proxy_of(place: Place) -> FaultProxy:
-    """The proxy before a place."""
+    """Return the proxy of a worker or client."""
     assert place.proxy is not None
     return place.proxy
 
@@ -95,7 +95,7 @@ def waited(event: threading.Event, what: str, timeout: float = 6.0) -> None:
 
 @injector("kill worker")
 def kill_worker(scene: Scene, fault: Fault) -> str:
-    """At any moment."""
+    """Kill a worker at any moment."""
     place = scene.worker(fault)
     with place.held() as child:
         child.kill()
@@ -105,7 +105,7 @@ def kill_worker(scene: Scene, fault: Fault) -> str:
 
 @injector("kill worker in handler")
 def kill_in_handler(scene: Scene, fault: Fault) -> str:
-    """While a handler waits, whoever runs it."""
+    """Kill the worker that runs a handler, while the handler waits."""
     [id] = scene.operator.start(effect, [Task(gated=True)])
     try:
         place = place_of(scene, id, 1)
@@ -114,13 +114,13 @@ def kill_in_handler(scene: Scene, fault: Fault) -> str:
             open_gate(scene, id)
             place.wait_for_successor(child)
     finally:
-        # Also when somebody else has the worker: nobody would open it later, and the job would take up a slot for ever.
+        # Also if another fault has the worker: otherwise the job would occupy a slot for ever.
         open_gate(scene, id)
     return f"process {child.pid}, job {id}"
 
 
 def place_of(scene: Scene, id: str, attempt: int) -> Place:
-    """Where an attempt of a job runs; it has begun.
+    """Wait until an attempt of a job has begun, and return the worker that runs it.
 
     Raises:
         Missed: it does not begin.
@@ -132,13 +132,13 @@ def place_of(scene: Scene, id: str, attempt: int) -> Place:
 
 
 def open_gate(scene: Scene, id: str, which: int | str = EVERY) -> None:
-    """Let one attempt of a job go on, or those that a word names."""
+    """Let one attempt of a job continue, or those that a word names."""
     (scene.gates / f"{id}-{which}").touch()
 
 
 @injector("freeze worker")
 def freeze_worker(scene: Scene, fault: Fault) -> str:
-    """For longer than the lease."""
+    """Freeze a worker for longer than the lease."""
     seconds = LEASE.seconds * (1.2 + fault.measure)
     place = scene.worker(fault)
     with place.held(), ExitStack() as frozen:
@@ -151,7 +151,7 @@ def freeze_worker(scene: Scene, fault: Fault) -> str:
 
 @injector("kill client")
 def kill_client(scene: Scene, fault: Fault) -> str:
-    """At any moment."""
+    """Kill a client at any moment."""
     place = scene.client(fault)
     with place.held() as child:
         child.kill()
@@ -161,7 +161,7 @@ def kill_client(scene: Scene, fault: Fault) -> str:
 
 @injector("worker with a wrong clock")
 def wrong_clock(scene: Scene, fault: Fault) -> str:
-    """Two hours ahead, or behind, for some seconds of work."""
+    """Run a worker whose clock is two hours ahead or behind, for some seconds."""
     place = scene.worker(fault)
     shift = 7200.0 if fault.measure < 0.5 else -7200.0
     with place.held() as child:
@@ -186,7 +186,7 @@ def wrong_clock(scene: Scene, fault: Fault) -> str:
     "kill redis clients", "flush scripts", "lock file",
 )  # fmt: skip
 def break_server(scene: Scene, fault: Fault) -> str:
-    """What the store itself knows how to do."""
+    """Cause a fault that the store implements."""
     with scene.server:
         began = time.time()
         serving, reported = scene.store.break_it(fault.kind, fault.measure)
@@ -199,7 +199,7 @@ def break_server(scene: Scene, fault: Fault) -> str:
 
 @injector("black hole", "short black hole", "deaf worker", "latency", "refuse connections", "reset connections")
 def break_network(scene: Scene, fault: Fault) -> str:
-    """Of one worker, for a while."""
+    """Disconnect one worker for a while."""
     seconds = LEASE.seconds * (0.3 if fault.kind == "short black hole" else 1.2 + fault.measure)
     place = scene.worker(fault)
     with place.held(), scene.fleet.away(place):
@@ -229,7 +229,7 @@ def _break_proxy(proxy: FaultProxy, kind: str) -> None:
 
 @injector("cut in a message")
 def cut_in_message(scene: Scene, fault: Fault) -> str:
-    """After some bytes of an answer."""
+    """Reset a connection after some bytes of an answer."""
     count = int(20 + 2_000 * fault.measure)
     place = scene.worker(fault)
     with place.held(), scene.fleet.away(place):
@@ -244,7 +244,7 @@ def cut_in_message(scene: Scene, fault: Fault) -> str:
 
 @injector("cut listeners")
 def cut_listeners(scene: Scene, fault: Fault) -> str:
-    """Notifications are lost for a while, and polling has to do."""
+    """Block notifications for a while, so that workers must poll."""
     proxy = scene.fleet.listeners
     assert proxy is not None
     proxy.refuse()
@@ -255,13 +255,13 @@ def cut_listeners(scene: Scene, fault: Fault) -> str:
 
 
 def give_work(scene: Scene) -> None:
-    """So many transactions that every worker has one."""
+    """Hold so many transactions open that every worker has one."""
     scene.operator.start(effect, [Task(inside=0.05)] * 24)
 
 
 @injector("lose answer to commit", "lose commit")
 def lose_commit(scene: Scene, fault: Fault) -> str:
-    """The next COMMIT of a worker is in doubt."""
+    """Make the outcome of a worker's next COMMIT unknown."""
     place = scene.worker(fault)
     with place.held(), scene.fleet.away(place):
         proxy = proxy_of(place)
@@ -276,7 +276,7 @@ def lose_commit(scene: Scene, fault: Fault) -> str:
 
 @injector("kill worker in commit")
 def kill_in_commit(scene: Scene, fault: Fault) -> str:
-    """Its COMMIT arrived, and it never learned of it."""
+    """The COMMIT arrived, and the worker never got the answer."""
     place = scene.worker(fault)
     with place.held() as child:
         proxy = proxy_of(place)
@@ -293,7 +293,7 @@ def kill_in_commit(scene: Scene, fault: Fault) -> str:
 
 @injector("lose answer to client", "lose request of client")
 def lose_start(scene: Scene, fault: Fault) -> str:
-    """The next request of a client with a job in it."""
+    """Make the outcome of a client's next start unknown."""
     place = scene.client(fault)
     with place.held():
         proxy = proxy_of(place)
@@ -310,28 +310,28 @@ def lose_start(scene: Scene, fault: Fault) -> str:
 
 @injector("block event loop")
 def block_event_loop(scene: Scene, fault: Fault) -> str:
-    """For longer than the lease."""
+    """Block an event loop for longer than the lease."""
     seconds = LEASE.seconds * (1.2 + fault.measure)
     return ", ".join(scene.operator.start(blocking, [Task(pause=seconds)]))
 
 
 @injector("exhaust pool")
 def exhaust_pool(scene: Scene, fault: Fault) -> str:
-    """More transactions that stay open than any worker has connections; a file has one writer, which few keep busy."""
+    """Hold more transactions open than any worker has connections; on SQLite, which has one writer, a few suffice."""
     task = Task(inside=round(0.3 + 0.3 * fault.measure, 3))
     return f"{len(scene.operator.start(effect, [task] * (40 if scene.store.has_server else 8)))} jobs"
 
 
 @injector("poison")
 def poison_job(scene: Scene, fault: Fault) -> str:
-    """Jobs that end their process."""
+    """Start jobs that end their process."""
     ids = scene.operator.start(poison, [Task(how=fault.payload)] * 2)
     return f"{fault.payload}, job {ids[0]}"
 
 
 @injector("cancel chains", "retry chains", "trigger jobs", "delete chains", "complete chains")
 def intervene(scene: Scene, fault: Fault) -> str:
-    """From outside."""
+    """Manage chains as a client."""
     act = {
         "cancel chains": scene.operator.cancel,
         "retry chains": scene.operator.retry,

@@ -1,4 +1,4 @@
-"""The directory of a run and the files that it writes, tried before anything starts."""
+"""The directory and the files of a run, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuert.testing.chaos.profiles import ChaosSettings
 
 @contextmanager
 def directory_of(settings: ChaosSettings) -> Iterator[Path]:
-    """The directory that the settings name, or a temporary one for as long as the block lasts.
+    """The directory of the settings, or a temporary one for the length of the block.
 
     Raises:
         ConfigurationError: it is not empty, is none, or cannot be written to.
@@ -38,13 +38,13 @@ def _empty(directory: Path) -> Path:
     except OSError as error:
         raise ConfigurationError(f"the directory of a run must be writable, got {directory}: {_why(error)}") from error
     if occupied:
-        # Clients would read the starts of another run as their own.
+        # Otherwise clients would read the starts of another run as their own.
         raise ConfigurationError(f"the directory of a run must be empty, got {directory}")
     return directory
 
 
 def try_paths(**paths: Path | None) -> None:
-    """See that what is to be written at the end can be; nothing is changed, and nothing left.
+    """Check that the files of the end can be written; this changes and leaves nothing.
 
     Args:
         paths: where to, by what it is.
@@ -63,7 +63,7 @@ def try_paths(**paths: Path | None) -> None:
 def _try(path: Path) -> None:
     there = path.exists()
     if there and not (path.is_file() or path.is_dir()):
-        return  # A pipe has one reader, who would take our look for all that there is.
+        return  # A pipe has one reader, which would take the test's opening and closing for the whole output.
     with path.open("ab"):
         pass
     if not there:
@@ -71,7 +71,8 @@ def _try(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> tuple[str, ...]:
-    """Write a file. Where that fails after all, what to say of it: the run is over, and its result must not be lost."""
+    """Write a file; on failure return a message instead of raising, because the run is over and its result must not be
+    lost."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The workers and clients of a run, each behind a proxy of its own. Whoever dies gets a successor at once."""
+"""The workers and clients of a run, each behind a proxy of its own. A process that dies gets a successor at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from queuert.testing.fault_proxy import FaultProxy
 _KEEP = 0.02
 _TIMEOUT = 15.0
 _HUNT = 8.0
-"""Seconds in which a process is to be met in the midst of something."""
+"""Seconds in which a process must be found inside a transaction."""
 _FREEZING = 0.02
 """Seconds until all threads of a process have stopped."""
 _LIBRARIES = (
@@ -32,16 +32,16 @@ _LIBRARIES = (
 
 SHUTDOWN_TIMEOUT = 3.0
 WITNESS = -2
-"""Its number: no fault of a plan has it for its target, and no figure counts it."""
+"""The number of the leak probes' worker and client: no fault of a plan targets it, and no figure counts it."""
 _CONNECTIONS = 6
 
 
 class Missed(Exception):
-    """A fault did not happen: what it waits for did not come. It does not count."""
+    """A fault did not happen, because the event that it waits for did not occur. It does not count."""
 
 
 class Place:
-    """Where one worker or client runs, and its successors."""
+    """The slot of one worker or client and its successors."""
 
     def __init__(self, role: str, number: int, settings: dict[str, Any], proxy: FaultProxy | None) -> None:
         self.role = role
@@ -56,12 +56,12 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Of its log."""
+        """The path of its log."""
         return f"witness-{self.role.split()[-1]}" if self.number == WITNESS else f"{self.role}-{self.number}"
 
     @contextmanager
     def held(self, timeout: float = _TIMEOUT) -> Iterator[Child]:
-        """Be the only one who does something to it.
+        """Lock the slot, so that no other fault acts on its process.
 
         Raises:
             Missed: somebody else is at it for too long, or it has finished.
@@ -77,7 +77,7 @@ class Place:
             self._lock.release()
 
     def wait_for_successor(self, of: Child) -> Child:
-        """The process that follows one that has ended."""
+        """Wait for the process that follows one that has ended."""
         deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             child = self.child
@@ -88,7 +88,7 @@ class Place:
 
 
 class Fleet:
-    """All places of a run."""
+    """All workers and clients of a run."""
 
     def __init__(self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path) -> None:
         self.directory = directory
@@ -102,13 +102,13 @@ class Fleet:
             self._ends = Records(directory / "ends.jsonl")
             self._away = Records(directory / "away.jsonl")
             self.listeners = self._proxy(store)
-            """What the notifications of all workers go through."""
+            """The proxy for the notifications of all workers."""
             common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
             self.workers = [self._worker(number, settings, store, common) for number in range(settings.profile.workers)]
             self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
             self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None
             self.witnesses = tuple(self._witnesses(settings, store, common)) if settings.profile.witnesses else ()
-            """A worker and a client that live as long as the run."""
+            """The worker and the client of the leak probes, which live as long as the run."""
             self._renewer = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
             self._stack = stack.pop_all()
 
@@ -126,7 +126,7 @@ class Fleet:
             "connections": _CONNECTIONS,
             "shutdown_timeout": SHUTDOWN_TIMEOUT,
         }
-        # Who handles types with limits claims nothing ahead, which others are to do.
+        # A worker that handles types with limits does not prefetch, and other workers should.
         limits = number % 2 == 1 or settings.profile.workers == 1
         return Place("worker", number, common | own | {"limits": limits}, proxy)
 
@@ -144,43 +144,43 @@ class Fleet:
         yield Place(
             "worker", WITNESS, common | {"connections": _CONNECTIONS, "shutdown_timeout": SHUTDOWN_TIMEOUT}, proxy
         )
-        inside = 0.3 if store.has_server else 0.02  # With one writer they come one after the other.
+        inside = 0.3 if store.has_server else 0.02  # With one writer, transactions run one after the other.
         own = {"client": "steady", "ops": [], "seed": settings.seed, "inside": inside}
         yield Place("steady client", WITNESS, common | own, proxy)
 
     def log_of(self, place: Place) -> Path:
-        """What the processes of a place write to their standard output and errors."""
+        """The file for standard output and errors of these processes."""
         return self.directory / f"{place.name}.log"
 
     def start_witnesses(self) -> None:
-        """Start those that live as long as the run; nobody starts them anew."""
+        """Start the two processes that live as long as the run; they get no successors."""
         for place in self.witnesses:
             self._start(place)
 
     def cut_witnesses(self) -> None:
-        """Reset the connections of the witnesses, and all that listen, where there are any."""
+        """Reset the connections of the leak probes, and all that listen, if there are any."""
         for proxy in (self._witness_proxy, self.listeners):
             if proxy is not None:
                 proxy.reset()
 
     def proxies_at(self, place: Place) -> list[FaultProxy]:
-        """What stands before a place: what befalls the first worker befalls the witnesses."""
+        """Return the proxies of a slot: each fault of the first worker is applied to the leak probes too."""
         beside = self._witness_proxy if place is self.workers[0] else None
         return [proxy for proxy in (place.proxy, beside) if proxy is not None]
 
     def frozen_with(self, place: Place) -> list[Place]:
-        """Who is frozen when this worker is."""
+        """Return the processes to freeze together with this worker."""
         return [place, *self.witnesses[:1]] if place is self.workers[0] else [place]
 
     @property
     def connections(self) -> int:
-        """How many connections to the server all processes have now."""
+        """Return how many connections to the server all processes have now."""
         places = (*self.workers, *self.clients)
         proxies = [self.listeners, self._witness_proxy, *(place.proxy for place in places)]
         return sum(proxy.connections for proxy in proxies if proxy is not None)
 
     def start(self) -> None:
-        """Start all processes, and keep them."""
+        """Start all processes, and replace those that end."""
         self.began = time.time()
         for place in (*self.workers, *self.clients):
             self._start(place)
@@ -192,7 +192,7 @@ class Fleet:
         return all(place.finished for place in self.clients)
 
     def start_with_clock(self, place: Place, shift: float) -> Child:
-        """Start a worker whose clock is ``shift`` seconds ahead, in the place of one that was killed.
+        """Replace a worker by one whose clock is ``shift`` seconds ahead.
 
         Raises:
             Missed: libfaketime is not there.
@@ -208,7 +208,7 @@ class Fleet:
 
     @contextmanager
     def frozen(self, place: Place, child: Child) -> Iterator[bool]:
-        """Freeze a process while the block lasts; whether all others can do nothing either meanwhile."""
+        """Freeze a process during the block; yield whether this also blocks all other processes."""
         child.send(signal.SIGSTOP)
         try:
             time.sleep(_FREEZING)
@@ -222,7 +222,7 @@ class Fleet:
 
     @contextmanager
     def frozen_in(self, place: Place, child: Child, what: str) -> Iterator[None]:
-        """Freeze a process in the midst of something, while the block lasts: freeze it again and again until it is.
+        """Freeze a process inside a transaction, during the block: freeze it again and again until it is in one.
 
         Raises:
             Missed: it never was, within some seconds.
@@ -244,7 +244,7 @@ class Fleet:
 
     @contextmanager
     def away(self, place: Place) -> Iterator[None]:
-        """Note that whoever runs here can do nothing while the block lasts."""
+        """Record that this worker or client can do nothing during the block."""
         began = time.time()
         try:
             yield
@@ -252,7 +252,7 @@ class Fleet:
             self._away.add(slot=place.number, began=began, ended=time.time())
 
     def heal(self) -> None:
-        """Let everything pass, and everybody go on."""
+        """Let all proxies pass everything, and resume all processes."""
         for place in (*self.workers, *self.clients, *self.witnesses):
             if place.proxy is not None:
                 place.proxy.heal()
@@ -262,7 +262,7 @@ class Fleet:
             self.listeners.heal()
 
     def stop_workers(self) -> list[tuple[Place, Child]]:
-        """Ask all workers to stop; those that were asked."""
+        """Ask all workers to stop, and return those that were asked."""
         requested = []
         for place in (*self.workers, *self.witnesses):
             if place.role == "worker":
@@ -273,7 +273,7 @@ class Fleet:
         return requested
 
     def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         self._stopped.set()
         if self._renewer.is_alive():
             self._renewer.join()
@@ -283,7 +283,7 @@ class Fleet:
         place.child = self._nursery.start(place.role, place.settings | {"began": self.began}, self.log_of(place))
 
     def _note_end(self, place: Place) -> None:
-        """Write down when the process that has ended here did: until then it counts as somebody who could have come."""
+        """Record when an ended process ended: until then it counts as a process that could claim."""
         if place.child is not None:
             child = place.child
             self._ends.add(role=place.role, slot=place.number, pid=child.pid, at=child.ended_at, code=child.code)
@@ -302,6 +302,6 @@ class Fleet:
 
 
 def faketime_library() -> str | None:
-    """Where libfaketime is: what ``QUEUERT_FAKETIME`` names, or where packages put it."""
+    """Return the path of libfaketime: ``QUEUERT_FAKETIME``, or where packages install it."""
     given = os.environ.get("QUEUERT_FAKETIME")
     return next((path for path in ([given] if given else _LIBRARIES) if Path(path).exists()), None)

@@ -1,8 +1,8 @@
-"""A process that has everything imported and forks a child whenever it is asked to.
+"""A process that has imported everything and forks a child on each request.
 
-Some hundred workers are killed in a run, and each needs a successor at once: a fork costs milliseconds, an interpreter
-with its imports most of a second. It reads orders as lines of JSON from its standard input, and tells on its standard
-output which children it made and how they ended. When its input ends, or nobody reads its output any more, it kills
+A run kills some hundred workers, and each needs a successor at once: a fork takes milliseconds, an interpreter with its
+imports most of a second. The process reads orders as lines of JSON from its standard input, and reports on its standard
+output which children it forked and how they ended. When its input ends, or nobody reads its output any more, it kills
 its children and ends.
 """
 
@@ -30,7 +30,7 @@ def _tell(**fields: Any) -> None:
 
 
 def _fork(order: dict[str, Any], wakeup: tuple[int, int]) -> int:
-    # What reaches a child before Python has seen to its fork is forgotten there; blocked, it waits.
+    # A signal that reaches a child before Python has finished its fork is lost there; a blocked one waits.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     pid = os.fork()
     if pid:
@@ -54,7 +54,7 @@ def _fork(order: dict[str, Any], wakeup: tuple[int, int]) -> int:
 
 
 def _redirect(log: str) -> None:
-    """Nothing of ours may stay open in a child: the end of the input is what tells us to end."""
+    """No descriptor of the fork server may stay open in a child: the end of its input tells the fork server to end."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -74,9 +74,9 @@ def _reap(living: set[int]) -> None:
 
 
 def main() -> int:
-    """Serve until the input ends."""
+    """Serve requests until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # As a worker's command does: asked to stop before anything was begun. Children inherit it.
+    # As the worker's command does when it is asked to stop before it has begun anything. Children inherit this.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     wakeup = os.pipe()
     for descriptor in wakeup:
@@ -87,7 +87,7 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     living: set[int] = set()
-    with suppress(BrokenPipeError):  # Who started us has gone, without a word.
+    with suppress(BrokenPipeError):  # The process that started this one has died without closing the input.
         _serve(wakeup, living)
     for pid in living:
         os.kill(pid, signal.SIGKILL)
@@ -116,7 +116,7 @@ def _serve(wakeup: tuple[int, int], living: set[int]) -> None:
 
 
 def command() -> list[str]:
-    """How to start one."""
+    """Return the command that starts a fork server."""
     return [
         sys.executable,
         "-c",
@@ -125,7 +125,7 @@ def command() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with the package importable wherever this process found it."""
+    """Return this environment, with the path on which this process found the package."""
     root = str(Path(__file__).parents[3])
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": root if not path else os.pathsep.join([root, path])}

@@ -1,5 +1,5 @@
-"""The handlers of a run. Each writes its effect in the transaction that ends the job, where the store has one, and a
-line before and after its body to a file, which no rollback takes back."""
+"""The handlers of a run. Each writes its effect in the transaction that finishes the job, if the store has one, and a
+line before and after its body to a file, which no rollback removes."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ EFFECTS = {
     "postgres": "INSERT INTO chaos.effect (job_id, attempt, token) VALUES (%s, %s, %s)",
     "sqlite": "INSERT INTO chaos_effect (job_id, attempt, token) VALUES (?, ?, ?)",
 }
-"""How a handler writes what it did. Redis has no transaction that it could join."""
+"""How a handler records its effect. Redis has no transaction that it could join."""
 
 EVERY = "every"
 LATER = "later"
-"""The gates of all attempts of a job, and of those after the first; without a job, of all."""
+"""Return the gate files of all attempts of a job, and of those after the first; without a job, of all jobs."""
 
 _POLL = 0.01
 _HANG = 0.7
 _ROOM, _BITE = 48 << 20, 4 << 20
-"""Bytes that a process may take beyond what it has, and takes at a time, before it is out of memory."""
+"""How many bytes a process may take beyond its present memory, and how many it takes at a time, before it is out of
+memory."""
 
 
 class Wrong(Exception):
-    """What a flaky handler raises."""
+    """The exception that a flaky handler raises."""
 
 
 class Handlers:
@@ -77,7 +78,7 @@ class Handlers:
         self._slot = slot
 
     def processors(self, *, limits: bool) -> Processors:
-        """All of them, registered; those of types with limits as well, if ``limits``."""
+        """Return all handlers, registered; with ``limits`` also those of types with limits."""
         made = Processors(JOB_TYPES, retry=TAKEOVER, lease=LEASE)
         made.handles(effect)(self.complete)
         made.handles(threaded)(self.complete_in_thread)
@@ -93,7 +94,7 @@ class Handlers:
         return made
 
     def steady_processors(self) -> Processors:
-        """Those of a worker that is to live: nothing that ends it, or blocks it."""
+        """Return the handlers of a leak probe: none of them ends the process or blocks the event loop."""
         made = Processors(JOB_TYPES, retry=TAKEOVER, lease=LEASE)
         made.handles(steady, retry=PAUSING)(self.fail_first)
         made.handles(steady_in_thread)(self.complete_in_thread)
@@ -102,7 +103,7 @@ class Handlers:
     # --- handlers -----------------------------------------------------------------------------------------------------
 
     async def complete(self, attempt: TaskAttempt) -> Outcome[Done]:
-        """Complete, or continue, with an effect."""
+        """Complete or continue, and write an effect in the transaction."""
         with self._traced(attempt):
             await self._wait(attempt)
             async with attempt.complete() as tx:
@@ -115,7 +116,7 @@ class Handlers:
                 return tx.finish(_outcome(attempt))
 
     def complete_in_thread(self, attempt: TaskAttempt) -> Outcome[Done]:
-        """The same in a thread."""
+        """Do the same in a thread."""
         with self._traced(attempt):
             time.sleep(attempt.input.pause)
             with attempt.complete() as tx:
@@ -125,13 +126,13 @@ class Handlers:
                 return tx.finish(_outcome(attempt))
 
     async def answer(self, attempt: TaskAttempt) -> Outcome[Done]:
-        """Return an output, or a continuation, and leave the writing to the worker."""
+        """Return an output or a continuation, which the worker writes."""
         with self._traced(attempt):
             await asyncio.sleep(attempt.input.pause)
             return _outcome(attempt)
 
     async def fail_first(self, attempt: TaskAttempt) -> Outcome[Done]:
-        """Fail, and complete at last."""
+        """Fail some attempts, and then complete."""
         if attempt.number <= attempt.input.fails:
             _raise(attempt.input.how)
         if attempt.input.how == TIDY:
@@ -188,7 +189,7 @@ class Handlers:
             try:
                 await asyncio.sleep(_POLL)
             except asyncio.CancelledError:
-                # It insists, as a thread in a long computation would.
+                # The handler ignores its cancellation, as a thread in a long computation would.
                 self._mark(attempt, "reported", str(attempt.abort.reason))
                 if attempt.abort.reason is AbortReason.WORKER_STOPPING:
                     raise
@@ -214,7 +215,7 @@ def _outcome(attempt: TaskAttempt) -> Outcome[Done]:
 
 
 def _use_up_memory() -> None:
-    """Take all that the process may have, as a system with a limit gives it, and be killed for it."""
+    """Take all memory that the process may have, as on a system with a limit, and be killed for it."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _ROOM, limits[1]))
@@ -223,7 +224,7 @@ def _use_up_memory() -> None:
         while True:
             taken.append(bytearray(_BITE))
     except MemoryError:
-        # What else would allocate in this moment fails too. Linux does not raise, it kills.
+        # Other allocations fail at this moment too. Linux does not raise, it kills.
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -2,22 +2,22 @@
 
 | table | what | from |
 |---|---|---|
-| `a` | what clients called, and what they were told | their log |
+| `a` | calls of clients, and their answers | their log |
 | `c` | every change of a job's status or token, in order | a trigger; of Redis, its append-only file |
-| `e` | effects, written in the transaction that ended the job | handlers |
+| `e` | effects, written in the transaction that finished the job | handlers |
 | `x` | the beginning and end of handlers, outside of any transaction | handlers |
 | `s` | jobs as they are at the end | the store |
-| `b` | who waited for whom | the store |
+| `b` | which job waited for which chain | the store |
 | `business` | rows that clients wrote in the transaction of a start | clients |
 | `p` | events of workers | their observability |
-| `stops` | how workers that were asked to stop ended | the conductor |
-| `leftover` | the leases that these left | the conductor |
-| `hangs` | where those were that did not stop, as JSON | the conductor |
-| `ends`, `away` | when processes ended, and which places were frozen or cut off | the conductor |
-| `outages` | when the store was broken, or down | the conductor |
-| `f` | faults | the conductor |
-| `holds` | which process had the write lock of a file, when | the conductor |
-| `resources` | memory and open files of the processes | the conductor |
+| `stops` | how workers that were asked to stop ended | the run |
+| `leftover` | the leases that these left | the run |
+| `hangs` | stacks of workers that did not stop, as JSON | the run |
+| `ends`, `away` | when processes ended, and which workers and clients were frozen or disconnected | the run |
+| `outages` | when the store was broken, or down | the run |
+| `f` | faults | the run |
+| `holds` | which process had the write lock of a file, when | the run |
+| `resources` | memory and open files of the processes | the run |
 
 Times are seconds since 1970, by the clock of the one machine.
 """
@@ -85,34 +85,34 @@ class History:
             self._database.execute(index)
 
     def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows; columns that a row lacks are NULL, those that the table lacks are skipped."""
+        """Add rows; columns that a row lacks are NULL, keys without a column are skipped."""
         columns = COLUMNS[table]
         statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
         self._database.executemany(statement, ([row.get(name) for name in columns] for row in rows))
 
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         return self._database.execute(query, values).fetchall()
 
     def one(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """The only value of a query."""
+        """Return the only value of a query."""
         return self.rows(query, values)[0][0]
 
     def numbers(self, query: str) -> list[float]:
-        """The first column of a query, without what is NULL, sorted."""
+        """Return the first column of a query, without NULL, sorted."""
         return sorted(float(row[0]) for row in self.rows(query) if row[0] is not None)
 
     def fact(self, name: str, default: Any = None) -> Any:
-        """What was noted under a name."""
+        """Return the values recorded under a name."""
         found = self.rows("SELECT value FROM facts WHERE name = ?", (name,))
         return found[0][0] if found else default
 
     def save(self, path: Path) -> None:
-        """Write all tables to a database file, to be looked at later."""
+        """Write all tables to a database file, for later analysis."""
         self._database.commit()
         path.unlink(missing_ok=True)
         self._database.execute("VACUUM INTO ?", (str(path),))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the database."""
         self._database.close()

@@ -1,4 +1,4 @@
-"""Faults of whoever stands still, or is slow, with something in hand that others need; and of too much work."""
+"""Faults of processes that stop or are slow while they hold what others need, and the fault of too much work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.testing.chaos.stores.base import CLAIM, START
 from queuert.testing.chaos.workload import LEASE, Task, effect, flaky, limited, plain
 
 _STILL = 3.0
-"""Seconds for which a process stands still in a transaction: longer than the server lets it, with the run's limits."""
+"""Seconds for which a process is frozen in a transaction: longer than the server's timeout with the run's settings."""
 _FLOOD = 8.0
 _BACKLOG = 800
 _FRESH = 400
@@ -20,13 +20,14 @@ _FRESH = 400
 
 @injector("freeze worker in claim")
 def freeze_in_claim(scene: Scene, fault: Fault) -> str:
-    """With the lock of the types with limits, which every claim of them needs."""
+    """Freeze a worker that has the lock of the types with limits, which every claim of these types needs."""
     places = [place for place in scene.fleet.workers if place.settings["limits"]]
     place = places[fault.target % len(places)]
     scene.operator.start(limited, [Task(pause=0.2)] * 100)
     with place.held() as child, scene.fleet.frozen_in(place, child, CLAIM), ExitStack() as away:
         for one in places:
-            # They wait for the lock with their one claim for all types, until the server ends the session that has it.
+            # The other workers wait for the lock in their claims of all types, until the server ends the session that
+            # has it.
             away.enter_context(scene.fleet.away(one))
         time.sleep(_STILL + fault.measure)
     return f"process {child.pid}"
@@ -34,7 +35,7 @@ def freeze_in_claim(scene: Scene, fault: Fault) -> str:
 
 @injector("freeze client in start")
 def freeze_in_start(scene: Scene, fault: Fault) -> str:
-    """With blockers or a key: such a start is a transaction of some statements."""
+    """Freeze a client in a start with blockers or a key: such a start is a transaction of several statements."""
     place = scene.client(fault)
     with place.held() as child, scene.fleet.frozen_in(place, child, START):
         time.sleep(_STILL + fault.measure)
@@ -43,7 +44,7 @@ def freeze_in_start(scene: Scene, fault: Fault) -> str:
 
 @injector("start behind a running job")
 def start_behind(scene: Scene, fault: Fault) -> str:
-    """In a caller's transaction that stays open for longer than the lease: it has the row of the running job locked."""
+    """Keep a caller's transaction open for longer than the lease, with the row of a running job locked."""
     import psycopg
 
     seconds = LEASE.seconds * (1.5 + fault.measure)
@@ -61,7 +62,7 @@ def start_behind(scene: Scene, fault: Fault) -> str:
                 raise
             scene.operator.note(waiting, "ack")
             ended = time.time()
-            # What the lease has come to is told after the transaction: by a renewal, or by the reaper.
+            # The result for the lease is known after the transaction: by a renewal, or by the reaper.
             time.sleep(LEASE.seconds)
     finally:
         open_gate(scene, id)
@@ -70,7 +71,7 @@ def start_behind(scene: Scene, fault: Fault) -> str:
 
 @injector("flood of fresh work")
 def flood(scene: Scene, fault: Fault) -> str:
-    """More than the workers get done, for some seconds, while a job that failed once waits for its second attempt."""
+    """Start more jobs than the workers can run, for some seconds, while a failed job waits for its second attempt."""
     [id] = scene.operator.start(flaky, [Task(fails=1)], priority=0)
     began = time.monotonic()
     while time.monotonic() < began + _FLOOD:

@@ -1,7 +1,7 @@
-"""What must never be seen in a history: one function an invariant, each a query over the tables of a history.
+"""What a history must never contain: one function for each invariant, which queries the tables of a history.
 
-A function returns what contradicts it, a sentence each; nothing means that it holds. Those that concern what does not
-exist here are in :data:`NOT_APPLICABLE`.
+A function returns the contradictions, a sentence each; the invariant holds if there are none. Invariants about features
+that do not exist here are in :data:`NOT_APPLICABLE`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from queuert.testing.chaos.workload import PATIENT, WITH_EFFECT
 Check = Callable[[History], list[str]]
 
 INVARIANTS: dict[str, Check] = {}
-"""By id, such as ``I1``."""
+"""The checks by id, such as ``I1``."""
 
 TITLES: dict[str, str] = {}
-"""What each says."""
+"""The invariants in words, by id."""
 
 NOT_APPLICABLE: Mapping[str, str] = {
     "I22": "there are no webhooks",
     "I23": "there is no stream of server-sent events in this run",
     "I30": "starts from Spark are not part of this run",
 }
-"""Why some have no check here."""
+"""Why some invariants have no check here."""
 
 _FINAL = "('continued', 'completed', 'failed', 'cancelled')"
 _EPSILON = 0.001
@@ -45,7 +45,7 @@ def invariant(id: str, title: str) -> Callable[[Callable[[History], Iterator[str
 
 
 def check_all(history: History) -> dict[str, list[str]]:
-    """What contradicts each invariant."""
+    """Return the contradictions to each invariant."""
     return {id: check(history) for id, check in INVARIANTS.items()}
 
 
@@ -65,7 +65,7 @@ _DELETED = "SELECT job_id FROM c WHERE kind = 'delete'"
 
 @invariant("I1", "no start that was acknowledged is lost")
 def nothing_is_lost(history: History) -> Iterator[str]:
-    """Acknowledged ids that are not in the store, and were not deleted."""
+    """Report acknowledged ids that are neither in the store nor deleted."""
     yield from _reported(
         history,
         f"""SELECT DISTINCT result_id FROM a WHERE outcome = 'ack' AND how NOT IN ('outside', 'rollback')
@@ -76,7 +76,7 @@ def nothing_is_lost(history: History) -> Iterator[str]:
 
 @invariant("I2", "a start commits with the caller's own rows, or not at all")
 def starts_commit_with_rows(history: History) -> Iterator[str]:
-    """A row without its chain, a chain without its row, and anything of a transaction that was rolled back."""
+    """Report rows without their chains, chains without their rows, and parts of transactions that were rolled back."""
     ids = "SELECT id FROM a WHERE how IN ('transaction', 'rollback')"
     there = f"SELECT id FROM s UNION {_DELETED}"
     yield from _reported(
@@ -96,7 +96,7 @@ def starts_commit_with_rows(history: History) -> Iterator[str]:
 
 @invariant("I3", "nothing is there that no client asked for; a repeated start adds nothing")
 def nothing_is_invented(history: History) -> Iterator[str]:
-    """Chains that nobody started, and chains that a client was told had been refused."""
+    """Report chains that no client started, and chains whose start was rejected."""
     requested = (
         "SELECT id FROM a WHERE outcome IN ('ack', 'unknown') UNION SELECT result_id FROM a WHERE outcome = 'ack'"
     )
@@ -111,7 +111,7 @@ def nothing_is_invented(history: History) -> Iterator[str]:
 
 @invariant("I14", "chains of one deduplication key are never open at the same time")
 def keys_are_unique(history: History) -> Iterator[str]:
-    """Windows of one key that overlap. A reopened chain's window is not known, so those are left out."""
+    """Report overlapping windows of one key. The window of a reopened chain is not known, so these are left out."""
     yield from _reported(
         history,
         """SELECT one.key, one.id, other.id FROM s AS one JOIN s AS other
@@ -127,7 +127,7 @@ def keys_are_unique(history: History) -> Iterator[str]:
 
 @invariant("I15", "a start that another stood in for got a chain that stands")
 def stand_ins_stand(history: History) -> Iterator[str]:
-    """Ids that callers got from deduplication and that are not there."""
+    """Report ids that callers got from deduplication but that do not exist."""
     yield from _reported(
         history,
         f"""SELECT result_id, key FROM a WHERE outcome = 'ack' AND deduplicated = 1
@@ -141,7 +141,7 @@ def stand_ins_stand(history: History) -> Iterator[str]:
 
 @invariant("I4", "every job ends once the faults have stopped")
 def everything_ends(history: History) -> Iterator[str]:
-    """Jobs that have not ended, but for those that nobody handles; and patient ones that failed."""
+    """Report jobs that have not ended, except those without a handler; and failed jobs of types that retry for ever."""
     yield from _reported(
         history,
         f"SELECT id, type, status FROM s WHERE status NOT IN {_FINAL} AND type <> 'chaos.nobody'",
@@ -159,7 +159,7 @@ def everything_ends(history: History) -> Iterator[str]:
 
 @invariant("I5", "a job has one live lease at a time")
 def leases_do_not_overlap(history: History) -> Iterator[str]:
-    """Claims of a job that was under a lease, and claims of what was not due to be claimed."""
+    """Report claims of a job that was under a lease, and claims of jobs that could not be claimed."""
     yield from _reported(
         history,
         """SELECT job_id, new_attempt, old_status FROM c
@@ -170,7 +170,8 @@ def leases_do_not_overlap(history: History) -> Iterator[str]:
 
 @invariant("I6", "only the newest attempt writes")
 def only_the_holder_writes(history: History) -> Iterator[str]:
-    """Finishes under another token than the lease's; effects of another attempt than the one that ended the job."""
+    """Report finishes with another token than the lease's, and effects of another attempt than the one that ended the
+    job."""
     yield from _reported(
         history,
         """SELECT job_id, new_attempt FROM c WHERE kind = 'update' AND old_status = 'running'
@@ -188,7 +189,7 @@ def only_the_holder_writes(history: History) -> Iterator[str]:
 
 @invariant("I7", "the effect of a completion stands exactly once")
 def effects_stand_once(history: History) -> Iterator[str]:
-    """Two effects of a job, an effect without a completion, a completion without an effect."""
+    """Report two effects of a job, effects without a completion, and completions without an effect."""
     yield from _reported(
         history,
         f"""SELECT job_id, count(*) FROM e WHERE job_id NOT IN ({_DELETED})
@@ -213,7 +214,7 @@ def effects_stand_once(history: History) -> Iterator[str]:
 
 @invariant("I8", "what has ended stays as it is")
 def finishes_are_final(history: History) -> Iterator[str]:
-    """Changes after the end that no client asked for, and outputs that are not those of the completion."""
+    """Report changes after the end that no client requested, and outputs that differ from those of the completion."""
     reopened = "SELECT id FROM a WHERE how = 'outside' AND op = 'retry' AND outcome IN ('ack', 'unknown')"
     yield from _reported(
         history,
@@ -232,7 +233,8 @@ def finishes_are_final(history: History) -> Iterator[str]:
 
 @invariant("I9", "attempts count up by one")
 def attempts_count_up(history: History) -> Iterator[str]:
-    """Claims that skip a number or use one twice, and jobs whose number is not that of their claims."""
+    """Report claims that skip or repeat an attempt's number, and jobs whose number differs from that of their
+    claims."""
     yield from _reported(
         history,
         """SELECT job_id, old_attempt, new_attempt FROM c
@@ -257,7 +259,7 @@ def attempts_count_up(history: History) -> Iterator[str]:
 
 @invariant("I10", "the death of a process counts as an attempt")
 def deaths_count(history: History) -> Iterator[str]:
-    """Poisonous jobs that ended otherwise than in a dead letter, after all their attempts."""
+    """Report poisonous jobs that ended otherwise than as a dead letter, after all their attempts."""
     yield from _reported(
         history,
         """SELECT id, status, attempt - uncounted FROM s WHERE type = 'chaos.poison'
@@ -269,7 +271,7 @@ def deaths_count(history: History) -> Iterator[str]:
 
 @invariant("I16", "a lease is reaped after its end, by the store's clock, and never when it was renewed")
 def reaped_after_the_end(history: History) -> Iterator[str]:
-    """Leases that were taken away before they had expired."""
+    """Report leases that were taken over before they had expired."""
     yield from _reported(
         history,
         f"""SELECT job_id, old_attempt, round(old_lease - at, 3) FROM c WHERE kind = 'update'
@@ -281,7 +283,7 @@ def reaped_after_the_end(history: History) -> Iterator[str]:
 
 @invariant("I18", "no job is claimed before its time")
 def nothing_is_early(history: History) -> Iterator[str]:
-    """Claims before the moment that the job was scheduled at."""
+    """Report claims before the time for which the job was scheduled."""
     yield from _reported(
         history,
         f"""SELECT job_id, round(old_scheduled - at, 3) FROM c
@@ -292,11 +294,11 @@ def nothing_is_early(history: History) -> Iterator[str]:
 
 @invariant("I19", "the pause before a retry is kept")
 def pauses_are_kept(history: History) -> Iterator[str]:
-    """Pauses after failures of the flaky jobs that are shorter than their policy says."""
+    """Report pauses after failures of the flaky jobs that are shorter than their policy requires."""
     began, slack = "coalesce(began, at)", 0.0
     if history.store == "sqlite":
-        # A trigger's clock is read when its statement ends, that of the transaction when it begins, and a crowded
-        # machine may come between the two. It is later than the claim; these jobs fail at once.
+        # The trigger reads the clock when its statement ends, the store when its transaction begins, and on a crowded
+        # machine time may pass between the two. The trigger's time is later than the claim; these jobs fail at once.
         began = """(SELECT max(at) FROM c AS claim WHERE claim.job_id = c.job_id AND claim.number < c.number
             AND claim.new_status = 'running')"""
         slack = _EPSILON

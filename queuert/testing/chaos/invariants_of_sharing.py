@@ -1,4 +1,4 @@
-"""The invariants of what jobs share: limits, rows that others lock, and their turn; see :mod:`.invariants`."""
+"""The invariants of what jobs share: limits, rows that others lock, and the order of claims; see :mod:`.invariants`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from queuert.testing.chaos.workload import LEASE, LIMITS
 
 _HELD = re.compile(r"job (\S+) from ([\d.]+) to ([\d.]+)")
 _SLACK = 0.002
-"""Seconds between the two clocks that a store reads in one claim."""
+"""The most seconds between the two times that a store reads in one claim."""
 
 
 class _Step(NamedTuple):
     """A job of a limited type begins to run, or ends."""
 
     at: float
-    """Of a beginning by the lease that it got, which the store counts from the time that its rate counts."""
+    """When an attempt began, computed from its lease: the store uses the same time for the lease and for the rate."""
     step: int
     job_id: str
     key: str
@@ -28,7 +28,8 @@ class _Step(NamedTuple):
 
 @invariant("I31", "limits of a job type hold over all workers")
 def limits_hold(history: History) -> Iterator[str]:
-    """More running jobs of a type, or of one of its keys, than its limits let run; more beginnings than its rate."""
+    """Report more running jobs of a type, or of one of its keys, than its limits allow, and more starts than its rate
+    allows."""
     for type, limits in LIMITS.items():
         steps = list(_steps(history, type))
         if limits.concurrency is not None:
@@ -43,7 +44,8 @@ def limits_hold(history: History) -> Iterator[str]:
 
 
 def _steps(history: History, type: str) -> Iterator[_Step]:
-    """In the order of the store. On Postgres that is the order of commits, and an end that a claim saw came before."""
+    """The events in the order of the store. On Postgres this is the order of commits, and a finish that a claim saw is
+    earlier."""
     keys = {str(row[0]): str(row[1]) for row in history.rows("SELECT id, limit_key FROM s WHERE limit_key IS NOT NULL")}
     order = "coalesce(committed, at), step" if history.store == "postgres" else "number"
     rows = history.rows(
@@ -81,9 +83,10 @@ def _hurried(type: str, steps: Iterable[_Step], count: int, seconds: float) -> I
 
 @invariant("I32", "a caller's transaction behind a running job costs it no attempt")
 def held_attempts_live(history: History) -> Iterator[str]:
-    """Leases that were reaped while such a transaction was open, of workers that lived: more than half of all.
+    """Report if more than half of the leases of live workers were reaped while another transaction had their rows
+    locked.
 
-    A lease of a second may run out on a crowded machine, whoever has the row; not most of them.
+    A lease of a second may expire on a crowded machine without any fault, but not most of them.
     """
     held, lost = 0, []
     for (detail,) in history.rows("SELECT detail FROM f WHERE kind = 'start behind a running job' AND happened = 1"):
@@ -103,7 +106,7 @@ def held_attempts_live(history: History) -> Iterator[str]:
 
 @invariant("I33", "a job that failed gets its turn, however much fresh work there is")
 def nobody_starves(history: History) -> Iterator[str]:
-    """Second attempts that did not begin for as long as there was other work: more than half of all."""
+    """Report if more than half of the second attempts did not begin for as long as there was other work."""
     rows = history.rows("SELECT detail FROM f WHERE kind = 'flood of fresh work' AND happened = 1")
     starved = [str(detail) for (detail,) in rows if "starved" in str(detail)]
     if len(starved) * 2 > len(rows):

@@ -1,8 +1,8 @@
-"""A worker and a client that live through the whole run, and whether they take up more at its end.
+"""A worker and a client that live through the whole run, and show whether processes leak.
 
-All other processes are killed too often to show a leak. These two are neither killed nor given jobs that kill; the
-faults of the store happen to them, and those of the network, and the freezing, of the first worker. They are measured
-at rest, after they have used all their connections at once: before the first fault and after the drain.
+A run kills all other processes too often to show a leak. It neither kills these two nor starts jobs for them that kill;
+but all faults of the store affect them, and they share the network faults and the freezes of the first worker. They are
+measured at rest, after they have used all their connections at once: before the first fault and after the drain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT = 120.0
 _EVERY = 1.0
 _LOOK = 0.1
 _STILL = 10
-"""So many looks in a row at which the open files are the same: who is at rest opens none."""
+"""How many consecutive samples must show the same open files: a process at rest opens none."""
 _REST_SECONDS = 60.0
 _SESSIONS_SECONDS = 15.0
 _FAULTS = 2
@@ -34,7 +34,7 @@ _EXERCISES = 3
 
 
 class Witnesses:
-    """Has the two work and rest, and writes down what all processes take up."""
+    """Lets the two processes work and rest, and records the resources of all processes."""
 
     def __init__(self, fleet: Fleet, store: OwnedStore, directory: Path) -> None:
         self._fleet = fleet
@@ -46,11 +46,11 @@ class Witnesses:
         self._sampled = 0.0
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the sampling."""
         self._reported.close()
 
     def begin(self) -> None:
-        """Start them, let them meet a fault or two, measure them at rest, and have them work."""
+        """Start the two, let them experience a fault or two, measure them at rest, and let them work."""
         self._fleet.start_witnesses()
         for _ in range(_FAULTS):
             self._meet_a_fault()
@@ -62,7 +62,7 @@ class Witnesses:
         (self._gates / STEADY).touch()
 
     def _meet_a_fault(self) -> None:
-        """What the first faults take up for good (threads, modules, sources for tracebacks) is no leak."""
+        """What the first faults allocate for good (threads, modules, sources for tracebacks) is not a leak."""
         self._exercise()
         kind = f"restart {self._store.name}" if self._store.has_server else "lock file"
         with ThreadPoolExecutor(1) as beside:
@@ -72,12 +72,12 @@ class Witnesses:
         self._fleet.cut_witnesses()
 
     def settle(self) -> None:
-        """Have them start nothing any more."""
+        """Let them start no more chains."""
         (self._gates / STEADY).unlink(missing_ok=True)
-        self._exercise()  # It does that when it has done what it was at.
+        self._exercise()  # The client reacts when it has finished what it is doing.
 
     def end(self) -> dict[str, Any]:
-        """Measure them, and the workers, at rest; what the server says of its sessions."""
+        """Measure the two, and the workers, at rest, and record the server's sessions."""
         if not self._fleet.witnesses:
             return {}
         self._exercise()
@@ -85,7 +85,7 @@ class Witnesses:
         return self._sessions()
 
     def show(self) -> str:
-        """What they take up now, for a reader; every second or so that is written down of all processes."""
+        """Return their present resources as text, and record those of all processes about every second."""
         if time.monotonic() - self._sampled > _EVERY:
             self._sampled = time.monotonic()
             for place in (*self._fleet.witnesses, *self._fleet.workers, *self._fleet.clients):
@@ -97,7 +97,7 @@ class Witnesses:
         return f", witnesses {', '.join(reported)}" if reported else ""
 
     def _exercise(self) -> bool:
-        """Have them use all that they may have; False if one of them has died, or it takes too long."""
+        """Let them use all their connections; return False if one of them has died, or if it takes too long."""
         self._exercises += 1
         (self._gates / f"{EXERCISE}-{self._exercises}").touch()
         deadline = time.monotonic() + _TIMEOUT
@@ -109,7 +109,7 @@ class Witnesses:
         return False
 
     def _rest(self, moment: str, places: tuple[Place, ...]) -> None:
-        """Wait until nobody opens or closes anything, and write down what each takes up."""
+        """Wait until no process opens or closes files, and record the resources of each."""
         deadline = time.monotonic() + _REST_SECONDS
         before: list[int | None] = []
         still = 0
@@ -132,7 +132,7 @@ class Witnesses:
             )  # fmt: skip
 
     def _sessions(self) -> dict[str, Any]:
-        """Sessions that the server keeps, and how many connections our processes have."""
+        """Record the sessions of the server, and how many connections the run's processes have."""
         deadline = time.monotonic() + _SESSIONS_SECONDS
         while (sessions := self._store.sessions()) is not None:
             held = self._fleet.connections

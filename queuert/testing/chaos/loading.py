@@ -1,4 +1,4 @@
-"""From the records of a run to its history."""
+"""Builds the history of a run from its records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.testing.chaos.records import read
 
 
 def load_records(history: History, directory: Path) -> None:
-    """Read what clients, handlers, workers and the conductor wrote down."""
+    """Read the records of clients, handlers, workers and the run."""
     for path in sorted(directory.glob("client-*.jsonl")):
         history.add("a", _calls(path))
     history.add("x", (_trace(line) for line in read(directory / "traces.jsonl")))
@@ -29,7 +29,7 @@ def load_records(history: History, directory: Path) -> None:
 
 
 def _calls(path: Path) -> Iterator[dict[str, Any]]:
-    """A row for each id of each call. A call without an end was cut short by a kill: its outcome is unknown."""
+    """Return a row for each id of each call. A kill ended a call without an end: its outcome is unknown."""
     client = path.stem.removeprefix("client-")
     lines = list(read(path))
     ends = {line["call"]: line for line in lines if line["m"] == "end"}

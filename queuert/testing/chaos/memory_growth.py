@@ -1,4 +1,4 @@
-"""Whether what lived through a run takes up more at its end, at rest, than before it."""
+"""Whether the processes that live through a run use more memory or files at its end, at rest, than before it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _PAIRS = """SELECT before.role, before.resident AS had, after.resident AS has, b
             FROM resources WHERE rest = 'before' GROUP BY role, pid) AS before
         JOIN resources AS after ON after.pid = before.pid AND after.rest = 'after'
     ORDER BY before.role DESC"""
-"""A pool need not be full after one exercise: of several before the faults, the most counts."""
+"""A pool need not be full after one exercise: the highest of several before the faults counts."""
 
 _CURVES = "SELECT pid, resident FROM resources WHERE rest IS NULL AND pid = ? ORDER BY at"
 
 _SAMPLES = 200
-"""Samples of a process, about one a second: with fewer the run was too short for its parts to be compared."""
+"""The number of samples, about one a second: with fewer, the run was too short to compare its parts."""
 
 _WORKERS = "SELECT files FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY files"
 
 
 def growth(history: History) -> dict[str, float]:
-    """The measures; 0 where nothing was measured, which :func:`unmeasured` says."""
+    """Return the measures; 0 for those without data, which :func:`unmeasured` lists."""
     pairs = history.rows(_PAIRS)
     found: dict[str, float] = dict.fromkeys(ALL, 0.0)
     if pairs:
@@ -50,16 +50,17 @@ def growth(history: History) -> dict[str, float]:
 
 
 def unmeasured(history: History) -> frozenset[str]:
-    """Those of the measures that nothing was measured of."""
+    """Return the measures without data."""
     sessions = frozenset() if history.fact("sessions at rest") is not None else frozenset([SESSIONS])
     return sessions if witnesses(history) else sessions | frozenset(OF_PROCESSES)
 
 
 def _grown(history: History, row: Row) -> float:
-    """By how much a process has grown, in 100: since before the faults, or, if less, three times in the last third.
+    """Return the growth of a process in percent: since before the faults, or, if less, three times that of the last
+    third.
 
-    The first hundreds of faults take up what is kept once and for all, such as code and texts that are loaded when they
-    are needed. A leak grows as fast in the last third of the run as before it.
+    During the first hundreds of faults a process allocates memory that it keeps for good, such as code and texts that
+    are loaded on demand. A leak grows as fast in the last third of the run as before it.
     """
     in_all = 100 * (row["has"] / row["had"] - 1)
     curve = [found["resident"] for found in history.rows(_CURVES, (row["pid"],))]
@@ -71,7 +72,7 @@ def _grown(history: History, row: Row) -> float:
 
 
 def witnesses(history: History) -> int:
-    """How many were measured before the faults and after the drain, and are one process."""
+    """Whether each was measured before the faults and after the drain, as one process."""
     return len(history.rows(_PAIRS))
 
 
@@ -84,7 +85,7 @@ def _beyond(history: History) -> Iterator[int]:
 
 
 def reported(history: History) -> dict[str, Any]:
-    """The same for a reader."""
+    """Return the growth as text."""
     found: dict[str, Any] = {}
     for row in history.rows(_PAIRS):
         had, has = json.loads(row["had_kinds"]), json.loads(row["has_kinds"])

@@ -15,9 +15,9 @@ from queuert.testing.chaos.workload import LEASE, LIMITS
 _REAPS = """CREATE TEMP TABLE IF NOT EXISTS reaps AS
     SELECT job_id, old_attempt AS attempt, at, old_lease FROM c WHERE kind = 'update' AND old_status = 'running'
         AND new_expirations > old_expirations AND new_token IS NULL"""
-"""Leases that were reaped: looked for once."""
+"""Which leases were reaped: computed once."""
 _OUTAGE = 0.5
-"""Seconds after an outage in which what waited for its end is still under way."""
+"""Seconds after an outage in which jobs that waited for its end are still delayed."""
 
 
 def _kinds(names: frozenset[str]) -> str:
@@ -77,7 +77,7 @@ _PROBES: dict[str, str] = {
 
 
 def probes(history: History) -> dict[str, int]:
-    """How often each thing of interest happened."""
+    """Count how often each event of interest happened."""
     history.rows(_REAPS)
     limited = ", ".join(f"'{name}'" for name in LIMITS)
     found = {name: int(history.one(query.replace("{limited}", limited))) for name, query in _PROBES.items()}
@@ -87,7 +87,7 @@ def probes(history: History) -> dict[str, int]:
 
 
 def _found_by_polling(history: History) -> int:
-    """Attempts that a worker began while its listener was lost."""
+    """Count the attempts that a worker began while its listener was disconnected."""
     deaf: set[int] = set()
     found = 0
     rows = history.rows(
@@ -108,7 +108,7 @@ def _found_by_polling(history: History) -> int:
 
 
 def figures(history: History) -> dict[str, Any]:
-    """What took how long, and what it cost; seconds."""
+    """Return durations and costs; in seconds."""
     starts = int(history.one("SELECT count(*) FROM x WHERE mark LIKE '%began'"))
     taken = takeovers(history)
     again = int(history.one("SELECT count(*) FROM x WHERE mark LIKE '%began' AND attempt > 1"))
@@ -137,7 +137,7 @@ def figures(history: History) -> dict[str, Any]:
 
 
 def measures(history: History, drain_seconds: float) -> dict[str, float]:
-    """The times that profiles limit; 0 where nothing was to be measured."""
+    """Return the times that profiles limit; 0 for those without data."""
     taken = sorted(one.somebody for one in takeovers(history) if one.first)
     return {
         "take-over of the first in line while somebody could, 99 of 100": _at(taken, 0.99),
@@ -148,7 +148,8 @@ def measures(history: History, drain_seconds: float) -> dict[str, float]:
 
 
 def _reaped_late(history: History) -> list[float]:
-    """From the end of a lease to its reaper, where the store was there meanwhile; the claim depends on who is free."""
+    """Times from the end of a lease to its reaper, if the store was available meanwhile; the claim also needs a free
+    worker."""
     history.rows(_REAPS)
     outages = _outages(history)
     found = history.rows("SELECT old_lease, at FROM reaps")
@@ -156,7 +157,7 @@ def _reaped_late(history: History) -> list[float]:
 
 
 def _after_kills(history: History) -> list[float]:
-    """From a kill to the next claim of each job that the worker held, where the store was there meanwhile."""
+    """Times from a kill to the next claim of each job that the worker held, if the store was available meanwhile."""
     history.rows(_REAPS)
     killed = (
         f"SELECT CAST(substr(detail, 9) AS INTEGER), began FROM f WHERE kind IN {_kinds(WORKERS_KILLED)} AND happened"
@@ -175,7 +176,7 @@ def _after_kills(history: History) -> list[float]:
 
 
 def _continued(history: History) -> list[float]:
-    """From the moment that a continuation was written, due at once, to its first claim, where the store was there."""
+    """Times from the write of a continuation, due at once, to its first claim, if the store was available."""
     rows = history.rows(
         """SELECT born.at, min(claim.at) FROM c AS born JOIN c AS claim ON claim.job_id = born.job_id
                AND claim.kind = 'update' AND claim.new_status = 'running'
@@ -189,11 +190,11 @@ PROMPTLY = 2.0
 
 
 def recoveries(history: History) -> list[float]:
-    """From the moment that the server served again to the first completion; the time in which it was broken, locked or
-    paused anew is left out.
+    """Times from the moment that the server was available again to the first completion, without the time in which it
+    was broken, locked or paused again.
 
-    Where it went down again before a completion, within two seconds, the next moment counts and not this one; nor does
-    one at which no worker had started yet.
+    If the server went down again within two seconds, before a completion, only the next such moment counts. A moment at
+    which no worker had started yet does not count either.
     """
     found = history.rows(
         f"""WITH served AS (
@@ -212,7 +213,7 @@ def recoveries(history: History) -> list[float]:
 
 
 def _outages(history: History) -> list[tuple[float, float]]:
-    """When the store was broken, or locked, or workers could not reach it."""
+    """When the store was broken, or locked, or could not be reached by workers."""
     return [(began, ended + _OUTAGE) for began, ended in history.rows("SELECT began, ended FROM outages")]
 
 
@@ -221,7 +222,7 @@ def _meets(outages: Sequence[tuple[float, float]], begin: float, end: float) -> 
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Count, median, 95th and 99th of 100, and most."""
+    """Return count, median, 95th and 99th percentile, and maximum."""
     if not values:
         return {"count": 0}
     of_100 = {f"p{share}": _at(values, share / 100) for share in (50, 95, 99)}
@@ -229,5 +230,5 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _at(values: Sequence[float], share: float) -> float:
-    """The value that this share of the sorted ones does not exceed."""
+    """Return the smallest of the sorted values that this share of them does not exceed."""
     return round(values[max(0, math.ceil(share * len(values)) - 1)], 3) if values else 0.0

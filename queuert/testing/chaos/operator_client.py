@@ -1,6 +1,6 @@
-"""The client of the conductor itself: it starts what directed faults need, and intervenes from outside.
+"""A client of the run itself: it starts the chains that directed faults need, and manages chains.
 
-It does not go through a proxy. What it calls is in the client log like everything else.
+It does not use a proxy. The client log contains its calls like all others.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LOOKED_AT = 200
 
 
 class _Silence:
-    """Hears nothing: what it does is in the records."""
+    """A notifications adapter that receives nothing: the records have all that the client does."""
 
     def emit(self, event: Event) -> None:
-        """Nothing."""
+        """Drop the event."""
 
 
 class Operator:
-    """Starts and intervenes."""
+    """Starts and manages chains."""
 
     def __init__(self, state: StateAdapter, job_types: JobTypes, directory: Path, seed: int) -> None:
         self._log = Records(directory / "client-outsider.jsonl")
@@ -47,11 +47,11 @@ class Operator:
         self._seed = seed
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()
 
     def start(self, job_type: JobType[Task, Done], tasks: Iterable[Task], *, priority: int = _FIRST) -> list[str]:
-        """Start a chain for each task, by default before others; their ids.
+        """Start a chain for each task, by default with priority over others; return their ids.
 
         Raises:
             Missed: the store did not answer.
@@ -69,7 +69,7 @@ class Operator:
         return ids
 
     def start_behind(self, id: str, connection: Any) -> str:
-        """Start a chain that waits for another, in a transaction of the caller's; its id. It is not noted as asked for.
+        """Start a chain that waits for another, in a caller's transaction; return its id. The call is not recorded yet.
 
         Raises:
             Missed: the store refused it.
@@ -82,7 +82,7 @@ class Operator:
         return waiting
 
     def note(self, id: str, outcome: str) -> None:
-        """Note a start by ``start_behind`` as it ended with the caller's transaction: ack, unknown or error."""
+        """Record a start by ``start_behind`` by the outcome of the caller's transaction: ack, unknown or error."""
         call = f"{next(self._calls)}"
         self._log.add(m="begin", op="start", call=call, how="start", ids=[id], key="", type=effect.name)
         results = [[id, id, False]] if outcome == "ack" else []
@@ -97,7 +97,7 @@ class Operator:
         return f"{len(ids)} chains"
 
     def retry(self, random: Random) -> str:
-        """Open some closed chains again."""
+        """Retry some closed chains."""
         ids = self._some(random, [ChainStatus.CANCELLED, ChainStatus.FAILED], 3, but=poison)
         self._outside("retry", ids, lambda: self._client.retry_chains(ids))
         return f"{len(ids)} chains"
@@ -109,13 +109,13 @@ class Operator:
         return f"{len(ids)} chains"
 
     def complete(self, random: Random) -> str:
-        """Complete a chain over the head of its handler."""
+        """Complete a chain while its handler runs."""
         [id] = self._some(random, [ChainStatus.OPEN], 1)
         self._outside("complete", [id], lambda: self._client.complete_chain(id, Done(attempt=0)))
         return id
 
     def trigger(self, random: Random) -> str:
-        """Make some scheduled jobs due."""
+        """Trigger some scheduled jobs."""
         page = self._requested(lambda: self._client.list_jobs(statuses=[JobStatus.SCHEDULED], limit=_LOOKED_AT))
         ids = [job.id for job in page if job.type != poison.name]
         ids = random.sample(ids, min(2, len(ids)))
@@ -129,7 +129,7 @@ class Operator:
     ) -> list[str]:
         types = [one for one in (effect, threaded, plain, flaky) if one is not but]
         listed = self._requested(lambda: self._client.list_chains(job_types=types, statuses=statuses, limit=_LOOKED_AT))
-        # Those of directed faults are needed.
+        # Directed faults need their own chains.
         ids = [chain.id for chain in listed if not chain.id.startswith("o")]
         if not ids:
             raise Missed("there is no such chain")
@@ -149,7 +149,7 @@ class Operator:
         self._call(op, "outside", ids, "", lambda repeated: act())
 
     def _call(self, op: str, how: str, ids: list[str], type: str, act: Callable[[bool], object]) -> None:
-        """Call until there is an answer, and write down each call with what it was told.
+        """Repeat a call until there is an answer, and record each call with its answer.
 
         Raises:
             Missed: there was no answer, or a refusal.

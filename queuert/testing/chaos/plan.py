@@ -1,6 +1,6 @@
-"""What a seed stands for: every start with its payload, and every fault with its moment, target and measure.
+"""The plan of a seed: every start with its payload, and every fault with its moment, target and measure.
 
-The same seed gives the same plan. How the processes interleave is not in it.
+The same seed gives the same plan. The plan does not contain the order in which the processes act.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SETTLED = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: when (seconds from the beginning), what, to which of its targets, and how hard (0 to 1)."""
+    """One fault: its moment (seconds from the beginning), kind, target, and measure (0 to 1)."""
 
     number: int
     at: float
@@ -33,7 +33,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One call of a client, in seconds from the beginning."""
+    """One call of a client, at a moment in seconds from the beginning."""
 
     number: int
     at: float
@@ -47,20 +47,20 @@ class Op:
     ttl: float = 0.0
     limit_key: str = ""
     size: int = 0
-    """Characters that each input has beside what it says, and each output."""
+    """How many characters each input and each output has beside its content."""
 
     @property
     def starts(self) -> int:
-        """Chains that it makes, or asks for."""
+        """How many chains the call starts, or requests."""
         return 1 if self.how == "duel" else len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of a run that is decided before it."""
+    """Everything about a run that is decided before it."""
 
     ops: tuple[tuple[Op, ...], ...]
-    """By client."""
+    """The calls by client."""
     faults: tuple[Fault, ...]
 
     @property
@@ -70,7 +70,7 @@ class Plan:
 
 
 def make_plan(settings: ChaosSettings) -> Plan:
-    """The plan of these settings."""
+    """Make the plan of these settings."""
     ops = _ops(Random(f"{settings.seed}:ops"), settings)
     return Plan(ops, _faults(Random(f"{settings.seed}:faults"), settings))
 
@@ -84,7 +84,7 @@ _MIX = (
 _BIG = 950_000
 _MOST_BIG = 24
 _BIG_EVERY = 100
-"""Starts of a megabyte: one of so many, and no more than some, since a history has their outputs."""
+"""The rate of starts of a megabyte, and their maximum, because a history contains their outputs."""
 _HOW = ("wrong", "recursion", "base", "text", "exit")
 
 
@@ -113,7 +113,7 @@ def _op(random: Random, settings: ChaosSettings, number: int) -> Op:
     if settings.workload is not None and how in ("start", "batch"):
         return Op(number, 0.0, "custom", (_id(settings, number),))
     if settings.store == "redis" and how in ("transaction", "rollback"):
-        how = "start"  # There is no transaction of the caller's that it could join.
+        how = "start"  # This store cannot join a caller's transaction.
     return _MAKERS[how](random, settings, number)
 
 
@@ -138,17 +138,17 @@ def _batch(random: Random, settings: ChaosSettings, number: int) -> Op:
 
 
 def _group(random: Random, settings: ChaosSettings, number: int) -> Op:
-    """Some chains that close at about the same time, and one (the last) that waits for them."""
+    """Return some chains that close at about the same time, and one (the last) that waits for them."""
     ids = tuple(_id(settings, number, index) for index in range(random.choice([3, 3, 4])))
     inside = random.uniform(0.02, 0.05)
     if settings.store == "sqlite":
-        inside /= 10  # Nothing overlaps with one writer, and all others wait.
+        inside /= 10  # With one writer nothing overlaps, and all others wait.
     task = Task(inside=round(inside, 3))
     return Op(number, 0.0, "group", ids, "chaos.effect", _input(task))
 
 
 def _duel(random: Random, settings: ChaosSettings, number: int) -> Op:
-    """Four starts of one key at once."""
+    """Return four starts of one key at once."""
     task = Task(pause=round(random.uniform(0, 0.2), 3))
     return Op(number, 0.0, "duel", (), "chaos.effect", _input(task), key=f"k{settings.seed}-{random.randint(0, 40)}")
 
@@ -191,7 +191,7 @@ def _rated(random: Random, settings: ChaosSettings, number: int) -> Op:
 
 
 def _clash(random: Random, settings: ChaosSettings, number: int) -> Op:
-    """Some that continue at the same moment, and the store refuses the first of them."""
+    """Return some chains that continue at the same moment, of which the store rejects the first continuation."""
     task = Task(pause=round(random.uniform(0.05, 0.2), 3), links=1, how=CLASH)
     return replace(_some(settings, number, random.randint(6, 12), "chaos.plain", task), how="clash")
 
@@ -239,11 +239,11 @@ _FIRST = (
     "poison", "poison", "poison", "poison", "poison", "cut listeners", "terminate listeners", "lose answer to commit",
     "lose commit", "kill worker", "kill client", "freeze worker in claim",
 )  # fmt: skip
-"""What even a small run must have."""
+"""The faults that even a small run must have."""
 
 
 def _shares(kinds: list[Kind], count: int) -> list[str]:
-    """So many of each kind as its weight says, and some of what no run should lack."""
+    """Return as many faults of each kind as its weight requires, and those that no run may lack."""
     known = {kind.name for kind in kinds}
     names = [name for name in _FIRST if name in known][:count]
     rest = count - len(names)

@@ -1,4 +1,4 @@
-"""The processes of a run, forked by a zygote, or started by themselves where they need another environment."""
+"""The processes of a run: forked by the fork server, or started separately if they need another environment."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _ALONE = "import sys; from queuert.testing.chaos import child_processes; sys.exi
 
 
 class ChaosError(QueuertError):
-    """The run itself could not go on: one of its own parts failed, which says nothing of what is tested."""
+    """The run itself could not continue: one of its own parts failed, which says nothing about the tested queue."""
 
 
 class Child:
-    """A process of the run; anybody may ask for its end and wait for it."""
+    """A process of the run; any thread may ask for its end and wait for it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: int | None = None
         self.ended_at: float | None = None
-        """When that was known, in seconds since 1970."""
+        """When the end was noticed, in seconds since 1970."""
         self._ended = threading.Event()
 
     def note_end(self, code: int) -> None:
-        """It has ended, with this exit code, negative for a signal."""
+        """Record that the process has ended, with this exit code; it is negative for a signal."""
         self.code, self.ended_at = code, time.time()
         self._ended.set()
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return not self._ended.is_set()
 
     def send(self, number: signal.Signals) -> None:
@@ -53,11 +53,11 @@ class Child:
                 os.kill(self.pid, number)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for its end, whether it came within ``timeout`` seconds."""
+        """Wait for the end of the process; return whether it ended within ``timeout`` seconds."""
         return self._ended.wait(timeout)
 
     def kill(self) -> None:
-        """Kill it and wait for its end."""
+        """Kill the process and wait for its end."""
         self.send(signal.SIGKILL)
         self._ended.wait(_SECONDS)
 
@@ -100,7 +100,7 @@ class Nursery:
             return self._started.pop(number)
 
     def start_apart(self, role: str, settings: Mapping[str, Any], log: Path, environment: Mapping[str, str]) -> Child:
-        """Start a child by itself, with more in its environment."""
+        """Start a child separately, with additional environment variables."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", _ALONE, role, json.dumps(dict(settings))],
@@ -115,12 +115,12 @@ class Nursery:
         return child
 
     def close(self) -> None:
-        """End the zygote with all its children, and those that were started apart."""
+        """End the fork server with all its children, and the separate children."""
         assert self._zygote.stdin is not None and self._zygote.stdout is not None
         for process in self._apart:
             process.kill()
             process.wait()
-        with suppress(BrokenPipeError):  # It has ended before, and an order was left that it did not read.
+        with suppress(BrokenPipeError):  # The fork server has ended before, and did not read an order.
             self._zygote.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._zygote.wait(_SECONDS)

@@ -1,4 +1,4 @@
-"""How much is broken, and what must have happened for a run to count."""
+"""The sizes of runs, and the thresholds that make a run count."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ STORES = ("postgres", "redis", "sqlite")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A size of run with its gates: what must have happened at least, and figures that must not be exceeded."""
+    """A size of run with its thresholds: how often probes must fire, and figures that must not be exceeded."""
 
     name: str
     jobs: int
-    """Starts that clients make."""
+    """The number of starts that clients make."""
     faults: int
     seconds: float
-    """Over which starts and faults are spread; the run takes longer where the machine does."""
+    """The seconds over which starts and faults are spread; a run takes longer on a slow machine."""
     workers: int
     clients: int
     lanes: int
-    """Faults that happen at the same time at most."""
+    """The most faults that happen at the same time."""
     durable: bool
     """Whether the server flushes to the disk."""
     gates: Mapping[str, int]
-    """Probes, and how often each must have fired."""
+    """How often each probe must fire."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Measures, and what each may be at most."""
+    """The upper bound of each measure."""
     witnesses: bool = False
-    """Whether a worker and a client live through the run, so that leaks are seen."""
+    """Whether a worker and a client live through the run, to detect leaks."""
 
 
 _POSTGRES = {
@@ -63,7 +63,7 @@ _LIMITS = {
     "drain": 60.0,
     memory_growth.RESIDENT: 5.0, memory_growth.FILES: 0.0, memory_growth.BEYOND: 0.0, memory_growth.SESSIONS: 0.0,
 }  # fmt: skip
-"""The first three are seconds. Smoke has none, since it runs wherever tests do."""
+"""The bounds of measures. The first three are seconds. Smoke has none, because it runs wherever tests run."""
 _OF_POSTGRES_ALONE = (
     "blockers that closed in overlap", "claims of limited types while a worker stood still in one",
     "running jobs held by a caller's transaction",
@@ -77,10 +77,10 @@ _BY_JOBS = frozenset({
     "attempts of types with limits", "finishes that the store refused", "big outputs",
 })  # fmt: skip
 _CRASHES_OF_REDIS = 0.4
-"""It has one way to crash where Postgres has three."""
+"""Redis has one way to crash, and Postgres three."""
 _OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
 _OF_OUTPUTS = ("big outputs",)
-"""The history of Redis has none."""
+"""The history of Redis has no data for these."""
 _LIMITS_OF_SERVERS = ("first completion after the server serves again, 95 of 100", memory_growth.SESSIONS)
 
 PROFILES: Mapping[str, Profile] = {
@@ -95,23 +95,23 @@ PROFILES: Mapping[str, Profile] = {
         ),
     )
 }  # fmt: skip
-"""By name: ``smoke`` for each change, ``full`` for a release, ``soak`` for a night."""
+"""The profiles by name: ``smoke`` for each change, ``full`` for a release, ``soak`` for a night."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosSettings:
-    """A run: what is broken how often, and what must have happened.
+    """The settings of a run: its size, what it breaks, and which thresholds apply.
 
     Args:
-        profile: the size, and the gates.
-        seed: of the schedule of faults and of the payloads; the interleaving of the processes is not repeated by it.
+        profile: the size, and the thresholds.
+        seed: determines the faults and the payloads, but not the order in which the processes act.
         store: ``postgres``, ``redis`` or ``sqlite``; the run owns its server.
-        jobs: starts, instead of the profile's; the gates shrink with them.
-        faults: likewise.
-        seconds: over which they are spread, instead of the profile's.
+        jobs: the number of starts, instead of the profile's; the thresholds shrink with it.
+        faults: the number of faults, likewise.
+        seconds: the time over which both are spread, instead of the profile's.
         workload: ``MODULE:ATTRIBUTE`` of a :class:`~queuert.testing.chaos.workload.Workload` that takes part.
-        directory: where logs and records go, and stay: an empty one, or none yet; by default a temporary one that goes
-            with the run.
+        directory: where logs and records are written and kept: it must be empty or not exist yet; by default a
+            temporary one that is removed with the run.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -153,7 +153,7 @@ class ChaosSettings:
 
     @property
     def gates(self) -> dict[str, int]:
-        """What must have happened, for this store and this size."""
+        """Return how often probes must fire, for this store and this size."""
         absent = {
             "postgres": (),
             "redis": (*_OF_POSTGRES_ALONE, *_OF_TRANSACTIONS, *_OF_OUTPUTS),
@@ -169,7 +169,7 @@ class ChaosSettings:
 
     @property
     def limits(self) -> dict[str, float]:
-        """What may take how long at most, where there is anything to be measured."""
+        """Return the upper bounds of measures, for those that have data."""
         absent = {*(_LIMITS_OF_SERVERS if self.store == "sqlite" else ())}
         if not can_be_measured():
             absent.update(memory_growth.OF_PROCESSES)

@@ -1,4 +1,4 @@
-"""What the processes of a run write down: lines of JSON in files that are only ever appended to.
+"""The records of a run's processes: lines of JSON in files that are only appended to.
 
 A line is one ``write`` on a descriptor in append mode, so that any number of processes share a file, and a process that
 is killed leaves whole lines or nothing.
@@ -32,19 +32,19 @@ class Records:
         os.write(self._file, json.dumps({"t": time.time() - self._shift, **fields}, default=str).encode() + b"\n")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a file, none if it is not there."""
+    """Return the lines of a file; none if the file does not exist."""
     if path.exists():
         with path.open("rb") as file:
             yield from map(json.loads, file)
 
 
 class Tail:
-    """Follows a file that others append to, in a thread, and lets its owner wait for lines.
+    """Reads a file that others append to, in a thread, and lets its owner wait for lines.
 
     ``key`` says under which key a line is found again; lines for which it is None are skipped.
     """
@@ -59,13 +59,13 @@ class Tail:
         self._thread.start()
 
     def wait_for(self, key: object, timeout: float) -> Line | None:
-        """The last line of this key, when there is one; None after ``timeout`` seconds."""
+        """Wait for a line of this key and return the last one; None after ``timeout`` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: key in self._seen, timeout)
             return self._seen.get(key)
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop reading."""
         self._stopped.set()
         self._thread.join()
 

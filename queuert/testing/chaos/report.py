@@ -1,4 +1,4 @@
-"""What came of a run."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OF_FIGURES: Mapping[str, str] = {
     "take-over of the first in line while somebody could, 99 of 100": "of that, while somebody could, too",
     "first completion after the server serves again, 95 of 100": "first completion after the server serves again",
 }
-"""The measures that are taken of a figure, which may have counted nothing."""
+"""The numbers of a figure, which may be based on no data."""
 
 
 def measured(
     found: Mapping[str, float], figures: Mapping[str, Any], unmeasured: Collection[str]
 ) -> dict[str, float | None]:
-    """The measures; None where there was nothing to be measured."""
+    """Return the numbers; None where there was no data."""
     empty = {name for name, figure in OF_FIGURES.items() if not figures[figure]["count"]}
     return {name: None if name in empty or name in unmeasured else value for name, value in found.items()}
 
 
 def hangs(history: History) -> tuple[Hang, ...]:
-    """The workers that did not stop, with what they were at."""
+    """The workers that did not stop, with their stacks."""
     found = [json.loads(reported) for (reported,) in history.rows("SELECT reported FROM hangs ORDER BY rowid")]
     names = {field.name for field in fields(Hang)}
     return tuple(Hang(**{name: value for name, value in one.items() if name in names}) for one in found)
@@ -39,9 +39,10 @@ def hangs(history: History) -> tuple[Hang, ...]:
 
 @dataclass(frozen=True)
 class ChaosReport:
-    """The verdict, and what it rests on. ``exit_code`` is 0, 1 for a violation, 3 where a gate was not reached.
+    """The verdict of a run, and its reasons. ``exit_code`` is 0, or 1 for a violation, or 3 if a threshold was not
+    reached.
 
-    It is 3 too where all is well, and a file could not be written.
+    It is 3 also if all is well, but a file could not be written.
     """
 
     profile: str
@@ -50,38 +51,39 @@ class ChaosReport:
     plan: str
     """A fingerprint of the starts and faults: equal for equal seeds."""
     seconds: float
-    """From the start of the processes to the end of the drain."""
+    """Seconds from the start of the processes to the end of the drain."""
     drain_seconds: float
     faults: dict[str, int]
-    """How many of each kind happened."""
+    """How many faults of each kind happened."""
     missed: dict[str, int]
-    """How many tries of each kind came to nothing: what they wait for did not come. A fault is tried three times."""
+    """How many tries of each kind had no effect, because the event that they wait for did not occur. A fault is tried
+    three times."""
     violations: dict[str, list[str]]
-    """By invariant, those that were checked; empty lists are what is wanted."""
+    """The contradictions to each invariant that was checked; all lists must be empty."""
     probes: dict[str, int]
     gates: dict[str, int]
     measures: dict[str, float | None]
-    """None is what nothing was measured of."""
+    """The measures; None for those without data."""
     limits: dict[str, float]
     figures: dict[str, Any]
     hangs: tuple[Hang, ...] = ()
-    """Workers that were asked to stop and had to be killed, with their stacks."""
+    """The workers that were asked to stop and had to be killed, with their stacks."""
     unwritten: tuple[str, ...] = ()
-    """Files that could not be written when all was over, and why."""
+    """The files that could not be written at the end, and why."""
 
     @property
     def broken(self) -> dict[str, list[str]]:
-        """The invariants that do not hold."""
+        """Return the invariants that do not hold."""
         return {id: found for id, found in self.violations.items() if found}
 
     @property
     def silent(self) -> dict[str, int]:
-        """Probes that fired less often than the profile asks for."""
+        """Return the probes that fired less often than the profile requires."""
         return {name: self.probes[name] for name, needed in self.gates.items() if self.probes[name] < needed}
 
     @property
     def slow(self) -> dict[str, float]:
-        """What took longer, or grew more, than the profile allows."""
+        """Return the measures that exceed the profile's bounds."""
         found = {name: self.measures[name] for name in self.limits}
         return {name: value for name, value in found.items() if value is not None and value > self.limits[name]}
 
@@ -97,7 +99,7 @@ class ChaosReport:
         return json.dumps({**asdict(self), **also, "titles": TITLES}, indent=2)
 
     def summary(self) -> str:
-        """The report for a reader, in lines."""
+        """Return the report as lines of text."""
         happened, missed = sum(self.faults.values()), sum(self.missed.values())
         lines = [
             f"profile {self.profile}, store {self.store}, seed {self.seed}, plan {self.plan}",

@@ -1,4 +1,4 @@
-"""What processes take up: resident memory and open files, as Linux tells of each process under ``/proc``."""
+"""The resources of processes: resident memory and open files, from ``/proc`` on Linux."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _PROCESSES = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one process takes up at a moment."""
+    """The resources of one process at a moment."""
 
     resident: int
     """Bytes of memory."""
     files: int
-    """Open ones, sockets and pipes among them."""
+    """The number of open files, including sockets and pipes."""
     threads: int
     kinds: dict[str, int]
-    """The open ones by what they are: the file, or the kind of thing."""
+    """The open files by name: the path, or the kind of descriptor."""
 
     def fields(self) -> dict[str, Any]:
-        """As they are written down."""
+        """Return the resources as data for the records."""
         return asdict(self)
 
 
 def can_be_measured() -> bool:
-    """Whether the system tells; elsewhere than on Linux it does not."""
+    """Whether the system has this data; only Linux does."""
     return taken_by(os.getpid()) is not None
 
 
 def taken_by(pid: int) -> Taken | None:
-    """What a process takes up; None if it is gone, or the system does not tell."""
+    """Return the resources of a process; None if it has ended, or the system has no data."""
     own = _PROCESSES / str(pid)
     try:
         pages = int((own / "statm").read_text(encoding="ascii").split()[1])
@@ -48,14 +48,14 @@ def taken_by(pid: int) -> Taken | None:
         return None
     kinds: Counter[str] = Counter()
     for file in files:
-        with suppress(OSError):  # It was closed meanwhile.
-            # Sockets and pipes have their number behind a colon.
+        with suppress(OSError):  # The descriptor was closed meanwhile.
+            # Sockets and pipes have their number after a colon.
             kinds[str(file.readlink()).split(":[", 1)[0]] += 1
     return Taken(pages * resource.getpagesize(), kinds.total(), threads, dict(kinds))
 
 
 def tidy() -> None:
-    """Release what this process does not use: garbage, and the memory that the allocator keeps for later."""
+    """Release what this process does not use: garbage, and memory that the allocator keeps for later."""
     gc.collect()
-    with suppress(OSError, AttributeError):  # Only glibc has it.
+    with suppress(OSError, AttributeError):  # Only glibc has this function.
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""A run: start everything, break it by plan, let it drain, stop it, read the history, and judge it."""
+"""A run: start everything, break it by plan, let it drain, stop it, read the history, and check it."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ def run_chaos(
     timeline_file: Path | None = None,
     report_file: Path | None = None,
 ) -> ChaosReport:
-    """Break a store, its workers and its clients by a seeded plan, and judge the result of the jobs.
+    """Break a store, its workers and its clients by a seeded plan, and check the result of every job.
 
-    The processes, the servers and the files of a run are its own, and gone when this returns, but for the directory
-    that the settings name, which keeps the history as a database as well (`history.db`).
+    The processes, the servers and the files of a run are its own, and removed when this returns. The directory of the
+    settings is kept; it also contains the history as a database (`history.db`).
 
     Args:
-        settings: what is broken how often.
-        display: who is told how it goes; by default nobody.
+        settings: the size of the run, and the faults.
+        display: shows the progress; by default nothing does.
         timeline_file: where to write a page of HTML with all faults, claims and completions.
-        report_file: where to write the report as JSON. Whether these can be written is tried before anything starts;
-            where one cannot be at the end after all, the report that is returned says so.
+        report_file: where to write the report as JSON. Both files are checked before anything starts; if one cannot be
+            written at the end nevertheless, the returned report says so.
 
     Raises:
         EmbeddedServerError: there is no server to run.
         ChaosError: a part of the run itself failed.
-        ConfigurationError: the workload is none or cannot be started, the directory is not empty, or a file cannot be
-            written there.
+        ConfigurationError: the workload is not valid or cannot be started, the directory is not empty, or a file cannot
+            be written.
     """
     shown = display or Display(quiet=True)
     workload = None if settings.workload is None else load(settings.workload)
@@ -107,7 +107,7 @@ def run_chaos(
 
 @contextmanager
 def _interruption_is_reported(display: Display) -> Iterator[None]:
-    """Say at once that all is being ended, which takes some seconds."""
+    """Print at once that everything is being ended, which takes some seconds."""
     try:
         yield
     except KeyboardInterrupt:
@@ -127,7 +127,7 @@ def _history(settings: ChaosSettings, conductor: Conductor, directory: Path) -> 
 
 
 class Conductor:
-    """Does the faults of a plan at their moments."""
+    """Causes the faults of a plan at their moments."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Conductor:
         return Scene(store, self._fleet, self._operator, traces, gates, stops, left, hangs)
 
     def play(self) -> None:
-        """Do everything until the last job has ended, or will not."""
+        """Run until the last job has ended, or until no more jobs end."""
         self._display.say(f"plan {self._plan.digest}: {len(self._plan.faults)} faults, {self._settings.store}")
         if self._settings.profile.witnesses:
             self._display.say("the witnesses come to rest")
@@ -180,7 +180,7 @@ class Conductor:
             try:
                 self._do_all(lanes)
             except KeyboardInterrupt:
-                # Those under way are waited for.
+                # Wait for faults that are under way.
                 self._display.say_once(INTERRUPTED)
                 self._interrupted.set()
                 lanes.shutdown(wait=False, cancel_futures=True)
@@ -206,7 +206,7 @@ class Conductor:
             yield lanes.submit(self._do, fault)
 
     def _do(self, fault: Fault) -> None:
-        """Do a fault; what it waits for may come later."""
+        """Cause a fault; try it again later if the event that it waits for does not occur."""
         for _ in range(_TRIES):
             if self._happens(fault) or self._interrupted.wait(_LOOK):
                 return
@@ -218,7 +218,7 @@ class Conductor:
         except (Missed, QueuertError, OSError) as error:
             happened, reported = False, str(error)
         except Exception as error:
-            # The server that the fault is done to may be down by another one.
+            # Another fault may have stopped the server that this fault is for.
             if type(error).__module__.partition(".")[0] not in ("psycopg", "redis", "sqlite3"):
                 raise ChaosError(
                     f"fault {fault.number}, {fault.kind}, raised {type(error).__name__}: {error}"
@@ -255,7 +255,7 @@ class Conductor:
             )
 
     def _drain(self) -> None:
-        """Wait until nothing is left, or nothing has ended for so long that nothing will."""
+        """Wait until no job is left, or until nothing has ended for so long that nothing will."""
         began = moved = time.monotonic()
         left, before = -1, -1
         while left != 0 and time.monotonic() - moved < self._stuck_seconds:
@@ -267,12 +267,12 @@ class Conductor:
         self._display.say(f"drained in {self.drain_seconds:.1f} s, {left} jobs left")
 
     def rest(self) -> None:
-        """Measure what all processes take up, now that nothing happens."""
+        """Measure the resources of all processes, now that they are idle."""
         self._operator.close()
         self.facts |= self._witnesses.end()
 
     def stop(self) -> None:
-        """Ask the workers to stop; how they do is a part of the history."""
+        """Ask the workers to stop; the history contains how they do."""
         self.facts |= self._store.last_words()
         began = time.time()
         for place, child in self._fleet.stop_workers():

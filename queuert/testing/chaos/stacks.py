@@ -1,8 +1,8 @@
-"""Where a process of a run is: the stacks of its threads and of its tasks, written to its log when a signal asks.
+"""Writes the stacks of a process's threads and tasks to its log when it gets a signal.
 
-There are two signals, as neither way tells everything. ``THREADS`` is answered by faulthandler, in C: also where a call
-never gives the interpreter back. ``TASKS`` is answered by a thread that waits for nothing else: also where the event
-loop is blocked, but not without the interpreter.
+There are two signals, because neither way shows everything. faulthandler answers
+``THREADS`` in C, also if a call never releases the interpreter. A thread that waits for nothing else answers ``TASKS``,
+also if the event loop is blocked, but only if it gets the interpreter.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _loops: list[asyncio.AbstractEventLoop] = []
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """An event loop whose tasks are told of."""
+    """Register an event loop whose tasks are to be written."""
     loop = asyncio.new_event_loop()
     _loops.append(loop)
     return loop
 
 
 def tell_on_signals() -> None:
-    """Answer the signals from now on. Call it before any thread is started: each must have ``TASKS`` blocked."""
+    """Answer the signals from now on. Call it before any thread starts: each thread must have ``TASKS`` blocked."""
     faulthandler.register(THREADS, file=_ERRORS, all_threads=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, {TASKS})
     threading.Thread(target=_answer, name="queuert-chaos-stacks", daemon=True).start()
@@ -54,7 +54,7 @@ def _answer() -> None:
 
 
 def reported_tasks() -> str:
-    """All tasks of this process's event loops, each with the calls that it waits in, the innermost last."""
+    """Return all tasks of this process's event loops, each with the calls in which it waits, the innermost last."""
     reported = io.StringIO()
     print(f"--- tasks of process {os.getpid()} ---", file=reported)
     for loop in _loops:
@@ -67,7 +67,7 @@ def reported_tasks() -> str:
 
 
 def _frames(waits: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine, and of what it waits for: `Task.get_stack` has the first alone."""
+    """Return the frames of a coroutine and of everything that it awaits: `Task.get_stack` has only the first."""
     for _ in range(_DEEPEST):
         frame = _first(waits, _FRAMES)
         if frame is None:
@@ -81,7 +81,7 @@ def _first(one: Any, names: tuple[str, ...]) -> Any:
 
 
 def _stepped(frame: FrameType) -> Any:
-    """The coroutine that an object steps through by hand, as a worker's place does with an attempt's."""
+    """Return the coroutine that an object steps by hand, as a worker's slot does with an attempt's."""
     return getattr(frame.f_locals.get("self"), "_coroutine", None)
 
 

@@ -1,7 +1,8 @@
-"""The client of the witnesses: it lives as long as the run, and starts what their worker handles.
+"""The client of the leak probes: it lives as long as the run, and starts the jobs that their worker handles.
 
-It takes its orders from files: while there is ``steady`` it starts one after the other, a few a second; each
-``exercise-N`` has it use all connections of both at once, which a client or worker that has just begun does not.
+It takes its orders from files: while the file
+``steady`` exists, it starts one chain after the other, a few a second. For each ``exercise-N`` it uses all connections
+of client and worker at once, which neither does just after its start.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _POLL = 0.02
 _PAUSE = 0.1
 _ANSWER = 60.0
 _EAGER_THRESHOLDS = 16
-"""Starts, and jobs of each kind: twice as many as a worker of a run has places."""
+"""The number of starts, and of jobs of each kind: twice as many as a worker of a run has slots."""
 _CALLS = 4
 
 
@@ -41,7 +42,7 @@ class SteadyClient(ChaosClient):
         self._crowd = ThreadPoolExecutor(_EAGER_THRESHOLDS)
 
     def run(self) -> int:
-        """Follow the orders."""
+        """Read the orders and follow them."""
         exercises = 0
         while True:
             if (self._orders / f"{EXERCISE}-{exercises + 1}").exists():
@@ -62,7 +63,7 @@ class SteadyClient(ChaosClient):
         return Op(self._number, 0.0, call, ids, job_type.name, fields, delay=delay)
 
     def _work(self) -> None:
-        """One of each kind in turn."""
+        """Return one start of each kind in turn."""
         match self._number % 7:
             case 0:
                 self._acquire_live(self._op())
@@ -80,7 +81,7 @@ class SteadyClient(ChaosClient):
                 self._make(self._op(delay=0.3), repeated=False)
 
     def _acquire_live(self, op: Op) -> None:
-        """Make the starts, and wait until all their chains have closed, whatever breaks meanwhile."""
+        """Make the starts, and wait until all their chains have closed, whatever fault occurs meanwhile."""
         self._make(op, repeated=False)
         deadline = time.monotonic() + _ANSWER
         for id in op.ids:
@@ -91,12 +92,12 @@ class SteadyClient(ChaosClient):
         try:
             self._client.get_chain(id).wait(_ANSWER)
         except QueuertError:
-            # The store is broken just now, or it takes too long: whether the chain ends the checks will say.
+            # The store is broken just now, or this takes too long: the checks will show whether the chain ends.
             return False
         return True
 
     def _exercise(self) -> None:
-        """Use all connections of this process and of the worker, and tidy up in both."""
+        """Use all connections of this process and of the worker, and release garbage in both."""
         for _ in range(_CALLS):
             ops = [self._op(threads=number % 2 > 0) for number in range(_EAGER_THRESHOLDS)]
             list(self._crowd.map(lambda op: self._make(op, repeated=False), ops))
@@ -107,5 +108,5 @@ class SteadyClient(ChaosClient):
 
 
 def main(settings: dict[str, Any]) -> int:
-    """Be that client until it is told to end."""
+    """Run this client until it is asked to end."""
     return SteadyClient(settings).run()

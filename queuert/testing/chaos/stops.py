@@ -1,4 +1,4 @@
-"""Workers that are asked to stop. One that does not is killed, and what it was at is kept."""
+"""Asks workers to stop. If one does not, it is killed, and its stacks are recorded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from queuert.testing.chaos.plan import Fault
 from queuert.testing.chaos.processes import Child
 
 STOPPING = SHUTDOWN_TIMEOUT + 30.0
-"""Seconds after which a worker that was asked to stop hangs: its grace, the ten seconds that a stop promises to take
-beyond it, and twice as much again for a machine on which all processes of a run want two processors."""
+"""Seconds after which a worker that was asked to stop counts as hanging: its shutdown timeout, the ten seconds that a
+stop may take beyond it, and twice as much again for a machine on which all processes of a run share two processors."""
 
 
 @injector("stop worker", "hurry worker")
 def stop_worker(scene: Scene, fault: Fault) -> str:
-    """Ask it to stop, once or twice; the server is there meanwhile."""
+    """Ask a worker to stop, once or twice, while the server is available."""
     place = scene.worker(fault)
     with scene.server, place.held() as child:
         began = time.time()
@@ -33,7 +33,7 @@ def stop_worker(scene: Scene, fault: Fault) -> str:
 
 @injector("stop worker at start")
 def stop_at_start(scene: Scene, fault: Fault) -> str:
-    """Kill it, and ask its successor to stop as soon as it is there."""
+    """Kill a worker, and ask its successor to stop as soon as it exists."""
     place = scene.worker(fault)
     with scene.server, place.held() as child:
         child.kill()
@@ -47,7 +47,7 @@ def stop_at_start(scene: Scene, fault: Fault) -> str:
 
 
 def see_to_its_end(scene: Scene, place: Place, child: Child, kind: str, began: float) -> None:
-    """Wait for a worker that was asked to stop at ``began``, and kill it if it takes too long; note how it ended."""
+    """Wait for a worker that was asked to stop at ``began``, and kill it if it takes too long; record how it ended."""
     killed = not child.wait(max(0.0, began + STOPPING - time.time()))
     if killed:
         end_by_force(scene, place, child, kind, time.time() - began)
@@ -55,7 +55,7 @@ def see_to_its_end(scene: Scene, place: Place, child: Child, kind: str, began: f
 
 
 def end_by_force(scene: Scene, place: Place, child: Child, kind: str, waited: float) -> None:
-    """Keep what it was at, and kill it."""
+    """Record the stacks of a worker, and kill it."""
     found = evidence.gather(
         child,
         scene.fleet.log_of(place),
@@ -70,7 +70,7 @@ def end_by_force(scene: Scene, place: Place, child: Child, kind: str, waited: fl
 
 
 def note_stop(scene: Scene, place: Place, child: Child, kind: str, began: float, *, killed: bool) -> None:
-    """Write down how a worker ended that was asked to stop, and each lease that it left."""
+    """Record how a worker ended that was asked to stop, and each lease that it left."""
     ended = time.time()
     left = scene.store.leases_of(child.pid)
     common = {"slot": place.number, "pid": child.pid, "kind": kind, "began": began, "ended": ended}

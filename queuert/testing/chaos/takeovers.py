@@ -1,15 +1,15 @@
-"""How long a job waits for its next attempt when its worker has died, frozen, or been cut off.
+"""How long a job waits for its next attempt if its worker has died, frozen, or lost its connection.
 
-The time from the end of a lease to the next claim is told as it was. Beside it stands the time in which somebody could
-have claimed, by one rule and for every take-over: the clock runs while at least one worker was there for it. A worker
-is there for it from the moment that it told it had started to its end, while it is not frozen, nor cut off by a fault
-of the network or of its own event loop, and holds fewer jobs than it has places; and while the store is not broken, nor
-the write lock of a file with somebody who is frozen or whose event loop is blocked. After a break of either it has a
-second to connect anew. Left out are jobs of which an attempt failed by their own
-doing, since they give way to all others while there are any.
+Each take-over has two times: from the end of the lease to the next claim, and the part of it in which some worker could
+have claimed the job. One rule computes the second for every take-over: the clock runs while at least one worker is
+available. A worker is available from the moment that it reported its start until its end, while it is neither frozen
+nor disconnected by a fault of the network or of its own event loop, and holds fewer jobs than it has slots; and while
+the store is not broken, and no process that is frozen or whose event loop is blocked has the write lock of a file.
+After such an interruption the worker has a second to connect again. Jobs with an attempt that failed by its own fault
+are left out, because they give way to all other jobs.
 
-A place that becomes free goes to the best job, so others wait for as long as there are better ones. Those that nothing
-goes before, of which a run has some hundred, show what a take-over takes.
+A free slot takes the best job, so other jobs wait for as long as there are better ones. Jobs with priority over all
+others, of which a run has some hundred, show how long a take-over itself takes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from queuert.testing.chaos.history import History
 
 PLACES = 8
-"""Handlers at once of each worker of a run."""
+"""The number of slots of each worker of a run."""
 RECONNECTING = 1.0
 
 Span = tuple[float, float]
@@ -37,9 +37,9 @@ class Takeover:
     expired: float
     claimed: float
     first: bool
-    """Whether it goes before all others: jobs that the conductor starts do."""
+    """Whether the job has priority over all others: jobs that the run itself starts do."""
     somebody: float = 0.0
-    """Seconds between the two in which somebody could have claimed it."""
+    """Seconds between the two in which some worker could have claimed the job."""
 
     @property
     def waited(self) -> float:
@@ -58,7 +58,7 @@ class _Life:
 
 
 def takeovers(history: History) -> list[Takeover]:
-    """All take-overs of jobs that are tried again at once and give way to nobody, in the order of their claims."""
+    """Return all take-overs of jobs that are retried at once and have no penalty, in the order of their claims."""
     found = [Takeover(*row) for row in history.rows(_TAKEN_OVER)]
     free = _merged(span for life in _lives(history).values() for span in without((life.began, life.ended), life.away))
     begins, ends = [begin for begin, _ in free], [end for _, end in free]
@@ -82,7 +82,7 @@ ORDER BY claim.at"""
 
 
 def _lives(history: History) -> dict[int, _Life]:
-    """Every worker, and when it could not have claimed."""
+    """Return every worker, and the times in which it could not claim."""
     started = "SELECT pid, slot, min(at) FROM p WHERE name = 'WorkerStarted' AND slot >= 0 GROUP BY pid"
     lives = {pid: _Life(slot, at) for pid, slot, at in history.rows(started)}
     for pid, at in history.rows("SELECT pid, at FROM ends UNION ALL SELECT pid, began FROM stops"):
@@ -103,7 +103,7 @@ def _lives(history: History) -> dict[int, _Life]:
 
 
 def _spans(rows: Iterable[Iterable[float]]) -> list[Span]:
-    """With the time that it takes to connect anew."""
+    """Extend each time by the time that it takes to connect again."""
     return [(began, ended + RECONNECTING) for began, ended in rows]
 
 
@@ -121,7 +121,8 @@ def _blocked(history: History) -> Iterator[tuple[int, Span]]:
 
 
 def _held_up(history: History, blocked: Iterable[tuple[int, Span]]) -> Iterator[Span]:
-    """When a worker whose event loop was blocked had the one write lock of a file, so that nobody else could write."""
+    """When a worker with a blocked event loop had the only write lock of a file, so that no other process could
+    write."""
     holds: dict[int, list[Span]] = defaultdict(list)
     for pid, began, ended in history.rows("SELECT pid, began, coalesce(ended, began) FROM holds"):
         holds[pid].append((began, ended))
@@ -130,7 +131,8 @@ def _held_up(history: History, blocked: Iterable[tuple[int, Span]]) -> Iterator[
 
 
 def _full(history: History) -> Iterator[tuple[int, Span]]:
-    """When each worker had all its places taken: by leases in the store, and by handlers that ran on without one."""
+    """When all slots of each worker were occupied: by leases in the store, and by handlers that continued without a
+    lease."""
     taken: dict[int, dict[tuple[str, int], int]] = defaultdict(dict)
     since: dict[int, float] = {}
     for at, pid, job_id, attempt, step in history.rows(_PLACES_TAKEN):
@@ -167,7 +169,7 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def without(whole: Span, taken: Iterable[Span]) -> Iterator[Span]:
-    """What is left of a span, without those of others."""
+    """Return the parts of a span that none of the others covers."""
     begin, last = whole
     for first, end in _merged(taken):
         if first > begin:

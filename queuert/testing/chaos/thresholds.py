@@ -1,4 +1,4 @@
-"""What a run must show: the gates of its profile, and of a smaller one no more than its plan holds."""
+"""The thresholds of a run: those of its profile, reduced for a smaller run to what its plan contains."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LATER_OF_A_DUEL = 3
 
 
 def requested_of(settings: ChaosSettings, plan: Plan, repeats: int = 0) -> dict[str, int]:
-    """How often each probe must fire.
+    """Return how often each probe must fire.
 
-    A run of the profile's own size must reach its gates. Of a smaller one less is asked, and never more than its plan
-    holds, less the share of it that may miss in the profile.
+    A run of the profile's own size must reach its thresholds. A smaller run needs less, and never more than its plan
+    contains, less the share of faults that the profile allows to be missed.
 
     Args:
         settings: the size.
         plan: the starts and faults.
-        repeats: starts of a workload in whose place an open chain of the same key may be given.
+        repeats: the number of a workload's starts that may return an open chain of the same key.
     """
     gates = settings.gates
     starts = settings.profile.gates.get(STARTS, 0) / max(1, settings.profile.jobs)
@@ -81,7 +81,7 @@ def _may_miss(number: int, share: float) -> int:
 
 
 def _left(kinds: Counter[str], share: float) -> int:
-    """How many kinds are left if those that miss are of the rarest."""
+    """Return how many kinds are left if the missed faults are of the rarest kinds."""
     spare = _may_miss(kinds.total(), share)
     left = len(kinds)
     for number in sorted(kinds.values()):

@@ -1,4 +1,4 @@
-"""A run as one page of HTML that needs nothing else: faults above, claims and completions by worker below."""
+"""A run as one self-contained page of HTML: faults above, claims and completions by worker below."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ text{{font:11px sans-serif}}.c{{fill:#4a7ab5}}.d{{fill:#3a9a4a}}.r{{fill:#d98a00
 
 
 def timeline(history: History, began: float, ended: float) -> str:
-    """The page."""
+    """Return the page."""
     scale = (_WIDTH - _LEFT - 20) / max(1.0, ended - began)
     rows: list[str] = []
     kinds = [row[0] for row in history.rows("SELECT DISTINCT kind FROM f ORDER BY kind")]
@@ -55,7 +55,8 @@ def timeline(history: History, began: float, ended: float) -> str:
 
 
 def _curves(history: History, top: int, began: float, scale: float) -> Iterator[str]:
-    """What the witnesses took up, a curve for each and for memory and files, each between its least and its most."""
+    """Return the resources of the leak probes: a curve for each and for memory and files, scaled between its minimum
+    and its maximum."""
     for column, what, unit in (("resident", "memory of the witnesses", 1 << 20), ("files", "their open files", 1)):
         for (role,) in history.rows("SELECT DISTINCT role FROM resources WHERE slot < 0 ORDER BY role DESC"):
             found = history.rows(f"SELECT at, {column} FROM resources WHERE slot < 0 AND role = ? ORDER BY at", (role,))
@@ -97,7 +98,7 @@ def _points(history: History, slot: int, index: int, began: float, scale: float)
         (slot,),
     )
     heights = {"c": 2, "d": 7, "r": 11}
-    # What falls on the same pixel is drawn once.
+    # Events on the same pixel are drawn once.
     seen = {(round(_LEFT + (at - began) * scale), mode) for at, mode in rows}
     for x, mode in sorted(seen):
         yield f'<rect class="{mode}" x="{x}" y="{index * _ROW + heights[mode]}" width="1" height="4"/>'

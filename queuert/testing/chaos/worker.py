@@ -1,4 +1,4 @@
-"""A worker of a run. It is what users run, with handlers that leave traces, and with its events in a file."""
+"""A worker of a run. It is the public worker, with handlers that leave traces, and with its events in a file."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from queuert.worker.run import run
 
 _KEPT = (
     events.WorkerStarted, events.WorkerStopping, events.WorkerStopped, events.AttemptStarted, events.AttemptCompleted,
-    events.AttemptFailed, events.AttemptRetried, events.AttemptAborted, events.AttemptReleased, events.FinishFailed,
+    events.AttemptFailed, events.AttemptRetried, events.AttemptAborted, events.AttemptInterrupted, events.FinishFailed,
     events.FinishRejected, events.JobReaped, events.JobsReleased, events.StrandedJobsReleased, events.ListenerLost,
     events.ListenerRestored, events.LoopFailed, events.LoopRecovered, events.StoreCallFailed,
 )  # fmt: skip
 
 
 class EventRecords:
-    """Writes the events that matter to a file."""
+    """Writes the events that the checks need to a file."""
 
     def __init__(self, records: Records, slot: int) -> None:
         self._records = records
         self._slot = slot
 
     def wants(self, kind: type[events.Event]) -> bool:
-        """Whether the event is kept."""
+        """Whether the event is written."""
         return issubclass(kind, _KEPT)
 
     def emit(self, event: events.Event) -> None:
-        """One line an event."""
+        """Write one line for each event."""
         if isinstance(event, _KEPT):
             names = ("worker", "job_id", "attempt", "holder", "reason", "loop", "operation", "error", "failed")
             found = {name: str(value) for name in names if (value := getattr(event, name, None)) is not None}
@@ -45,7 +45,8 @@ class EventRecords:
 
 
 def state_for(settings: dict[str, Any]) -> StateAdapter:
-    """The store of a child. On Postgres, notifications go their own way, so that they can be cut off by themselves."""
+    """Open the store of a child. On Postgres, notifications use an address of their own, so that they can be
+    disconnected alone."""
     url: str = settings["url"]
     if not url.startswith("postgresql"):
         return state_from_url(url, **({} if url.startswith("sqlite") else {"answer_timeout": "3"}))
@@ -61,12 +62,12 @@ def state_for(settings: dict[str, Any]) -> StateAdapter:
 
 
 def application_of(pid: int) -> str:
-    """By what the sessions of a process are known to the server, whatever proxy they come through."""
+    """The application name of a process's sessions, by which the server shows them through any proxy."""
     return f"queuert {pid}"
 
 
 def main(settings: dict[str, Any]) -> int:
-    """Run a worker until it is told to stop; its exit code."""
+    """Run a worker until it is asked to stop; return its exit code."""
     directory = Path(settings["directory"])
     shift = settings.get("shift", 0.0)
     traces = Records(directory / "traces.jsonl", shift=shift)

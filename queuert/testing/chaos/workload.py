@@ -1,4 +1,4 @@
-"""What is worked on while things break: the job types of a run, and how handlers of your own take part in one."""
+"""The work of a run: its job types, and how handlers of your own take part in a run."""
 
 from __future__ import annotations
 
@@ -21,96 +21,96 @@ from queuert.worker.processors import Processors
 
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
 TAKEOVER = RetryPolicy(max_attempts=1_000, initial_delay=0.0, jitter=0.0, max_crashes=1_000)
-"""Whatever happens to them, jobs are tried again, and at once."""
+"""Whatever happens to these jobs, they are retried, and at once."""
 PAUSING = RetryPolicy(
     max_attempts=1_000, initial_delay=0.2, multiplier=1.5, max_delay=1.0, jitter=0.1, max_crashes=1_000
 )
 POISON = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
 TIDY = "tidy"
-"""How a steady job has its worker release what it does not use."""
+"""The order for a steady job that its worker releases unused memory."""
 CLASH = "clash"
-"""How an attempt continues with a job whose id there is already: the store refuses that, the first time."""
+"""The order for an attempt to continue with a job whose id exists: the store rejects that, the first time."""
 POISONS = ("exit", "segfault", "kill", "memory", "hang")
 
 
 class Task(BaseModel):
-    """What a handler does."""
+    """The task of a handler."""
 
     pause: float = 0.0
     """Seconds before it ends."""
     inside: float = 0.0
-    """Seconds in its completing transaction, when the effect is written."""
+    """Seconds inside its completing transaction, after the effect is written."""
     links: int = 0
-    """Continuations to come."""
+    """The number of continuations to come."""
     fails: int = 0
-    """So many attempts fail first."""
+    """How many attempts fail first."""
     how: str = ""
     """How it fails, or kills its process."""
     ballast: str = ""
-    """What makes the input big, and the output as well."""
+    """A text that makes the input and the output large."""
     gated: bool = False
-    """Each attempt waits for a file of its own, and goes on when it is cancelled."""
+    """Each attempt waits for a file of its own, and continues when it is cancelled."""
 
 
 class Done(BaseModel):
-    """By which attempt."""
+    """The attempt that made this output."""
 
     attempt: int
     ballast: str = ""
 
 
 effect = JobType("chaos.effect", input=Task, output=Done, continues_with="chaos.effect")
-"""A coroutine, with an effect in the completing transaction; its chain may go on."""
+"""The handler is a coroutine with an effect in the completing transaction; its chain may continue."""
 threaded = JobType("chaos.threaded", input=Task, output=Done)
-"""A plain function, with an effect in the completing transaction."""
+"""The handler is a plain function with an effect in the completing transaction."""
 plain = JobType("chaos.plain", input=Task, output=Done, continues_with="chaos.plain")
-"""Returns its output, or a continuation."""
+"""The handler returns its output, or a continuation."""
 flaky = JobType("chaos.flaky", input=Task, output=Done)
-"""Fails in many ways before it completes."""
+"""The handler fails in many ways before it completes."""
 blocking = JobType("chaos.blocking", input=Task, output=Done)
-"""Blocks the event loop."""
+"""The handler blocks the event loop."""
 poison = JobType("chaos.poison", input=Task, output=Done)
-"""Ends its process, or never returns."""
+"""The handler ends its process, or never returns."""
 fleeting = JobType("chaos.fleeting", input=Task, output=Done)
-"""Is not kept when it has closed."""
+"""The chain is not kept when it has closed."""
 steady = JobType("chaos.steady", input=Task, output=Done, continues_with="chaos.steady")
-"""What the witnesses do, who live through the run; nobody else handles it."""
+"""The work of the leak probes, which live through the run; no other worker handles it."""
 steady_in_thread = JobType("chaos.steady_in_thread", input=Task, output=Done)
 """The same in a thread."""
 limited = JobType("chaos.limited", input=Task, output=Done)
-"""With an effect, and with few places for all workers together."""
+"""A type with an effect, and with a few slots for all workers together."""
 keyed = JobType("chaos.keyed", input=Task, output=Done)
-"""One at a time of each key."""
+"""A type of which one job of each key runs at a time."""
 rated = JobType("chaos.rated", input=Task, output=Done)
-"""So many beginnings in a time, of each key."""
+"""A type with a rate for each key."""
 LIMITS: Mapping[str, Limits] = {
     limited.name: Limits(concurrency=4), keyed.name: Limits(per_key=1), rated.name: Limits(rate=Rate(5, per=0.5)),
 }  # fmt: skip
-"""Who handles one of these claims nothing ahead, so half of the workers does."""
+"""A worker that handles one of these does not prefetch, so only half of the workers do."""
 nobody = JobType("chaos.nobody", input=Task, output=Done)
-"""Has no handler."""
+"""The type without a handler."""
 JOB_TYPES = JobTypes(
     effect, threaded, plain, flaky, blocking, poison, fleeting, steady, steady_in_thread, limited, keyed, rated, nobody
 )
 
 WITH_EFFECT = frozenset(one.name for one in (effect, threaded, flaky, blocking, steady, steady_in_thread, limited))
-"""Types whose jobs write an effect in the transaction that ends them."""
+"""Types whose jobs write an effect in the transaction that completes them."""
 PATIENT = WITH_EFFECT | {plain.name, fleeting.name, keyed.name, rated.name}
 """Types that never fail for good."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Handlers of your own, for a run of chaos, beside those of the run itself.
+    """Handlers of your own for a chaos run, beside those of the run itself.
 
-    Name it as ``MODULE:ATTRIBUTE``, since workers and clients import it in processes of their own. What holds of every
-    queue is checked of these jobs too: none is lost, each has one live lease at a time, attempts are counted, chains
-    are whole. Effects are your handlers' own business; keep them in tables and look when the run is over.
+    Name it as ``MODULE:ATTRIBUTE``, because workers and clients import it in processes of their own. The run checks the
+    general invariants of these jobs too: none is lost, each has one live lease at a time, attempts are counted, chains
+    are complete. It does not check the effects of your handlers: write them to tables and check these after the run.
 
     Args:
         processors: makes the handlers, in each worker.
-        start: the n-th start, made of a random generator that is the same in every run of a seed. Its id is replaced.
-            Each is made once before the run begins as well, to see that it can be, so it should be quick.
+        start: makes the n-th start from a random generator that is the same in every run of a seed. The run replaces
+            its id. It also makes each start once before it begins, to check it, so the function should be quick.
 
     Example::
 
@@ -122,7 +122,7 @@ class Workload:
 
 
 def load(target: str) -> Workload:
-    """The workload that ``MODULE:ATTRIBUTE`` names.
+    """Return the workload that ``MODULE:ATTRIBUTE`` names.
 
     Raises:
         ConfigurationError: it does not exist, importing it failed, or it has a wrong type.
@@ -142,14 +142,14 @@ def load(target: str) -> Workload:
 
 
 def failed(what: str, error: BaseException) -> ConfigurationError:
-    """The error that the workload raised, with the line that raised it."""
+    """Return the error that the workload raised, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}, line {frame.lineno}"
     return ConfigurationError(f"{what} failed: {type(error).__name__}: {error} ({where})")
 
 
 def custom_start(workload: Workload, id: str, number: int) -> NewChain[Any]:
-    """The n-th start of a workload, under this id: the same whoever makes it.
+    """Return the n-th start of a workload, with this id: the same in every process.
 
     Raises:
         ConfigurationError: it returned something else.

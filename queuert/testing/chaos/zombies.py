@@ -1,4 +1,4 @@
-"""Workers that are frozen past their lease and resumed, in both windows; random signals hit them too rarely."""
+"""Freezes workers past their lease and resumes them, in both windows; random signals hit these windows too rarely."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _TOGETHER = 3
 
 @injector("zombie while next runs", "zombie after next ended")
 def zombie(scene: Scene, fault: Fault) -> str:
-    """Freeze the worker of attempt one, let attempt two begin (or end) elsewhere, and resume it: it must be refused."""
+    """Freeze the worker of attempt one, let attempt two begin (or end) on another worker, and resume it: its finish
+    must be rejected."""
     ids = scene.operator.start(effect, [Task(gated=True)] * _TOGETHER)
     try:
         place = place_of(scene, ids[0], 1)

@@ -1,7 +1,7 @@
-"""What every state adapter promises, as tests: for the adapters of this package and for those of others.
+"""The promises of every state adapter, as tests: for the adapters of this package and for those of others.
 
-A case is a coroutine function that is given :class:`Stores` and raises when the adapter breaks the promise in the
-case's docstring. :func:`all_cases` lists them; any test runner can run them with :func:`run_case`. With pytest::
+A case is a coroutine function that gets :class:`Stores` and raises if the adapter breaks the promise in the case's
+docstring. :func:`all_cases` lists them; any test runner can run them with :func:`run_case`. With pytest::
 
     from queuert.testing.conformance.pytest_plugin import conformance_tests
 

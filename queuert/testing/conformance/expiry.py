@@ -1,4 +1,4 @@
-"""Chains that close and expire, for cases about how long chains are kept."""
+"""Chains that close and expire, for cases about retention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL_GO = Retention(Keep(count=0), Keep(count=0), Keep(count=0))
 
 
 async def expired(store: AsyncStore, *ids: str) -> None:
-    """Wait until closed chains have expired, which they do soon."""
+    """Wait until closed chains have expired, which happens soon."""
 
     async def all_gone() -> bool:
         return not any(await store.get_chains(ids))
@@ -25,14 +25,14 @@ async def expired(store: AsyncStore, *ids: str) -> None:
 
 
 async def closed_chain(store: AsyncStore, *, id: str | None = None, ttl: float | None = SOON, **more: Any) -> str:
-    """A chain that was completed."""
+    """Return a completed chain."""
     [held] = await started_and_claimed(store, id=id, result_ttl=ttl, **more)
     await store.finish([complete(held)])
     return held.id
 
 
 async def pruned(store: AsyncStore, policies: dict[str, Retention] | None = None, *, limit: int = 1_000) -> list[str]:
-    """What is deleted from one end to the other."""
+    """Prune from the first page to the last, and return the deleted chains."""
     gone: list[str] = []
     cursor = None
     for _ in range(1_000):
@@ -45,12 +45,12 @@ async def pruned(store: AsyncStore, policies: dict[str, Retention] | None = None
 
 
 async def there(store: AsyncStore, *ids: str) -> list[str]:
-    """The jobs among these that are stored."""
+    """Return the jobs among these that are stored."""
     return [one.id for one in await store.get_jobs(ids) if one is not None]
 
 
 async def closed_chains(store: AsyncStore, *finishes: Any, type: str = "work", **more: Any) -> list[str]:
-    """Chains that were started one after the other, and closed in these ways; their ids in this order."""
+    """Start chains one after the other, close them in these ways, and return their ids in this order."""
     claims = [(await started_and_claimed(store, type=type, **more))[0] for _ in finishes]
     await store.finish([finish(held) for finish, held in zip(finishes, claims, strict=True)])
     return [held.id for held in claims]

@@ -1,4 +1,4 @@
-"""Walking through the pages of a list."""
+"""Reads all pages of a list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_PAGES = 100
 async def pages_of(
     read: Callable[[PageRequest], Awaitable[Page[Job] | Page[ChainRecord]]], limit: int, *, oldest_first: bool
 ) -> list[list[str]]:
-    """The ids of all pages, page by page; an AssertionError if there is no end to them."""
+    """Return the ids of all pages, page by page; raise an AssertionError if the pages do not end."""
     pages: list[list[str]] = []
     cursor: str | None = None
     while not pages or cursor is not None:

@@ -14,7 +14,7 @@ from queuert.testing.conformance.stores import Mode
 
 
 def conformance_tests(adapter: str, *, user_data: str | None = None) -> Callable[..., None]:
-    """A test function that runs every case sync and async; assign it to a name that begins with ``test``.
+    """Return a test function that runs every case sync and async; assign it to a name that begins with ``test``.
 
     Args:
         adapter: name of a fixture that yields a fresh, empty :class:`~queuert.state.StateAdapter` for each test.

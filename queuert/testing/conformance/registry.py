@@ -15,7 +15,7 @@ CaseFunction = Callable[[Stores], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One promise of the contract, and the function that shows it."""
+    """One promise of the contract, and the function that tests it."""
 
     group: str
     name: str
@@ -23,7 +23,7 @@ class Case:
     """The function's docstring."""
     run: CaseFunction
     needs: tuple[Capability, ...] = ()
-    """What the adapter must be capable of for the case to make sense."""
+    """The capabilities that the adapter needs for the case."""
 
     def __str__(self) -> str:
         return f"{self.group}-{self.name}"
@@ -45,7 +45,7 @@ def case(*needs: Capability) -> Callable[[CaseFunction], CaseFunction]:
 
 
 def all_cases() -> tuple[Case, ...]:
-    """Every case, by group and in the order in which they are written."""
+    """Return every case, by group and in source order."""
     from queuert.testing.conformance import cases
 
     for module in sorted(entry.name for entry in pkgutil.iter_modules(cases.__path__)):

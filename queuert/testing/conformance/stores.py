@@ -1,4 +1,4 @@
-"""What a case is given: stores of one mode, behind the asynchronous contract, and the user's own data."""
+"""The argument of a case: stores of one mode, behind the asynchronous contract, and the user's own data."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from queuert.state import AsyncStore, StateAdapter
 from queuert.state.threaded import as_async
 
 _THREADS = 64
-"""Above the number of calls that any case has in flight: one that waits for a lock must not keep its holder waiting."""
+"""More threads than any case has concurrent calls: a call that waits for a lock must not delay the lock's holder."""
 
 
 class Mode(StrEnum):
-    """Which of an adapter's stores a case runs on."""
+    """The mode of the stores on which a case runs."""
 
     ASYNC = "async"
     SYNC = "sync"
 
 
 class UserData(Protocol):
-    """Rows of the user's own in the adapter's database, for adapters capable of user transactions.
+    """Rows of the user's own in the adapter's database, for adapters with the capability of user transactions.
 
     A connection may be sync or async: it is the one that the store, or :meth:`transaction`, gave.
     """
 
     async def add(self, connection: Any, key: str) -> None:
-        """Write a row on the connection. A key that is there already is an error of the database."""
+        """Write a row on the connection. If the key exists already, the database raises an error."""
         ...
 
     async def keys(self) -> set[str]:
-        """The keys of the rows that are committed."""
+        """Return the keys of the committed rows."""
         ...
 
     def transaction(self, mode: Mode) -> AbstractAsyncContextManager[Any]:
-        """The caller's own connection in a transaction: committed when the block ends well, else rolled back."""
+        """Yield the caller's own connection in a transaction: committed if the block ends normally, else rolled
+        back."""
         ...
 
 
@@ -53,31 +54,32 @@ class Stores:
         """The user's own rows.
 
         Raises:
-            LookupError: the adapter can take part in user transactions, and its author gave no user data to show it.
+            LookupError: the adapter has the capability of user transactions, but its author passed no user data to test
+                it.
         """
         if self._user_data is None:
             raise LookupError("this adapter has user transactions: its conformance tests need user_data")
         return self._user_data
 
     def make(self, *, max_connections: int = 4) -> AsyncStore:
-        """A store that is not open yet."""
+        """Return a store that is not open yet."""
         if self.mode is Mode.ASYNC:
             return self.adapter.async_store(max_connections=max_connections)
         return as_async(self.adapter.sync_store(max_connections=max_connections), threads=_THREADS)
 
     async def open(self, *, max_connections: int = 4) -> AsyncStore:
-        """An open store; it is closed when the case ends."""
+        """Yield an open store; it is closed when the case ends."""
         store = self.make(max_connections=max_connections)
         self._opened.append(store)
         await store.open()
         return store
 
     async def open_many(self, count: int) -> list[AsyncStore]:
-        """Several open stores, as several workers would have."""
+        """Yield several open stores, as several workers would have."""
         return [await self.open(max_connections=2) for _ in range(count)]
 
     def user_transaction(self) -> AbstractAsyncContextManager[Any]:
-        """The caller's own connection, of the case's mode, in a transaction."""
+        """Yield the caller's own connection, of the case's mode, in a transaction."""
         return self.user_data.transaction(self.mode)
 
     async def aclose(self) -> None:

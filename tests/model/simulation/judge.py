@@ -23,7 +23,7 @@ FINISHES = {
     events.AttemptRetried: "end retry",
     events.AttemptFailed: "end fail",
     events.AttemptCancelled: "end cancel",
-    events.AttemptReleased: "end interrupt",
+    events.AttemptInterrupted: "end interrupt",
     events.AttemptWaiting: "end wait",
 }
 

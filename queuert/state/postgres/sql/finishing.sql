@@ -15,7 +15,8 @@ WITH finished AS (
         chain_closed_at = clock_timestamp(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second',
         output = %(params)s::jsonb -> id -> 1,
-        attempt_trace_context = %(params)s::jsonb -> id ->> 2,
+        -- Looked up only where attempts are traced: it takes as long as the output does.
+        attempt_trace_context = CASE WHEN %(traced)s THEN %(params)s::jsonb -> id ->> 2 END,
         error = NULL
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
@@ -78,7 +79,7 @@ WITH completed AS (
         chain_closed_at = clock_timestamp(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second',
         output = %(completed)s::jsonb -> id -> 1,
-        attempt_trace_context = %(completed)s::jsonb -> id ->> 2,
+        attempt_trace_context = CASE WHEN %(traced)s THEN %(completed)s::jsonb -> id ->> 2 END,
         error = NULL
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job

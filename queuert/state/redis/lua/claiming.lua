@@ -34,7 +34,7 @@ local function sources_from(first, limit)
 end
 
 local function better(one, of_one, other, of_other, first)
-    local mine, its = standing(one, first), standing(other, first)
+    local mine, its = rank_in_claim(one, first), rank_in_claim(other, first)
     if mine ~= its then return mine < its end
     if of_one.type ~= of_other.type then
         local turn, its_turn = of_one.turns[mine] or 0, of_other.turns[its] or 0
@@ -82,7 +82,7 @@ local function claim_from(first)
         bytes = bytes + (input and #input or 0)
         cut = bytes > params.max_bytes and #answer > 1
         if cut then break end
-        local rank = standing(head, first)
+        local rank = rank_in_claim(head, first)
         chosen.turns[rank] = (chosen.turns[rank] or 0) + 1
         left[chosen.type] = left[chosen.type] - 1
         chosen.of.take(head)

@@ -106,7 +106,7 @@ local function close(job, finish, changes, due_types)
         put(first, of_chain)
     end
     move(job, status, changes)
-    release_waiting(first, status, due_types)
+    release_dependents(first, status, due_types)
     return first ~= job and text(of_chain.closed - first.created) or nil
 end
 

@@ -249,7 +249,7 @@ end
 for at = 1, #flat, 2 do answer[#answer + 1] = {flat[at + 1], flat[at]} end
 return answer
 
--- name: standing
+-- name: why_lost
 -- Returns why a lease does not hold its job now; '' if it does. ARGV[1]: {id, token}.
 
 local params = decoded(1)

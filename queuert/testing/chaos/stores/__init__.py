@@ -1,4 +1,4 @@
-"""The stores that a run owns: a server or a file, how their history is kept, and how it is read at the end."""
+"""The stores of runs: a server or a file, how it records the history, and how the run reads it at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from queuert.testing.chaos.stores.base import OwnedStore
 
 
 def owned_store(name: str, directory: Path, *, durable: bool) -> OwnedStore:
-    """The store of this name, not started."""
+    """Return the store with this name, not started."""
     if name == "postgres":
         from queuert.testing.chaos.stores.postgres import OwnedPostgres
 

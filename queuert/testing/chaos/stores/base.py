@@ -1,4 +1,4 @@
-"""What a run asks of the store that it owns."""
+"""The interface of a run's own store."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from queuert.testing.chaos.history import History
 from queuert.testing.fault_proxy import FaultProxy
 
 CLAIM, START = "claim", "start"
-"""What a process may be frozen in the midst of."""
+"""The operation in which a process may be frozen."""
 
 
 class OwnedStore(Protocol):
-    """A store that is started, broken, asked and read by the run. Methods that ask raise while it is down."""
+    """A store that the run starts, breaks, queries and reads. Methods that query raise while it is down."""
 
     name: str
     broken_since: float | None
-    """When the last fault of the store began to be one, where it had to wait for its turn before."""
+    """When the last fault of the store took effect, if it had to wait for its turn."""
 
     @property
     def url(self) -> str:
-        """The address without a proxy."""
+        """Return the address without a proxy."""
         ...
 
     @property
@@ -29,53 +29,54 @@ class OwnedStore(Protocol):
         ...
 
     def start(self) -> None:
-        """Start it, with its schema, and with an audit of every job."""
+        """Start the store, create its schema, and record every change of a job."""
         ...
 
     def close(self) -> None:
-        """Stop it, and remove it."""
+        """Stop and remove the store."""
         ...
 
     def proxy(self) -> FaultProxy:
-        """A proxy before the server, not started."""
+        """Return a proxy of the server, not started."""
         ...
 
     def address_in(self, proxy: FaultProxy) -> str:
-        """The address through a proxy."""
+        """Return the address through a proxy."""
         ...
 
     def open_jobs(self) -> int:
-        """Jobs that have not ended, without those that nobody handles."""
+        """Return how many jobs have not ended, without those that no worker handles."""
         ...
 
     def leases_of(self, pid: int) -> list[tuple[str, int]]:
-        """The jobs, with their attempts, that workers with this process id in their name hold."""
+        """Return the jobs, with their attempts, that are held by workers with this process id in their names."""
         ...
 
     def waits_for(self, pid: int) -> bool:
-        """Whether nobody can write before this process, which is frozen, goes on."""
+        """Whether this process, which is frozen, prevents all others from writing."""
         ...
 
     def sessions(self) -> int | None:
-        """Sessions of others than the run itself that the server has now; None where there is no server."""
+        """Return how many sessions the server has, without those of the run itself; None if there is no server."""
         ...
 
     def stands_in(self, pid: int, what: str) -> bool:
-        """Whether this process, which is frozen, stands in a transaction of its own: in a `claim` or in a `start`."""
+        """Whether this process, which is frozen, is inside a transaction of its own: of a `claim` or of a `start`."""
         ...
 
     def session_list(self) -> list[str]:
-        """What the server says of all sessions, a line each; what it does not say is left out. Never raises."""
+        """Describe all sessions of the server, a line each; leave out what it does not report. Never raises."""
         ...
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
-        """Do what a kind of fault of the server says: when it served again, if it had stopped, and what was done."""
+        """Cause a fault of the server; return when it was available again, if it had stopped, and a description."""
         ...
 
     def last_words(self) -> dict[str, Any]:
-        """Facts to note when the faults have stopped and the jobs have ended, before the processes are stopped."""
+        """Return facts to record when the faults have stopped and the jobs have ended, before the processes are
+        stopped."""
         ...
 
     def collect(self, history: History) -> None:
-        """Read the tables `c`, `e`, `s`, `b`, `business` and `facts`, when all processes are gone."""
+        """Read the tables `c`, `e`, `s`, `b`, `business` and `facts`, after all processes have ended."""
         ...

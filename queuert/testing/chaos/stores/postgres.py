@@ -1,4 +1,5 @@
-"""A Postgres of the run's own. A trigger keeps the history of all jobs, in the transactions that change them."""
+"""A Postgres server of the run's own. A trigger records the history of all jobs, in the transactions that change
+them."""
 
 from __future__ import annotations
 
@@ -77,13 +78,14 @@ _OTHERS: LiteralString = f"{_OURS} AND application_name <> 'chaos'"
 _STRANGER = "chaos"
 _MIGRATORS = 4
 _LATE = 30.0
-"""Seconds, at most, until it has recovered."""
+"""The most seconds until the server has recovered."""
 _GONE = 15.0
-"""Seconds, at most, until the server has noticed that clients are gone; with more it might end them by itself."""
+"""The most seconds until the server has noticed that clients are gone; with a longer wait it might end them by
+itself."""
 
 
 class OwnedPostgres:
-    """An embedded server; durable, or as fast as can be while what was committed survives its own crash."""
+    """An embedded server: durable, or as fast as possible while its commits survive its own crash."""
 
     name = "postgres"
     has_server = True
@@ -106,7 +108,7 @@ class OwnedPostgres:
         return self._server.dsn()
 
     def start(self) -> None:
-        """Start the server, migrate (some at the same time, as fleets do), and lay the audit."""
+        """Start the server, migrate (several at once, as deployments do), and create the trigger."""
         self._server.start()
         migrators = [threading.Thread(target=self._migrate) for _ in range(_MIGRATORS)]
         for migrator in migrators:
@@ -135,25 +137,25 @@ class OwnedPostgres:
         return proxy.address_in(self.url)
 
     def open_jobs(self) -> int:
-        """Jobs that have not ended, without those that nobody handles."""
+        """Return how many jobs have not ended, without those that no worker handles."""
         query: LiteralString = """SELECT count(*) FROM queuert.job
             WHERE status IN ('blocked', 'scheduled', 'ready', 'running') AND type <> 'chaos.nobody'"""
         return int(self._one(query))
 
     def leases_of(self, pid: int) -> list[tuple[str, int]]:
-        """What the worker of this process holds."""
+        """Return the jobs that the worker of this process holds."""
         query: LiteralString = "SELECT id, attempt FROM queuert.job WHERE status = 'running' AND holder LIKE %s"
         with self._stranger() as connection:
             return [(id, attempt) for id, attempt in connection.execute(query, [f"chaos-{pid}-%"])]
 
     def last_words(self) -> dict[str, Any]:
-        """Transactions that idle for longer than any lease."""
+        """Return the transactions that are idle for longer than any lease."""
         query: LiteralString = f"""SELECT count(*) FROM pg_stat_activity WHERE {_OURS}
             AND state LIKE 'idle in transaction%' AND state_change < now() - interval '5 s'"""
         return {"idle transactions": int(self._one(query))}
 
     def sessions(self) -> int | None:
-        """Backends of others."""
+        """Return the number of backends of others."""
         query: LiteralString = f"SELECT count(*) FROM pg_stat_activity WHERE {_OTHERS}"
         return int(self._one(query))
 
@@ -166,7 +168,7 @@ class OwnedPostgres:
         return bool(self._one(f"{query} AND {locked}" if what == CLAIM else query, f"queuert {pid}"))
 
     def session_list(self) -> list[str]:
-        """What each backend does, and what it waits for."""
+        """Describe each backend, and what it waits for."""
         query: LiteralString = f"""SELECT concat_ws(' | ', pid, application_name, state,
                 age(clock_timestamp(), state_change), concat_ws('/', wait_event_type, wait_event),
                 nullif(pg_blocking_pids(pid)::text, '{{}}'), left(regexp_replace(query, '\\s+', ' ', 'g'), 100))
@@ -178,7 +180,7 @@ class OwnedPostgres:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def waits_for(self, pid: int) -> bool:
-        """Nobody holds what all others need."""
+        """Return False: no process holds a lock that all others need."""
         return False
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
@@ -213,7 +215,7 @@ class OwnedPostgres:
             if pid is None:
                 return None, "no backend to kill"
             os.kill(int(pid), signal.SIGKILL)
-            time.sleep(0.02)  # The others are told by the postmaster when it has seen it.
+            time.sleep(0.02)  # The postmaster informs the other backends when it has noticed it.
             if wait_until(self._answers, _LATE):
                 return time.time(), "recovered"
         return None, "the server did not recover"
@@ -268,7 +270,7 @@ class OwnedPostgres:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def collect(self, history: History) -> None:
-        """Read the audit and the tables."""
+        """Read the recorded changes and the tables."""
         wait_until(lambda: self.sessions() == 0, _GONE)
         facts = {"connections left": self.sessions(), "migrations that failed": self._failed}
         history.add("facts", ({"name": name, "value": value} for name, value in facts.items()))

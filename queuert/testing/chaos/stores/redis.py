@@ -1,4 +1,4 @@
-"""A Redis of the run's own. Its append-only file is the history: every write, in order, script by script."""
+"""A Redis server of the run's own. Its append-only file is the history: every write, in order, script by script."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIELDS = {
 _TIMES = frozenset({"lease", "scheduled"})
 _CLOCK = "chaos:clock"
 _TICK = 0.02
-"""Seconds between two times in the file, which itself dates what it has in whole seconds."""
+"""Seconds between two times in the file, whose own timestamps are whole seconds."""
 _TELL_TIME = """local now = redis.call('TIME')
 redis.call('SET', KEYS[1], string.format('%.0f', now[1] * 1000000 + now[2]))"""
 _LATE = 15.0
@@ -44,9 +44,9 @@ _NUMBERS = frozenset({"attempt", "uncounted", "expirations"})
 
 
 class OwnedRedis:
-    """An embedded server that writes each change to its file, which is never rewritten, before it answers.
+    """An embedded server that appends each change to its file before it answers; the file is never rewritten.
 
-    Where it is durable, the file is on the run's disk, and else in memory: a killed server loses neither.
+    If it is durable, the file is on the run's disk, otherwise in memory: a killed server loses neither.
     """
 
     name = "redis"
@@ -65,12 +65,12 @@ class OwnedRedis:
         return self._server.url()
 
     def start(self) -> None:
-        """Start the server, and its clock in the file."""
+        """Start the server, and the thread that writes times into the file."""
         self._server.start()
         self._clock.start()
 
     def _keep_time(self) -> None:
-        """Have the server write its time between the writes of others, whenever it is there."""
+        """Let the server write its time between the writes of others, whenever it is available."""
         with self._client() as client:
             while not self._ended.wait(_TICK):
                 with suppress(redis.RedisError, OSError):
@@ -95,14 +95,15 @@ class OwnedRedis:
         return proxy.address_in(self.url)
 
     def open_jobs(self) -> int:
-        """Jobs that have not ended, without those that nobody handles, by the store's own counters."""
+        """Return how many jobs have not ended, without those that no worker handles, by the store's own counters."""
         with self._client() as client:
             types = client.smembers(f"{self._prefix}types") - {_NOBODY}
             numbers = [client.hmget(f"{self._prefix}n:{type}", _OPEN) for type in types]
             return sum(int(number or 0) for of_type in numbers for number in of_type)
 
     def leases_of(self, pid: int) -> list[tuple[str, int]]:
-        """The jobs in the lists of the worker of this process. What others have taken since is not its any more."""
+        """Return the jobs in the lists of this process's worker. Jobs that other workers have taken since are not its
+        own any more."""
         with self._client() as client:
             own = [one for one in client.smembers(f"{self._prefix}holders") if one.startswith(f"chaos-{pid}-")]
             entries = [entry for one in own for entry in client.lrange(f"{self._prefix}p:{one}", 0, -1)]
@@ -114,20 +115,20 @@ class OwnedRedis:
             ]
 
     def waits_for(self, pid: int) -> bool:
-        """Nobody holds what all others need."""
+        """Return False: no process holds a lock that all others need."""
         return False
 
     def sessions(self) -> int | None:
-        """Clients but those of the run itself."""
+        """Return the number of clients, without those of the run itself."""
         with self._client() as client:
             return len([one for one in client.client_list() if one["name"] != _STRANGER])
 
     def stands_in(self, pid: int, what: str) -> bool:
-        """Nobody does: one call is one transaction."""
+        """Return False: one call is one transaction."""
         return False
 
     def session_list(self) -> list[str]:
-        """What each client did last, and how long ago."""
+        """Describe what each client did last, and how long ago."""
         names = ("id", "name", "age", "idle", "flags", "cmd")
         with suppress(redis.RedisError), self._client() as client:
             return [" | ".join(f"{name} {one[name]}" for name in names) for one in client.client_list()]
@@ -153,7 +154,7 @@ class OwnedRedis:
         return None, ""
 
     def last_words(self) -> dict[str, Any]:
-        """Nothing that the scan of the keys does not say."""
+        """Return no facts: the scan of the keys has them all."""
         return {}
 
     def collect(self, history: History) -> None:
@@ -194,7 +195,7 @@ def commands_in(data: bytes) -> Iterator[tuple[float, int, list[str]]]:
         line = data[place:end]
         place = end + 2
         if line.startswith(b"#TS:"):
-            # The second ends later than it is said to begin.
+            # The second ends later than the timestamp of its beginning.
             at = float(line[4:]) + 1.0
             continue
         words: list[str] = []
@@ -213,10 +214,10 @@ def commands_in(data: bytes) -> Iterator[tuple[float, int, list[str]]]:
 
 
 def _changes(prefix: str, commands: Iterator[tuple[float, int, list[str]]]) -> Iterator[dict[str, Any]]:
-    """The changes of jobs' hashes, as a trigger would have noted them, once a job and script.
+    """The changes of jobs' hashes, as a trigger would record them, once for each job and script.
 
-    Each was made between two times of the clock: not before ``began``, and not after ``at``. Most have a time of their
-    own in the hash.
+    Each change happened between two times of the clock: not before ``began``, and not after ``at``. Most have a time of
+    their own in the hash.
     """
     waiting: list[dict[str, Any]] = []
     began = 0.0
@@ -230,7 +231,7 @@ def _changes(prefix: str, commands: Iterator[tuple[float, int, list[str]]]) -> I
 
 
 def _undated(prefix: str, commands: Iterator[tuple[float, int, list[str]]]) -> Iterator[dict[str, Any] | float]:
-    """The changes, and the times of the clock between them."""
+    """Yield the changes, and the times of the clock between them."""
     hashes: dict[str, dict[str, str]] = {}
     touched: dict[str, dict[str, str] | None] = {}
     current, last = 0, 0.0

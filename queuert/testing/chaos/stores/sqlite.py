@@ -1,4 +1,4 @@
-"""A SQLite file of the run's own. Triggers keep the history of all jobs, in the transactions that change them."""
+"""A SQLite file of the run's own. Triggers record the history of all jobs, in the transactions that change them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from queuert.testing.chaos.history import History
 from queuert.testing.fault_proxy import FaultProxy
 
 _LOOK = 0.02
-"""Seconds between two looks at who writes."""
+"""Seconds between two checks which process has the write lock."""
 _WRITE_LOCK = "120"
-"""The byte, by the format of its write-ahead log."""
+"""The locked byte, by the format of SQLite's write-ahead log."""
 _PAIRS = {
     "status": "status", "token": "lease_token", "attempt": "attempt", "lease": "lease_expires_at",
     "scheduled": "scheduled_at", "uncounted": "uncounted", "expirations": "lease_expirations",
@@ -66,7 +66,7 @@ _JOBS = """SELECT id, type, chain_id, chain_index, status, chain_status, attempt
 
 @dataclass(slots=True)
 class _Hold:
-    """A process had the write lock; as long as it has there is no end."""
+    """A process had the write lock; while it has the lock there is no end."""
 
     pid: int
     began: float
@@ -89,11 +89,11 @@ class OwnedSQLite:
 
     @property
     def url(self) -> str:
-        """The address of the file."""
+        """Return the address of the file."""
         return f"sqlite:///{self._path}"
 
     def start(self) -> None:
-        """Make the tables, and lay the audit."""
+        """Create the tables and the triggers."""
         store = SQLiteState(self._path).sync_store(max_connections=1)
         store.open()
         store.close()
@@ -107,7 +107,8 @@ class OwnedSQLite:
             self.look_at_writer()
 
     def look_at_writer(self) -> None:
-        """Note who has the write lock now, which no process could tell; watched all the time."""
+        """Record which process has the write lock now; a thread calls this all the time, because no process could
+        report it."""
         with self._looking:
             now, pid, last = time.time(), self._writer(), self._holds[-1] if self._holds else None
             if last is not None and last.ended is None:
@@ -118,58 +119,58 @@ class OwnedSQLite:
                 self._holds.append(_Hold(pid, now))
 
     def _writer(self) -> int | None:
-        """Whose lock is on the one byte that stands for it, of the file beside the database."""
+        """Return the process that has locked this byte of the file beside the database."""
         try:
             index = Path(f"{self._path}-shm").stat().st_ino
             locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
         except FileNotFoundError:
-            return None  # Nobody has the database open, or the system does not tell.
+            return None  # No process has the database open, or the system does not report locks.
         for lock in map(str.split, locks):
             if lock[3] == "WRITE" and lock[5].endswith(f":{index}") and lock[6] == _WRITE_LOCK:
                 return int(lock[4])
         return None
 
     def close(self) -> None:
-        """Watch no more; the file goes with the run's directory."""
+        """Stop the thread; the file is removed with the run's directory."""
         self._ended.set()
         if self._watch.is_alive():
             self._watch.join()
 
     def proxy(self) -> FaultProxy:
-        """There is none."""
+        """Raise: a file has no proxy."""
         raise QueuertError("there is no proxy before a file")
 
     def address_in(self, proxy: FaultProxy) -> str:
-        """The address of the file, as there is no proxy before it."""
+        """Return the address of the file, because there is no proxy."""
         return self.url
 
     def open_jobs(self) -> int:
-        """Jobs that have not ended, without those that nobody handles."""
+        """Return how many jobs have not ended, without those that no worker handles."""
         with self._connected() as connection:
             query = """SELECT count(*) FROM queuert_job
                        WHERE status IN ('blocked', 'scheduled', 'ready', 'running') AND type <> 'chaos.nobody'"""
             return int(connection.execute(query).fetchone()[0])
 
     def leases_of(self, pid: int) -> list[tuple[str, int]]:
-        """What the worker of this process holds."""
+        """Return the jobs that the worker of this process holds."""
         with self._connected() as connection:
             query = "SELECT id, attempt FROM queuert_job WHERE status = 'running' AND holder LIKE ?"
             return connection.execute(query, (f"chaos-{pid}-%",)).fetchall()
 
     def waits_for(self, pid: int) -> bool:
-        """Whether this process holds the write lock."""
+        """Whether this process has the write lock."""
         return self._writer() == pid
 
     def sessions(self) -> int | None:
-        """There is no server."""
+        """Return None: there is no server."""
         return None
 
     def stands_in(self, pid: int, what: str) -> bool:
-        """Nobody does: one call is one transaction."""
+        """Return False: one call is one transaction."""
         return False
 
     def session_list(self) -> list[str]:
-        """There are none."""
+        """Return nothing: there are no sessions."""
         return []
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
@@ -183,11 +184,11 @@ class OwnedSQLite:
         return None, f"for {seconds:.1f} s"
 
     def last_words(self) -> dict[str, Any]:
-        """Nothing that a file would know."""
+        """Return no facts: a file has none."""
         return {}
 
     def collect(self, history: History) -> None:
-        """Read the audit and the tables."""
+        """Read the recorded changes and the tables."""
         self.look_at_writer()
         history.add("holds", (asdict(hold) for hold in self._holds))
         with self._connected() as connection:
@@ -210,6 +211,6 @@ class OwnedSQLite:
 
 def _change(row: sqlite3.Row) -> dict[str, Any]:
     found = dict(row)
-    # Milliseconds, cut off: the moment is at most one later.
+    # Milliseconds, truncated: the real time is at most one later.
     times = {name: None if found[name] is None else found[name] / 1e6 for name in _TIMES}
     return {**found, **times, "at": found["at"] / 1e6 + 0.001}

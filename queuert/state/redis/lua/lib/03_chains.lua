@@ -48,7 +48,7 @@ local function listed(types)
 end
 
 -- Records that a blocker of a job has closed.
-local function unblock(job, chain, due_types)
+local function unblock_job(job, chain, due_types)
     if call('SREM', P .. 'bo:' .. job.id, chain) == 0 then return end
     local open = job.open - 1
     if open > 0 or job.status ~= 'blocked' then
@@ -67,8 +67,8 @@ local function closing(first, status, ttl)
     return {chain_status = status, closed = now, expires = kept and now + kept or nil}
 end
 
--- Releases the dependents of a chain that has closed; adds the types of jobs that became due to `due_types`.
-local function release_waiting(first, status, due_types)
+-- Adds a closed chain to the lists of closed and of expiring chains, and releases its dependents; adds the types of jobs that became due to `due_types`.
+local function release_dependents(first, status, due_types)
     call('ZADD', P .. 'closed:' .. pair(first.type, status), first.created, first.id)
     if first.expires then call('ZADD', P .. 'expires', first.expires, first.id) end
     if first.dedup then call('ZREM', dedup_key(first, 'do'), first.id) end
@@ -82,12 +82,12 @@ local function release_waiting(first, status, due_types)
         if one.created ~= other.created then return one.created < other.created end
         return one.id < other.id
     end)
-    for _, job in ipairs(released) do unblock(job, first.id, due_types) end
+    for _, job in ipairs(released) do unblock_job(job, first.id, due_types) end
 end
 
 local function close_chain(first, status, due_types)
     put(first, closing(first, status))
-    release_waiting(first, status, due_types)
+    release_dependents(first, status, due_types)
 end
 
 -- Attributes of chains. a:{chain} is their text, at:{name,value} a ZSET of the chains that have one, by their start.

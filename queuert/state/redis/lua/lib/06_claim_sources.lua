@@ -12,7 +12,7 @@ end
 
 -- The rank of a job in a claim that begins at a rank. Scheduled jobs, which are found by their time, count at that rank
 -- at best.
-local function standing(job, first)
+local function rank_in_claim(job, first)
     local rank = rank_of(job)
     return first and rank < first and first or rank
 end
@@ -59,7 +59,7 @@ end
 -- A source of jobs that were read before, best first.
 local function listed_source(jobs, holder, first)
     table.sort(jobs, function(one, other)
-        local mine, its = standing(one, first), standing(other, first)
+        local mine, its = rank_in_claim(one, first), rank_in_claim(other, first)
         if mine ~= its then return mine < its end
         if one.due ~= other.due then return one.due < other.due end
         return (one.gen or 0) < (other.gen or 0)
