@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from queuert.errors import ConfigurationError
-from queuert.job_types import JobType
+from queuert.job_types import JobType, not_a_job_type
 from queuert.payloads import check_text
 
 _LONGEST = 256
@@ -87,6 +87,8 @@ class RecurringSchedule:
         limit_key: str | None = None,
     ) -> None:
         self.name = _checked_name(name)
+        if not isinstance(job_type, JobType):
+            raise not_a_job_type(job_type)
         self.job_type = job_type
         self.input_text = job_type.encode_input(input)
         self.spec = TickSpec(cron=cron, every=_seconds(every), time_zone=time_zone)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
-from queuert.job_types import JobType
+from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
@@ -406,8 +406,11 @@ class Attempt(Generic[I, R]):
         Raises:
             UndeclaredContinuationError: the job type of this job does not declare the continuation.
             PayloadError: the input or the output cannot be stored.
-            DefinitionError: the next job would wait for its own chain, or for chains that its type does not declare.
+            DefinitionError: ``job_type`` is not a JobType; or the next job would wait for its own chain, or for chains
+                that its type does not declare.
         """
+        if not isinstance(job_type, JobType):
+            raise not_a_job_type(job_type)
         check_continuation(self._job_type, job_type.name)
         awaited = resolve_blockers(job_type, blockers)
         if self.chain_id in awaited:

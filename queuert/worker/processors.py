@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
-from queuert.job_types import JobType, JobTypes
+from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError
+from queuert.job_types import JobType, JobTypes, not_registered
 from queuert.limits import Limits
 from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, Retention, RetryPolicy
@@ -18,6 +18,7 @@ from queuert.worker.after_attempt import AfterAttempt
 from queuert.worker.after_attempt import checked as checked_hook
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
+from queuert.worker.handler_signature import check_handler, name_of
 from queuert.worker.middleware import Middleware, check_middlewares, check_required
 
 I = TypeVar("I")  # noqa: E741
@@ -114,6 +115,7 @@ class Processors:
         on_blocker_failure: Literal["fail", "run"] = "fail",
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
+        replace: bool = False,
     ) -> Callable[[Handler[I, R]], Handler[I, R]]:
         """Register the decorated function as the handler of ``job_type``, and return it unchanged.
 
@@ -137,32 +139,33 @@ class Processors:
         is written without them. It may be called again for a job whose attempt is repeated. It is not called when the
         job continues, waits or is cancelled, or after the death of its worker.
 
+        With ``replace=True`` the function takes the place of a handler that the job type has already, for a cell of a
+        notebook that is run again. Workers that were made before keep the handler that they have.
+
         Raises:
             UnknownJobTypeError: the job type is not among ``job_types``.
-            DuplicateJobTypeError: the job type has a handler already.
-            DefinitionError: ``job_type`` is not a JobType; the decorated object cannot be called, or not in another
-                process; or a middleware is not valid, or would not be entered in the handler's transactions.
+            DuplicateJobTypeError: the job type has a handler already, or ``job_types`` has another job type of its
+                name.
+            HandlerSignatureError: the function cannot be the handler: it is a class or a generator, does not take one
+                argument, or its annotations contradict the job type.
+            DefinitionError: ``job_type`` is not a JobType; the function cannot be called in another process; or a
+                middleware is not valid, or would not be entered in the handler's transactions.
             ConfigurationError: a setting is out of range.
         """
-        if not isinstance(job_type, JobType):
-            raise DefinitionError(f"job_type must be a JobType, got {job_type!r}: use @processors.handles(job_type)")
-        settings = {
-            "retry": retry or self._retry,
-            "lease": lease or self._lease,
-            "middlewares": (*self._middlewares, *middlewares),
-            "timeout": executors.checked_timeout("timeout", timeout),
-            "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
-            "limits": _checked_limits(limits),
-            "runs_on_blocker_failure": _runs(on_blocker_failure),
-            "retention": _checked_retention(retention) or self._retention,
-            "after_attempt": checked_hook(after_attempt) or self._after_attempt,
-        }
-
-        def register(handler: Handler[I, R]) -> Handler[I, R]:
-            self._add(job_type, handler, executor, settings)
-            return handler
-
-        return register
+        return self._registering(
+            job_type,
+            retry,
+            lease,
+            middlewares,
+            executor=executor,
+            replace=replace,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            limits=limits,
+            on_blocker_failure=on_blocker_failure,
+            retention=retention,
+            after_attempt=after_attempt,
+        )
 
     def handles_batch(
         self,
@@ -177,6 +180,7 @@ class Processors:
         on_blocker_failure: Literal["fail", "run"] = "fail",
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
+        replace: bool = False,
     ) -> Callable[[BatchHandler[I, R]], BatchHandler[I, R]]:
         """Register a handler that takes a list of attempts and returns their outcomes, one each, in their order.
 
@@ -196,11 +200,13 @@ class Processors:
         """
         if type(size) is not int or size < 1:
             raise ConfigurationError(f"size must be a whole number of at least 1, got {size!r}")
-        register_single = self.handles(
+        return self._registering(
             job_type,
-            retry=retry,
-            lease=lease,
-            middlewares=middlewares,
+            retry,
+            lease,
+            middlewares,
+            batch_size=size,
+            replace=replace,
             timeout=timeout,
             limits=limits,
             on_blocker_failure=on_blocker_failure,
@@ -208,22 +214,62 @@ class Processors:
             after_attempt=after_attempt,
         )
 
-        def register(handler: BatchHandler[I, R]) -> BatchHandler[I, R]:
-            register_single(cast("Handler[I, R]", handler))
-            self._by_name[job_type.name] = replace(self._by_name[job_type.name], batch_size=size)
+    def _registering(
+        self,
+        job_type: object,
+        retry: RetryPolicy | None,
+        lease: LeasePolicy | None,
+        middlewares: Sequence[Middleware],
+        *,
+        timeout: float | timedelta | None,
+        limits: Limits | None,
+        on_blocker_failure: Literal["fail", "run"],
+        retention: Retention | None,
+        after_attempt: AfterAttempt | None,
+        replace: bool,
+        executor: str | None = None,
+        hard_timeout: float | timedelta | None = None,
+        batch_size: int | None = None,
+    ) -> Callable[[Any], Any]:
+        """Check the settings, and return the decorator that registers a handler with them."""
+        if not isinstance(job_type, JobType):
+            raise DefinitionError(f"job_type must be a JobType, got {job_type!r}: use @processors.handles(job_type)")
+        settings = {
+            "retry": retry or self._retry,
+            "lease": lease or self._lease,
+            "middlewares": (*self._middlewares, *middlewares),
+            "timeout": executors.checked_timeout("timeout", timeout),
+            "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
+            "limits": _checked_limits(limits),
+            "runs_on_blocker_failure": _runs(on_blocker_failure),
+            "retention": _checked_retention(retention) or self._retention,
+            "after_attempt": checked_hook(after_attempt) or self._after_attempt,
+            "batch_size": batch_size,
+        }
+
+        def register(handler: Any) -> Any:
+            self._add(job_type, handler, executor, settings, replace=replace)
             return handler
 
         return register
 
     def _add(
-        self, job_type: JobType[Any, Any], handler: Handler[Any, Any], executor: str | None, settings: dict[str, Any]
+        self,
+        job_type: JobType[Any, Any],
+        handler: Any,
+        executor: str | None,
+        settings: dict[str, Any],
+        *,
+        replace: bool,
     ) -> None:
         if job_type not in self.job_types:
-            raise UnknownJobTypeError(job_type.name, self.job_types.names)
-        if job_type.name in self._by_name:
-            raise DuplicateJobTypeError(f"job type {job_type.name!r} has two handlers")
-        if not callable(handler):
-            raise DefinitionError(f"the handler of job type {job_type.name!r} must be a function, got {handler!r}")
+            raise not_registered(job_type, self.job_types)
+        check_handler(job_type, handler, batch=settings["batch_size"] is not None)
+        if (other := self._by_name.get(job_type.name)) is not None and not replace:
+            raise DuplicateJobTypeError(
+                f"job type {job_type.name!r} has the handler {name_of(other.handler)} already, got "
+                f"{name_of(handler)}: remove one, or use handles(..., replace=True) where a cell is run again"
+            )
         is_coroutine = _is_coroutine_function(handler)
         chosen = executors.chosen(job_type.name, handler, executor, is_coroutine=is_coroutine)
         executors.check_hard_timeout(job_type.name, chosen, settings["timeout"], settings["hard_timeout"])
@@ -289,7 +335,11 @@ def merged(
         group.check_required(required_middlewares)
         for processor in group:
             if processor.job_type.name in by_name:
-                raise DuplicateJobTypeError(f"job type {processor.job_type.name!r} has two handlers")
+                other = by_name[processor.job_type.name]
+                raise DuplicateJobTypeError(
+                    f"job type {processor.job_type.name!r} has two handlers, {name_of(other.handler)} and "
+                    f"{name_of(processor.handler)}: remove one"
+                )
             by_name[processor.job_type.name] = processor
     if not by_name:
         raise DefinitionError("a worker needs at least one handler: use @processors.handles(job_type)")

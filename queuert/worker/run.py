@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import SchemaMissingError, StateError
+from queuert.errors import RunningEventLoopError, SchemaMissingError, StateError
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.timeouts import CountedThreads, cancel_leftovers, ended_within
@@ -60,7 +60,12 @@ def run(
     ``loop_factory`` makes the event loop, such as ``uvloop.new_event_loop``; by default it is asyncio's own.
 
     If handlers do not end, it ends the process at once, with the exit code ABANDONED, and does not return.
+
+    Raises:
+        RunningEventLoopError: an event loop runs in this thread already, as in a notebook: use ``await worker.start()``
+            and ``await worker.stop()``, or ``async with worker``.
     """
+    _check_no_event_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         return _run(worker, health_file, loop_factory)
@@ -68,6 +73,17 @@ def run(
         # Ignored signals would be inherited by processes that the caller starts later.
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _check_no_event_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RunningEventLoopError(
+        "worker.run() needs a thread without a running event loop, and one runs here already, as in a notebook: use "
+        "await worker.start() and later await worker.stop(), or async with worker"
+    )
 
 
 def _run(

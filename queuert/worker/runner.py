@@ -31,7 +31,7 @@ from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
-from queuert.worker import after_attempt, blocker_outputs, finishes
+from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
 from queuert.worker.attempt import AbortSignal, Attempt
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
@@ -553,6 +553,7 @@ class AttemptRunner:
         return None
 
     def _failure(self, error: BaseException) -> Finish:
+        error = handler_signature.call_error(self.job.type, self._processor.handler, error) or error
         return finishes.failed(self.job, self._processor.retry, error)
 
     async def _finish(self, finish: Finish | None) -> None:

@@ -203,7 +203,11 @@ class InProcessWorker:
         await self.stop()
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT, then stop, and return the exit code. See :func:`queuert.worker.run.run`."""
+        """Run until SIGTERM or SIGINT, then stop, and return the exit code. See :func:`queuert.worker.run.run`.
+
+        Raises:
+            RunningEventLoopError: an event loop runs in this thread already: use ``async with worker``.
+        """
         from queuert.worker.run import run
 
         return run(self)

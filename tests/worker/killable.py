@@ -212,3 +212,15 @@ def current_trace(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return carrier["traceparent"]
+
+
+class Uncallable:
+    """Says that it can be called with an attempt, and cannot."""
+
+    __signature__ = None
+
+    def __call__(self) -> Any:
+        """Take no attempt."""
+
+
+uncallable: Any = Uncallable()

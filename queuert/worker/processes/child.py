@@ -20,7 +20,7 @@ from typing import Any
 from queuert.job_types import JobType
 from queuert.observability import context
 from queuert.policies import RetryPolicy
-from queuert.worker import executors, finishes
+from queuert.worker import executors, finishes, handler_signature
 from queuert.worker.attempt import Attempt
 from queuert.worker.django_connections import close_old_connections
 from queuert.worker.processes import messages
@@ -93,7 +93,7 @@ class _Child:
     # --- one attempt --------------------------------------------------------------------------------------------------
 
     def _run(self, attempt_state: ChildAttempt) -> messages.Returned | messages.Raised:
-        retry = RetryPolicy()
+        retry, handler = RetryPolicy(), None
         try:
             handler, job_type, retry = self._spec(attempt_state.run.spec)
             try:
@@ -101,7 +101,8 @@ class _Child:
             except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
                 raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         except BaseException as error:
-            return messages.Raised(_pickled_exception(error), finishes.error_of(error), retry.allows_after(error))
+            raised = handler_signature.call_error(attempt_state.run.job.type, handler, error) or error
+            return messages.Raised(_pickled_exception(raised), finishes.error_of(raised), retry.allows_after(raised))
 
     def _outcome(
         self, attempt_state: ChildAttempt, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy

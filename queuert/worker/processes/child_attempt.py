@@ -89,6 +89,10 @@ class NamedTypes:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
 
+    def get(self, name: str) -> JobType[Any, Any] | None:
+        """Return None: the job types themselves are in the worker's process."""
+        return None
+
     def __contains__(self, item: object) -> bool:
         return isinstance(item, JobType) and item.name in self.names
 
