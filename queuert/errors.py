@@ -50,6 +50,7 @@ The docstring of each class says what happened and what to do about it.
     ├── UnsupportedConnectionError
     ├── CapabilityMissingError          the store does not support the operation
     ├── NotPicklableError
+    ├── LifespanError                   the lifespan of processors could not be entered
     ├── RunningEventLoopError           worker.run() was called where an event loop runs
     └── ClosedError
 """
@@ -448,6 +449,13 @@ class CapabilityMissingError(QueuertError, NotImplementedError):
     def __init__(self, capability: str, advice: str) -> None:
         super().__init__(f"this store does not support {capability}: {advice}")
         self.capability = capability
+
+
+class LifespanError(QueuertError):
+    """The lifespan of processors could not be entered, so the worker did not start; ``__cause__`` says why.
+
+    Nothing was claimed. In a child process of ``executor="process"`` the attempt fails instead, and is retried.
+    """
 
 
 class RunningEventLoopError(QueuertError, RuntimeError):

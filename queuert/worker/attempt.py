@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
+from typing_extensions import TypeVar as TypeVarWithDefault
+
 from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
 from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker
@@ -194,6 +196,7 @@ class AttemptContext:
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
+S = TypeVarWithDefault("S", default=Any, covariant=True)
 _N = TypeVar("_N")
 _O = TypeVar("_O")
 
@@ -201,10 +204,11 @@ MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], Phase], BlockMidd
 """Makes the middleware of a block of an attempt."""
 
 
-class Attempt(Generic[I, R]):
+class Attempt(Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
-    ``I`` is the type of the job's input, ``R`` that of the chain's result.
+    ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``, by default
+    ``Any``.
 
     Attributes:
         input: the job's input, decoded and validated.
@@ -260,6 +264,16 @@ class Attempt(Generic[I, R]):
         if self._context is None:
             self._context = AttemptContext()
         return self._context
+
+    @property
+    def resources(self) -> S:
+        """What the ``lifespan`` of the processors has yielded; the same object in all attempts of a worker.
+
+        Raises:
+            DefinitionError: the processors have no lifespan.
+        """
+        resources: S = self._host.resources()
+        return resources
 
     @property
     def _blocks(self) -> BlockTracker:

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError
 from queuert.job_types import JobType, JobTypes, not_registered
@@ -19,15 +21,17 @@ from queuert.worker.after_attempt import checked as checked_hook
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
 from queuert.worker.handler_signature import check_handler, name_of
+from queuert.worker.lifespan import GroupLifespan, Lifespan, checked_lifespan
 from queuert.worker.middleware import Middleware, check_middlewares, check_required
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
+S = TypeVarWithDefault("S", default=Any)
 
-Handler: TypeAlias = Callable[[Attempt[I, R]], Awaitable[Outcome[R]] | Outcome[R]]
+Handler: TypeAlias = Callable[[Attempt[I, R, S]], Awaitable[Outcome[R]] | Outcome[R]]
 """``async def`` runs in the event loop, a plain ``def`` in a thread."""
 
-BatchHandler: TypeAlias = Callable[[Sequence[Attempt[I, R]]], Awaitable[Sequence[Outcome[R]]] | Sequence[Outcome[R]]]
+BatchHandler: TypeAlias = Callable[[Sequence[Attempt[I, R, S]]], Awaitable[Sequence[Outcome[R]]] | Sequence[Outcome[R]]]
 """As ``Handler``, for several attempts at once: it returns an outcome for each, in their order."""
 
 
@@ -53,9 +57,15 @@ class Processor:
     """The most attempts of one call of the handler; None if it takes one attempt."""
     retention: Retention | None = None
     after_attempt: AfterAttempt | None = None
+    lifespan: GroupLifespan | None = None
+
+    @property
+    def child_parts(self) -> tuple[Any, ...]:
+        """What a child process needs to run the handler. It is pickled."""
+        return self.handler, self.job_type, self.retry, self.lifespan
 
 
-class Processors:
+class Processors(Generic[S]):
     """The handlers of a worker.
 
     Args:
@@ -66,9 +76,13 @@ class Processors:
         retention: which closed chains are kept, for handlers without one of their own; by default all.
         after_attempt: called before an attempt is written that completed its job or failed for good, see
             :class:`~queuert.worker.after_attempt.EndedAttempt`; for handlers without one of their own.
+        lifespan: a function without arguments, decorated with ``@asynccontextmanager`` or ``@contextmanager``. Each
+            worker enters it once before its first claim, and leaves it after its last finish. Handlers get what it
+            yields as ``attempt.resources``.
 
     Raises:
-        DefinitionError: ``job_types`` is not a JobTypes, or ``after_attempt`` cannot be called.
+        DefinitionError: ``job_types`` is not a JobTypes, ``after_attempt`` cannot be called, or ``lifespan`` takes
+            arguments or lacks its decorator.
         ConfigurationError: ``retention`` is not a Retention.
 
     Example::
@@ -90,6 +104,7 @@ class Processors:
         lease: LeasePolicy | None = None,
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
+        lifespan: Lifespan[S] | None = None,
     ) -> None:
         if not isinstance(job_types, JobTypes):
             raise DefinitionError(f"job_types must be a JobTypes, got {job_types!r}: use Processors(JobTypes(...))")
@@ -99,6 +114,7 @@ class Processors:
         self._lease = lease or LeasePolicy()
         self._retention = _checked_retention(retention)
         self._after_attempt = checked_hook(after_attempt)
+        self._lifespan = checked_lifespan(lifespan)
         self._by_name: dict[str, Processor] = {}
 
     def handles(
@@ -116,7 +132,7 @@ class Processors:
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
         replace: bool = False,
-    ) -> Callable[[Handler[I, R]], Handler[I, R]]:
+    ) -> Callable[[Handler[I, R, S]], Handler[I, R, S]]:
         """Register the decorated function as the handler of ``job_type``, and return it unchanged.
 
         ``middlewares`` run inside those of the processors.
@@ -181,7 +197,7 @@ class Processors:
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
         replace: bool = False,
-    ) -> Callable[[BatchHandler[I, R]], BatchHandler[I, R]]:
+    ) -> Callable[[BatchHandler[I, R, S]], BatchHandler[I, R, S]]:
         """Register a handler that takes a list of attempts and returns their outcomes, one each, in their order.
 
         The attempts of one claim share a call, up to ``size`` of them; none waits for a batch to fill. So a worker's
@@ -245,6 +261,7 @@ class Processors:
             "retention": _checked_retention(retention) or self._retention,
             "after_attempt": checked_hook(after_attempt) or self._after_attempt,
             "batch_size": batch_size,
+            "lifespan": self._lifespan,
         }
 
         def register(handler: Any) -> Any:
@@ -346,5 +363,5 @@ def merged(
     for processor in by_name.values():
         if processor.executor is Executor.PROCESS:
             # Not earlier: the name of a decorated function is set in its module after the decorator returns.
-            executors.pickled(processor.job_type.name, processor.handler, processor.job_type, processor.retry)
+            executors.pickled(processor.job_type.name, *processor.child_parts)
     return by_name

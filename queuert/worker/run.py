@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import RunningEventLoopError, SchemaMissingError, StateError
+from queuert.errors import LifespanError, RunningEventLoopError, SchemaMissingError, StateError
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.timeouts import CountedThreads, cancel_leftovers, ended_within
@@ -47,6 +47,8 @@ class ExitCode(IntEnum):
 
     Or a handler that ended has left a task, or a call in a thread of the event loop, that does not end.
     """
+    LIFESPAN = 5
+    """A lifespan could not be entered, so that nothing was claimed; or it ended while the worker ran."""
 
 
 def run(
@@ -175,10 +177,19 @@ async def _serve(
         return code
     with tuned_gc():
         health_loop = _start_health_loop(worker, health_file)
-        await requested.wait()
-        await asyncio.gather(*stops)
+        await _first_of(requested, worker.lifespan_ended)
+        await asyncio.gather(*stops, *worker.stops)
         await _stop_health_loop(health_loop, health_file)
-    return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
+    if worker.abandoned:
+        return ExitCode.ABANDONED
+    return ExitCode.LIFESPAN if worker.lifespan_ended.is_set() else ExitCode.STOPPED
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 @contextmanager
@@ -218,6 +229,10 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
         advice = "" if isinstance(error, SchemaMissingError) else " (check the address, and that the server runs)"
         print(f"queuert: {error}{advice}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
+    except LifespanError as error:
+        _log.error("%s", error, exc_info=error.__cause__)
+        print(f"queuert: {error}", file=sys.stderr)  # noqa: T201
+        return ExitCode.LIFESPAN
     return None
 
 

@@ -91,6 +91,10 @@ class AttemptState:
         """The job types of the worker's client."""
         return self._worker.job_types
 
+    def resources(self) -> Any:
+        """Return what the lifespan of the processors has yielded."""
+        return self._worker.lifespans.resources(self._processor.lifespan)
+
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
         # Once the finish is known there is nothing to stop: the finish is written, or rejected.

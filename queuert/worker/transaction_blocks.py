@@ -30,6 +30,10 @@ class BlockHost(Protocol):
         """The job types of the worker's client."""
         ...
 
+    def resources(self) -> Any:
+        """Return what the lifespan of the processors has yielded."""
+        ...
+
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError unless the worker's own event loop runs here."""
         ...

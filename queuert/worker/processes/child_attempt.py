@@ -7,7 +7,15 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
+from concurrent.futures import Future
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from queue import SimpleQueue
 from typing import Any
 
@@ -21,6 +29,7 @@ from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
 from queuert.worker.attempt import AbortSignal
+from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
@@ -83,6 +92,61 @@ class ChildStore:
             self._store.close()
 
 
+class ChildLifespan:
+    """A lifespan in a child process: a plain one in the thread of the handlers, another one in an event loop.
+
+    That loop has a thread of its own, and runs until the lifespan is left.
+
+    Raises:
+        LifespanError: it could not be entered.
+    """
+
+    def __init__(self, lifespan: GroupLifespan) -> None:
+        self.resources: Any = None
+        self._stack = ExitStack()
+        manager = opened(lifespan)
+        try:
+            if isinstance(manager, AbstractAsyncContextManager):
+                self.resources = self._stack.enter_context(_in_event_loop(manager))
+            else:
+                self.resources = self._stack.enter_context(manager)
+        except BaseException as error:
+            raise entry_error(lifespan, error) from error
+
+    def leave(self) -> None:
+        """Leave it. What it raises is raised."""
+        self._stack.close()
+
+
+@contextmanager
+def _in_event_loop(manager: AbstractAsyncContextManager[Any]) -> Iterator[Any]:
+    entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Any]] = Future()
+    left: Future[None] = Future()
+
+    async def serve() -> None:
+        leave = asyncio.Event()
+        async with manager as resources:
+            entered.set_result((asyncio.get_running_loop(), leave, resources))
+            await leave.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            (left if entered.done() else entered).set_exception(error)
+        else:
+            left.set_result(None)
+
+    threading.Thread(target=run, name="queuert-lifespan", daemon=True).start()
+    loop, leave, resources = entered.result()
+    try:
+        yield resources
+    finally:
+        with suppress(RuntimeError):  # It has ended early.
+            loop.call_soon_threadsafe(leave.set)
+        left.result()
+
+
 class NamedTypes:
     """The job types of the worker's client, by name, since they are other objects in this process."""
 
@@ -111,6 +175,7 @@ class ChildAttempt:
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
         self.applied_finishes: SimpleQueue[Finish] = SimpleQueue()
+        self.lifespan: ChildLifespan | None = None
         self._connection = connection
         self._store = store
         self._abort_transaction: Callable[[], None] | None = None
@@ -120,6 +185,12 @@ class ChildAttempt:
         abort_transaction = self._abort_transaction
         if abort_transaction is not None:
             abort_transaction()
+
+    def resources(self) -> Any:
+        """Return what the lifespan of the processors has yielded in this process."""
+        if self.lifespan is None:
+            raise no_resources()
+        return self.lifespan.resources
 
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""
