@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
+from queuert.client import AsyncClient, Client
 from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
 from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker
@@ -20,6 +21,7 @@ from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
+from queuert.schedules import Tick, tick_in
 from queuert.state.types import ClaimedJob
 from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
@@ -219,6 +221,11 @@ class Attempt(Generic[I, R, S]):
         number: 1 for the first attempt.
         priority: the job's priority.
         created_at: when the job was created.
+        scheduled_at: when the job became due.
+        tick: the tick of the schedule that started the chain.
+        resources: what the lifespan of the processors has yielded.
+        client: the worker's client, if it is an AsyncClient.
+        sync_client: the worker's client, if it is a Client.
         token: the token of the lease; no other claim of any job has the same.
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were passed, with their outputs.
@@ -315,6 +322,47 @@ class Attempt(Generic[I, R, S]):
     def created_at(self) -> datetime:
         """When the job was created, by the store's clock."""
         return self._claimed.created_at
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """When the job became due, by the store's clock: its ``run_at``, or the end of the pause before a retry."""
+        return self._claimed.scheduled_at
+
+    @property
+    def tick(self) -> Tick | None:
+        """The tick of the schedule that started the chain, by the chain's id; None for any other id."""
+        return tick_in(self._claimed.chain_id)
+
+    @property
+    def client(self) -> AsyncClient:
+        """The worker's client, for a coroutine.
+
+        Raises:
+            DefinitionError: the worker has a ``Client``: use ``sync_client``; or it is in another process.
+        """
+        client = self._host.client()
+        if not isinstance(client, AsyncClient):
+            raise DefinitionError(
+                "attempt.client needs a worker with an AsyncClient, and it has a Client: use attempt.sync_client in a "
+                "plain function, or make an AsyncClient in the lifespan"
+            )
+        return client
+
+    @property
+    def sync_client(self) -> Client:
+        """The worker's client, for a plain function.
+
+        Raises:
+            DefinitionError: the worker has an ``AsyncClient``: make a ``Client`` in the lifespan of the processors; or
+                it is in another process.
+        """
+        client = self._host.client()
+        if not isinstance(client, Client):
+            raise DefinitionError(
+                "attempt.sync_client needs a worker with a Client, and it has an AsyncClient: use attempt.client in a "
+                "coroutine, or make a Client in the lifespan"
+            )
+        return client
 
     @property
     def trace_context(self) -> Mapping[str, str]:

@@ -152,7 +152,7 @@ class EnteredLifespan:
     async def _run_in_thread(self, manager: AbstractContextManager[Any]) -> None:
         """Enter and leave a plain context manager in a thread of its own, since it may block."""
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
+        ended: asyncio.Future[Any] = loop.create_future()
         leave = threading.Event()
 
         def run() -> None:
@@ -167,7 +167,7 @@ class EnteredLifespan:
                 loop.call_soon_threadsafe(_end, ended, raised)
 
         threading.Thread(target=run, name=f"queuert-lifespan-{self.lifespan.name}", daemon=True).start()
-        waiting = asyncio.ensure_future(self._leave.wait())
+        waiting: asyncio.Future[Any] = asyncio.ensure_future(self._leave.wait())
         try:
             await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -225,7 +225,7 @@ def no_resources() -> DefinitionError:
     return DefinitionError("attempt.resources needs a lifespan: pass lifespan= to the Processors of this handler")
 
 
-def _end(future: asyncio.Future[None], error: BaseException | None) -> None:
+def _end(future: asyncio.Future[Any], error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -41,6 +41,7 @@ from queuert.worker.processors import Processor
 from queuert.worker.telemetry import FinishReport
 
 if TYPE_CHECKING:
+    from queuert.client import AsyncClient, Client
     from queuert.worker.runtime import WorkerRuntime
 
 _RESOLVE_BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
@@ -94,6 +95,10 @@ class AttemptState:
     def resources(self) -> Any:
         """Return what the lifespan of the processors has yielded."""
         return self._worker.lifespans.resources(self._processor.lifespan)
+
+    def client(self) -> AsyncClient | Client:
+        """Return the worker's client."""
+        return self._worker.client
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""

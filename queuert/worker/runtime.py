@@ -49,6 +49,9 @@ _CLOSE_TIMEOUT = 4.0
 _PROCESSES_TIMEOUT = 1.0
 """Seconds that an idle child process has to end, if nothing has a lifespan."""
 
+_LIFESPANS_TIMEOUT = 2.0
+"""Seconds that lifespans have to end at least, if handlers have used up the shutdown timeout."""
+
 _MAX_FINISHING = 1_000
 """Attempts whose handler has ended and whose finish is not written yet; with more, no attempt begins."""
 
@@ -86,7 +89,7 @@ class WorkerRuntime:
         """The attempts that have begun, until their finish is written."""
         self._finishing: dict[AttemptRunner, datetime] = {}
         """Attempts whose handler has ended and whose finish is not written yet, with the times of their claims."""
-        self._client = client
+        self.client = client
         self._concurrency = concurrency
         self._processors = processors
         self._limits = {
@@ -123,9 +126,9 @@ class WorkerRuntime:
             tracing=self.tracing,
         )
         self.threads = HandlerThreads(f"queuert-{self.name}")
-        self.thread_store = ThreadStore(self._client.state, min(self._concurrency, 20))
+        self.thread_store = ThreadStore(self.client.state, min(self._concurrency, 20))
         self.batches = Batches(self.threads, self.prefetch)
-        self.processes = HandlerProcesses(self.name, self._client.state, self.job_types.names)
+        self.processes = HandlerProcesses(self.name, self.client.state, self.job_types.names)
 
     def _make_loops(self, name: str) -> None:
         """Make the parts that run beside the jobs."""
@@ -162,7 +165,7 @@ class WorkerRuntime:
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
             self.leases,
-            self._client.state,
+            self.client.state,
             worker=self.name,
             shortest_lease=self._shortest_lease,
             shortest_interval=min(processor.lease.renewal_interval for processor in self._processors.values()),
@@ -189,7 +192,7 @@ class WorkerRuntime:
             self.store,
             self.notify,
             policies,
-            has_events=Capability.EVENTS in self._client.state.capabilities,
+            has_events=Capability.EVENTS in self.client.state.capabilities,
             worker=self.name,
             observers=self.observers,
         )
@@ -371,7 +374,7 @@ class WorkerRuntime:
             seconds = max(_PROCESSES_TIMEOUT, deadline - time.monotonic() if len(self.lifespans) else 0.0)
             if not await run_within(max(_AFTER_CANCEL, seconds + 1.0), self.processes.close(seconds)):
                 self._report_failure("end_processes", TimeoutError())
-            await self.leave_lifespans(max(_AFTER_CANCEL, deadline - time.monotonic()))
+            await self.leave_lifespans(max(_LIFESPANS_TIMEOUT, deadline - time.monotonic()))
             self.threads.close()
             self.loop_watch.stop()
             closing = (self.renewer.stop, self.thread_store.close, self.notify.close)

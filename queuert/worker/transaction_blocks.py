@@ -11,13 +11,16 @@ from contextlib import (
     ExitStack,
 )
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
 from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
+
+if TYPE_CHECKING:
+    from queuert.client import AsyncClient, Client
 
 T = TypeVar("T", bound="GuardedTransaction")
 
@@ -32,6 +35,10 @@ class BlockHost(Protocol):
 
     def resources(self) -> Any:
         """Return what the lifespan of the processors has yielded."""
+        ...
+
+    def client(self) -> AsyncClient | Client:
+        """Return the worker's client."""
         ...
 
     def check_event_loop(self) -> None:

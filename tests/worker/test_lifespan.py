@@ -23,13 +23,12 @@ from queuert import (
     Outcome,
     Processors,
     RetryPolicy,
-    run,
 )
 from queuert.errors import DefinitionError, LifespanError
 from queuert.observability.events import AttemptStarted, JobsClaimed, LifespanFailed, WorkerStarted, WorkerStopped
 from queuert.state.sqlite import SQLiteState
-from queuert.worker.run import ExitCode
-from tests.support.events import EventLog
+from queuert.testing.events import EventLog
+from queuert.worker.run import ExitCode, run
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, JOB_TYPES, anything, echo, number, text
 from tests.support.waiting import START, WAIT, Gate, in_time
@@ -231,7 +230,7 @@ async def test_an_error_on_exit_is_reported_and_hides_no_other(harness: Postgres
 async def test_an_exit_that_hangs_is_cancelled(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, hurried: bool
 ) -> None:
-    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.0)
+    monkeypatch.setattr("queuert.worker.runtime._LIFESPANS_TIMEOUT", 0.0)
     monkeypatch.setattr("queuert.worker.lifespan._AFTER_CANCEL", 0.05 if hurried else WAIT)
     hangs, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -261,7 +260,7 @@ async def test_an_exit_that_hangs_is_cancelled(
 async def test_a_plain_exit_that_hangs_does_not_keep_the_worker(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.0)
+    monkeypatch.setattr("queuert.worker.runtime._LIFESPANS_TIMEOUT", 0.0)
     monkeypatch.setattr("queuert.worker.lifespan._AFTER_CANCEL", 0.0)
     free = threading.Event()
 
@@ -398,9 +397,7 @@ async def test_an_error_on_entry_in_a_child_process_fails_the_attempt(
 
 
 def test_a_lifespan_that_another_process_cannot_import_is_rejected(harness: PostgresHarness) -> None:
-    processors = group(harness, Recorder().in_thread)
-    processors.handles(anything, executor="process")(killable.resources)
-    processors = group(harness, lambda: contextmanager(Recorder.in_thread))
+    processors = group(harness, lambda: killable.plain_lifespan())
     processors.handles(anything, executor="process")(killable.resources)
     with pytest.raises(DefinitionError, match="its lifespan by name"):
         harness.worker(processors)

@@ -17,9 +17,9 @@ from contextlib import (
     suppress,
 )
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
-from queuert.errors import CompletionMisuseError
+from queuert.errors import CompletionMisuseError, DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import AbortReason
 from queuert.policies import RetryPolicy
@@ -191,6 +191,10 @@ class ChildAttempt:
         if self.lifespan is None:
             raise no_resources()
         return self.lifespan.resources
+
+    def client(self) -> NoReturn:
+        """Raise DefinitionError: the worker's client is in another process."""
+        raise DefinitionError("the worker's client is in another process: make a Client in the lifespan")
 
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""
