@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 
-greet = JobType("greet", input=str, output=str)
+greet = JobType("greet_by_name", input=str, output=str)
 job_types = JobTypes(greet)
 
 
