@@ -121,6 +121,29 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFailure:
+    """An attempt of a job that failed: its handler raised or gave up, or its lease expired.
+
+    Attributes:
+        attempt: the number of the attempt.
+        started_at: when the attempt was claimed, by the store's clock, UTC.
+        failed_at: when the failure was written, by the store's clock, UTC.
+        worker: id of the worker whose attempt it was.
+        error: why. Of long errors the beginning of the message (1,000 characters) and the end of the traceback (2,000)
+            are kept; ``last_error`` has more of the newest one.
+    """
+
+    attempt: int
+    started_at: datetime | None
+    failed_at: datetime
+    worker: str | None
+    error: JobError
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt}: {self.error.kind}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
 class JobProgress:
     """The progress of the newest attempt of a job, or its progress when it ended.
 
@@ -176,6 +199,7 @@ class Job:
     output: Any
     """As ``input``; None until the job is completed. For a continued job, the ``output`` of ``continue_with``."""
     last_error: JobError | None
+    """Why the last attempt did not complete the job; None once it is completed. ``failures`` has earlier ones too."""
     created_at: datetime
     scheduled_at: datetime
     started_at: datetime | None
@@ -190,6 +214,9 @@ class Job:
     limit_key: str | None = None
     progress: JobProgress | None = None
     """What the newest attempt has recorded with ``record_progress``; kept after it has ended, until the next one."""
+    failures: tuple[JobFailure, ...] = ()
+    """The attempts that failed, oldest first: the first one and the newest nineteen. They stay when the job completes,
+    and when its chain is retried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from queuert import (
     Outcome,
     PostgresState,
     Processors,
+    RetryPolicy,
     migrations,
 )
 from queuert.jobs import JobStatus
@@ -163,8 +164,18 @@ def _batches(client: Client, job_type: JobType[int, Any], jobs: int, batch: int)
 
 
 def _processors(request: Request, ended: Callable[[], None]) -> Processors:
-    processors = Processors(job_types)
-    if request.option("sleep"):
+    processors = Processors(job_types, retry=RetryPolicy(initial_delay=0.0, jitter=0.0))
+    failures = request.option("failures", 0)
+    if failures:
+
+        @processors.handles(noop)
+        async def run_failing(attempt: Attempt[int, int]) -> Outcome[int]:
+            if attempt.number <= failures:
+                raise ValueError(f"attempt {attempt.number}")
+            ended()
+            return attempt.input
+
+    elif request.option("sleep"):
 
         @processors.handles(noop)
         async def run_sleeping(attempt: Attempt[int, int]) -> Outcome[int]:

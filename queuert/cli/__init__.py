@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from queuert.cli import (
+    activity,
     boards,
     chains,
     demand,
@@ -73,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    inspecting = (chains, jobs, stats, demand, events, job_types, schedules)
+    inspecting = (chains, jobs, stats, demand, activity, events, job_types, schedules)
     operating = (migrate, doctor, worker, workers, health, *inspecting, metrics, boards)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from queuert.activity import ActivityFilter, Period
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError
@@ -59,6 +60,31 @@ def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
             f"{name} must be a datetime with a time zone, such as datetime.now(UTC), got {moment!r}"
         )
     return moment
+
+
+_DEFAULT_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
+
+
+def activity_filter(
+    job_types: Iterable[JobTypeReference] | None,
+    since: datetime | None,
+    until: datetime | None,
+    by: Period,
+    per_worker: bool,
+) -> ActivityFilter:
+    """Return which activity is to be read.
+
+    Raises:
+        ConfigurationError: a time has no time zone, or ``by`` is neither ``minute`` nor ``hour``.
+        InvalidIdentifierError: a name is not valid, or ``job_types`` is a string.
+    """
+    if by not in ("minute", "hour"):
+        raise ConfigurationError(f"by must be 'minute' or 'hour', got {by!r}")
+    begin = checked_time(since, name="since") or datetime.now(UTC) - _DEFAULT_SPANS[by]
+    if by == "hour":
+        # The first hour is a whole one.
+        begin = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    return ActivityFilter(begin, checked_time(until, name="until"), type_filter(job_types), by, bool(per_worker))
 
 
 def decoded_job(job_types: JobTypes, job: Job) -> Job:

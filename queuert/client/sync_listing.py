@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
 
+from queuert.activity import Activity, Period
 from queuert.attributes import GivenAttributes, attribute_filter
-from queuert.client.arguments import checked_time, decoded_blockers, decoded_jobs, known_statuses, type_filter
+from queuert.client.arguments import (
+    activity_filter,
+    checked_time,
+    decoded_blockers,
+    decoded_jobs,
+    known_statuses,
+    type_filter,
+)
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainReader
@@ -25,7 +33,7 @@ MAX_COUNTED = 100_000
 
 
 class ClientListing(ClientBase):
-    """Lists and counts chains, jobs and workers.
+    """Lists and counts chains, jobs and workers, and what workers did.
 
     Lists are returned in pages. The cost of a page depends on its entries and the number of job types, not on the
     number of jobs. Entries that are added or deleted meanwhile shift no page.
@@ -215,3 +223,43 @@ class ClientListing(ClientBase):
                 print(worker.id, worker.state, worker.running, "of", worker.concurrency)
         """
         return (self._open_store()).list_workers()
+
+    def get_activity(
+        self,
+        job_types: Iterable[JobTypeReference] | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: Period = "minute",
+        per_worker: bool = False,
+    ) -> list[Activity]:
+        """Return what workers did, by minute or hour and job type: counts of attempts, how long they waited and ran.
+
+        Workers report with their heartbeats, so the last 20 seconds are incomplete. What a worker counted since its
+        last heartbeat is lost if it is killed. Minutes and types in which nothing happened are left out.
+
+        Minutes are kept until their hour is over for six hours. Before that only hours are there, which are returned
+        with ``by="minute"`` too: look at ``seconds``. Hours are kept for 30 days.
+
+        Args:
+            job_types: job types, or names; by default all.
+            since: only minutes and hours that end after this time; by default an hour ago, or with ``by="hour"`` a day
+                ago, by the clock of this machine.
+            until: only minutes and hours that begin before this time.
+            by: ``"minute"`` or ``"hour"``.
+            per_worker: return what each worker did apart, as far as minutes are kept; by default the sum over all.
+
+        Returns:
+            One entry for each time and job type, by time and then type. Times are UTC, by the store's clock.
+
+        Raises:
+            ConfigurationError: a time has no time zone, or ``by`` is neither.
+            InvalidIdentifierError: the name of a job type is not valid.
+
+        Example::
+
+            for minute in client.get_activity([resize]):
+                print(minute.begins_at, minute.completed, minute.failed, minute.run.quantile(0.95))
+        """
+        filter = activity_filter(job_types, since, until, by, per_worker)
+        return (self._open_store()).get_activity(filter)

@@ -10,6 +10,14 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NoReturn, Protocol
 
+from queuert.activity import (
+    HOURS_KEPT,
+    MINUTES_KEPT,
+    Activity,
+    ActivityFilter,
+    ActivityMaintenance,
+    ActivityReport,
+)
 from queuert.errors import CapabilityMissingError
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
@@ -217,19 +225,42 @@ class AsyncScheduleStore(Protocol):
 
 
 class AsyncWorkerStore(Protocol):
-    """Stores the heartbeats of workers. They are informational: no other operation may depend on them."""
+    """Stores the heartbeats of workers, and what they did. No other operation may depend on either."""
 
-    async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Record a heartbeat: the worker is listed for ``ttl`` seconds from now.
+    async def record_heartbeat(
+        self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None = None
+    ) -> datetime:
+        """Record a heartbeat, so that the worker is listed for ``ttl`` seconds from now, and return the store's time.
 
         The first heartbeat sets ``started_at`` to ``uptime`` seconds before now, and later ones keep it; ``seen_at`` is
         now. The limits of the job types replace those that are stored, and are kept when the worker is gone. The
         operation also deletes expired workers; one that sends a heartbeat again is listed again.
+
+        ``activity`` is added to what is stored of the worker, minute and job type, unless its number is not above that
+        of the last report that was added there: a report may be sent again. All of it is written, or nothing.
         """
         ...
 
-    async def remove_worker(self, worker_id: str) -> None:
-        """Delete a worker that has stopped, if it is listed."""
+    async def remove_worker(self, worker_id: str, activity: ActivityReport | None = None) -> None:
+        """Delete a worker that has stopped, if it is listed, and add its ``activity`` as ``record_heartbeat`` does."""
+        ...
+
+    async def get_activity(self, filter: ActivityFilter) -> list[Activity]:
+        """Return what workers did, by the begin of the minute or hour, then by type and worker.
+
+        Minutes are returned as far as they are kept, and hours before them. Hours have no workers. What is summed is in
+        one snapshot; on Redis, minutes that are added up to an hour meanwhile may be missing.
+        """
+        ...
+
+    async def maintain_activity(
+        self, *, limit: int = 1_000, minutes_kept: float = MINUTES_KEPT, hours_kept: float = HOURS_KEPT
+    ) -> ActivityMaintenance:
+        """Add minutes up to hours, without their workers, and drop hours that are too old: ``limit`` rows at most.
+
+        Minutes are added up when their hour is over for ``minutes_kept`` seconds. Hours are dropped ``hours_kept``
+        seconds after they began. Calls of several workers at the same time do not wait for each other for long.
+        """
         ...
 
     async def list_workers(self) -> list[WorkerRecord]:

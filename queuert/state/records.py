@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.attributes import attributes_of
-from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobProgress, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
 from queuert.schedules import MissedRuns
 from queuert.state.types import BlockerRecord, ScheduleRecord
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def job(row: Sequence[Any]) -> Job:
@@ -43,6 +45,7 @@ def job(row: Sequence[Any]) -> Job:
         deduplication_key=row[20],
         limit_key=row[21],
         progress=job_progress(row[22], row[6]),
+        failures=job_failures(json_value(row[23])),
     )
 
 
@@ -89,13 +92,40 @@ def schedule(row: Sequence[Any]) -> ScheduleRecord:
 
 def job_error(text: str | None) -> JobError | None:
     """Return a stored error; any other text, such as a manual edit, becomes an error of kind ``unknown``."""
-    if text is None:
-        return None
-    value = json_value(text)
+    return None if text is None else _error_of(json_value(text))
+
+
+def _error_of(value: Any) -> JobError:
     if not isinstance(value, dict):
         return JobError(kind="unknown", message=str(value))
     parts = {name: None if value.get(name) is None else str(value[name]) for name in ("type", "traceback")}
     return JobError(kind=str(value.get("kind", "unknown")), message=str(value.get("message", "")), **parts)
+
+
+def job_failures(values: Any) -> tuple[JobFailure, ...]:
+    """Return the stored failures of a job. What cannot be read, such as a manual edit, is left out."""
+    return tuple(filter(None, map(_failure, values))) if isinstance(values, list) else ()
+
+
+def _failure(value: Any) -> JobFailure | None:
+    try:
+        error = value["error"]
+        return JobFailure(
+            attempt=int(value["attempt"]),
+            started_at=None if value["started_at"] is None else _moment(value["started_at"]),
+            failed_at=_moment(value["failed_at"]),
+            worker=None if value["worker"] is None else str(value["worker"]),
+            error=JobError("unknown", "the attempt failed without an error") if error is None else _error_of(error),
+        )
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+
+
+def _moment(value: str | int) -> datetime:
+    """A time inside JSON: ISO 8601 from Postgres, microseconds since 1970 from the other stores."""
+    if isinstance(value, str):
+        return datetime.fromisoformat(value).astimezone(UTC)
+    return _EPOCH + timedelta(microseconds=value)
 
 
 def json_value(text: str | None) -> Any:

@@ -228,6 +228,29 @@ class Finish:
     start."""
 
 
+MAX_FAILURES = 20
+"""The failures that are kept of a job: the first one and the newest. Lua has the same number."""
+
+_FAILURE_MESSAGE = 1_000
+_FAILURE_TRACEBACK = 2_000
+"""Characters that are kept of each: with 20 failures some 64 kB of usual text in the row of a job."""
+
+
+def failure_error(error: JobError | None) -> JobError | None:
+    """Return an error as it is kept among the failures of a job: the same object, unless it is too long."""
+    if error is None:
+        return None
+    message, traceback = error.message, error.traceback
+    if len(message) <= _FAILURE_MESSAGE and (traceback is None or len(traceback) <= _FAILURE_TRACEBACK):
+        return error
+    if len(message) > _FAILURE_MESSAGE:
+        message = f"{message[: _FAILURE_MESSAGE - 4]} ..."
+    if traceback is not None and len(traceback) > _FAILURE_TRACEBACK:
+        # The end says where it happened.
+        traceback = f"... {traceback[4 - _FAILURE_TRACEBACK :]}"
+    return JobError(error.kind, message, error.type, traceback)
+
+
 def check_finishes(finishes: Sequence[Finish]) -> None:
     """Check finishes that are to be written together.
 

@@ -12,12 +12,12 @@ from redis.exceptions import ResponseError
 PIECE = 1000
 """How many keys or entries one command reads."""
 
-HASHES = frozenset({"j", "n", "rk", "limits", "paused", "schedules", "workers"})
-LISTS = frozenset({"w", "p"})
+HASHES = frozenset({"j", "n", "rk", "limits", "paused", "schedules", "workers", "activity"})
+LISTS = frozenset({"w", "p", "f"})
 SETS = frozenset({"bo", "types", "holders"})
 SORTED_SETS = frozenset(
     {"kz", "kk", "keys", "ranks", "sched", "lease", "blocked", "c", "bl", "bb", "d", "do", "closed", "expires"}
-) | {"ix", "rate", "workers:until", "at"}
+) | {"ix", "rate", "workers:until", "at", "periods"}
 STRINGS = frozenset({"i", "o", "e", "gen"})
 TEXTS = frozenset({"a"})
 """The kinds of strings whose values are read."""

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from queuert.state.redis import keys
+from queuert.state.types import MAX_FAILURES
 from queuert.testing._redis_snapshot import FINAL, RESTING, STATUSES, Snapshot, StoredJob, pair, text
 
 __all__ = ["scan"]
 
 _TAIL_OF = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
 _OPEN_TAILS = RESTING | {"running"}
+_OF_JOBS = {"i": "input", "o": "output", "e": "error", "f": "failures", "bl": "blockers", "bo": "open blockers"}
+"""Kinds of keys that end with the id of a job."""
 
 
 def scan(client: Any, namespace: str = keys.DEFAULT_NAMESPACE, *, alone: bool = False) -> list[str]:
@@ -79,7 +82,7 @@ def _strange_keys(found: Snapshot) -> Iterator[str]:
 
 
 def _payloads(found: Snapshot) -> Iterator[str]:
-    for kind, what in (("i", "input"), ("o", "output"), ("e", "error"), ("bl", "blockers"), ("bo", "open blockers")):
+    for kind, what in _OF_JOBS.items():
         for id in found.names(kind) - found.jobs.keys():
             yield f"{kind}:{id}: {what} without a job"
     for job in found.jobs.values():
@@ -87,6 +90,9 @@ def _payloads(found: Snapshot) -> Iterator[str]:
             yield f"job {job.id}: its input is missing"
         if job.status == "completed" and job.id not in found.names("o"):
             yield f"job {job.id}: completed without an output"
+    for id, failures in found.all("f").items():
+        if len(failures) > MAX_FAILURES:
+            yield f"f:{id}: {len(failures)} failures are kept, of at most {MAX_FAILURES}"
 
 
 def _fields(found: Snapshot) -> Iterator[str]:
@@ -171,6 +177,14 @@ def _blocked(found: Snapshot) -> Iterator[str]:
 
 def _workers(found: Snapshot) -> Iterator[str]:
     yield from _same_members(found, "workers:until", {"": set(found.hash("workers"))} if found.hash("workers") else {})
+
+
+def _activity(found: Snapshot) -> Iterator[str]:
+    expected: dict[str, dict[str, int]] = defaultdict(dict)
+    for name in found.names("activity"):
+        seconds, _, begin = name.partition(":")
+        expected[seconds][begin] = int(begin)
+    yield from _same_scores(found, "periods", expected)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -349,6 +363,7 @@ _CHECKS: tuple[Callable[[Snapshot], Iterator[str]], ...] = (
     _running,
     _blocked,
     _workers,
+    _activity,
     _counters,
     _indexes,
     _chains,

@@ -12,15 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from importlib import metadata
+from typing import TYPE_CHECKING
 
+from queuert.activity import MINUTE
 from queuert.limits import Limits
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.workers import WorkerHeartbeat, WorkerState
+
+if TYPE_CHECKING:
+    from queuert.worker.telemetry import ActivityCounter
 
 TTL = 60.0
 """Seconds for which a worker is listed after a heartbeat: two in a row may be lost."""
@@ -72,10 +78,17 @@ class WorkerInfo:
 
 
 class Heartbeat:
-    """Records the heartbeat of a worker: first in its event loop, then in the thread that renews its leases."""
+    """Records the heartbeat of a worker: first in its event loop, then in the thread that renews its leases.
 
-    def __init__(self, worker: WorkerInfo, *, observers: Observers) -> None:
+    What the worker did goes with it: the counts of ``activity``.
+    """
+
+    def __init__(self, worker: WorkerInfo, *, observers: Observers, activity: ActivityCounter) -> None:
         self._worker = worker
+        self._activity = activity
+        self._collected_at = time.monotonic()
+        self._store_ahead: float | None = None
+        """The store's time, in seconds since 1970, less the monotonic clock; None before the first answer."""
         self._observers = observers
         self._next_at = 0.0
         self._may_be_listed = False
@@ -87,12 +100,13 @@ class Heartbeat:
     async def record_first(self, store: AsyncStore) -> None:
         """Record the first heartbeat, before the first claim. If it fails, the worker starts all the same."""
         self._may_be_listed = True
+        sent_at = time.monotonic()
         try:
-            await store.record_heartbeat(self._worker.heartbeat(), TTL)
+            store_time = await store.record_heartbeat(self._worker.heartbeat(), TTL)
         except Exception as error:
             self._on_failure(error)
         else:
-            self.error = None
+            self._on_answer(store_time, sent_at)
             self._next_at = time.monotonic() + INTERVAL
 
     async def withdraw(self, store: AsyncStore) -> None:
@@ -108,30 +122,61 @@ class Heartbeat:
             self._next_at = 0.0
 
     def record_if_due(self, store: Callable[[], Store]) -> float:
-        """Record a heartbeat, if one is due, and return the seconds until the next one. It never raises."""
+        """Record a heartbeat, if one is due; return the seconds until this is to be called again. It never raises."""
+        now = time.monotonic()
+        self._collect(now)
         with self._lock:
-            now = time.monotonic()
             if self._next_at > now:
-                return self._next_at - now
+                return min(self._next_at - now, self._rest_of_minute(now))
             # A change of the state while this heartbeat is written makes another one due.
             self._next_at = now + INTERVAL
         self._may_be_listed = True
         try:
-            store().record_heartbeat(self._worker.heartbeat(), TTL)
+            report = self._activity.report(self._worker.holder)
+            store_time = store().record_heartbeat(self._worker.heartbeat(), TTL, report)
         except Exception as error:
             with self._lock:
                 self._next_at = min(self._next_at, now + RETRY_AFTER)
             self._on_failure(error)
         else:
-            self.error = None
-        return max(0.0, self._next_at - time.monotonic())
+            self._activity.confirmed()
+            self._on_answer(store_time, now)
+        now = time.monotonic()
+        return min(max(0.0, self._next_at - now), self._rest_of_minute(now))
+
+    def _on_answer(self, store_time: datetime, sent_at: float) -> None:
+        self.error = None
+        self._store_ahead = store_time.timestamp() - (sent_at + time.monotonic()) / 2
+
+    def _collect(self, now: float) -> None:
+        """Add what was counted since the last time to the minute of the store in the middle of it."""
+        if self._store_ahead is None:
+            return
+        middle = (self._collected_at + now) / 2 + self._store_ahead
+        self._collected_at = now
+        dropped = self._activity.collect(int(middle // MINUTE))
+        if dropped:
+            error = f"the counts of {dropped} minutes and job types are dropped: the store has not taken any for long"
+            self._observers.emit(StoreCallFailed(worker=self._worker.holder, operation="record_activity", error=error))
+
+    def _rest_of_minute(self, now: float) -> float:
+        """Seconds until the minute of the store ends."""
+        return MINUTE if self._store_ahead is None else MINUTE - (now + self._store_ahead) % MINUTE
 
     def remove(self, store: Callable[[], Store]) -> None:
-        """Remove the row, since the worker has stopped. It never raises; a row that remains expires after ``TTL``."""
+        """Report the rest of what the worker did, and remove the row, since the worker has stopped.
+
+        It never raises; a row that remains expires after ``TTL``.
+        """
         if not self._may_be_listed:
             return
+        holder = self._worker.holder
+        self._collect(time.monotonic())
         try:
-            store().remove_worker(self._worker.holder)
+            more = True
+            while more:
+                store().remove_worker(holder, self._activity.report(holder))
+                more = self._activity.confirmed()
         except Exception as error:
             self._on_failure(error)
 

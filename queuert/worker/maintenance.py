@@ -1,6 +1,7 @@
 """Maintenance: releases stranded jobs, prunes chains, maintains the event log, and cleans the staging of bulk writes.
 
-A job is stranded by a defect, or by a statement that somebody ran by hand.
+A job is stranded by a defect, or by a statement that somebody ran by hand. It also folds and drops the activity of
+workers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from queuert.observability.events import (
     EventLogMaintenancePostponed,
     StagingCleaned,
     StagingCleanupFailed,
+    StoreCallFailed,
     StrandedJobsReleased,
 )
 from queuert.policies import Retention
@@ -42,7 +44,7 @@ _MAX_NAMED = 10
 class Maintenance:
     """Reads the blocked jobs and then the closed chains, page by page, with pauses, and then maintains the event log.
 
-    Each step of the loop does one page.
+    Each step of the loop does one page. The activity of workers is maintained after the event log.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Maintenance:
         self._has_events = has_events
         self._event_log_error: str | None = None
         """The last error of the event log; the same one is emitted once, until a success."""
+        self._activity_error: str | None = None
         self._clean_staging_at = time.monotonic()
         self._staging_error: str | None = None
         self._worker = worker
@@ -89,6 +92,8 @@ class Maintenance:
             self._maintaining_event_log = True
             return _PAGE_PAUSE
         self._maintaining_event_log = False
+        if await self._maintain_activity():
+            return _PAGE_PAUSE
         if time.monotonic() >= self._clean_staging_at:
             await self._clean_staging()
             self._clean_staging_at = time.monotonic() + STAGING_INTERVAL * random.uniform(0.5, 1.5)
@@ -123,6 +128,22 @@ class Maintenance:
         if cleaned.dropped or cleaned.forgotten:
             event = StagingCleaned(worker=self._worker, dropped=cleaned.dropped, forgotten=cleaned.forgotten)
             self._observers.emit(event)
+
+    async def _maintain_activity(self) -> bool:
+        """Fold and drop some of the activity; return whether more is to be done at once."""
+        try:
+            maintenance = await self._store.maintain_activity()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            if str(error) != self._activity_error:
+                self._activity_error = str(error)
+                self._observers.emit(
+                    StoreCallFailed(worker=self._worker, operation="maintain_activity", error=str(error))
+                )
+            return False
+        self._activity_error = None
+        return maintenance.more
 
     async def _maintain_event_log(self) -> bool:
         """Maintain the event log a bit; return whether more is to be done at once."""

@@ -14,6 +14,7 @@ from queuert.policies import RetryPolicy
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ReapedJob, ReapRequest
 from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.telemetry import REAPED, ActivityCounter
 
 _BATCH = 100
 _MAX_PAUSE = 30.0
@@ -36,9 +37,11 @@ class Reaper:
         limited: Collection[str] = (),
         worker: str,
         observers: Observers,
+        activity: ActivityCounter,
     ) -> None:
         self._store = store
         self._notify = notify
+        self._activity = activity
         self._request = ReapRequest(policies, _BATCH)
         self._max_pause = min(shortest_lease, _MAX_PAUSE)
         # Spreads the reapers that saw the same lease; a lease is reaped late by at most this.
@@ -65,6 +68,7 @@ class Reaper:
 
     def _report(self, job: ReapedJob) -> None:
         failed = job.status is JobStatus.FAILED
+        self._activity.count_one(job.type, REAPED)
         self._notify.publish(Topic.LEASES, [job.id])
         # Under a limit another job may run now, whenever this one is due again.
         self._notify.publish(Topic.JOBS, self._limited.intersection((job.type,)).union(job.due_types))

@@ -36,7 +36,7 @@ from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import AttemptReporter, FinishReport
+from queuert.worker.telemetry import ActivityCounter, AttemptReporter, FinishReport
 from queuert.worker.threads import HandlerThreads, ThreadStore
 from queuert.worker.timeouts import called_within, cancel_and_ignore, ended_within, run_within
 
@@ -115,7 +115,10 @@ class WorkerRuntime:
             limits=self._limits,
             poll_interval=poll_interval,
         )
-        self.reporter = AttemptReporter(self.name, self.observers, self.notify, self.claimer, frozenset(self._limits))
+        self.activity = ActivityCounter()
+        self.reporter = AttemptReporter(
+            self.name, self.observers, self.notify, self.claimer, self.activity, frozenset(self._limits)
+        )
         self.completer = Completer(
             self.store,
             self.reporter,
@@ -160,7 +163,7 @@ class WorkerRuntime:
             stopping=lambda: self.stopping,
             limits=self._limits,
         )
-        return Heartbeat(info, observers=self.observers)
+        return Heartbeat(info, observers=self.observers, activity=self.activity)
 
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
@@ -182,6 +185,7 @@ class WorkerRuntime:
             limited=self._limits.keys(),
             worker=self.name,
             observers=self.observers,
+            activity=self.activity,
         )
 
     def _new_maintenance(self) -> Maintenance:

@@ -1,10 +1,24 @@
-"""Reports attempts: events for observers, and notifications. A finish is reported only after it is durable."""
+"""Reports attempts: events for observers, notifications, and counts. A finish is reported only after it is durable."""
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from queuert.activity import (
+    BUCKETS,
+    COUNTS,
+    MINUTE,
+    NUMBERS,
+    RUN_BEGINS,
+    WAIT_BEGINS,
+    Activity,
+    ActivityReport,
+)
 from queuert.jobs import AbortReason, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability import events
@@ -15,6 +29,31 @@ from queuert.worker.leases import lease_time
 
 if TYPE_CHECKING:
     from queuert.worker.claimer import Claimer
+
+MAX_PENDING = 2_000
+"""Rows of minute and job type that wait for the store while it takes no reports; beyond, the oldest are dropped."""
+
+_BITS = range(64)
+"""As many bits as the milliseconds of any ``timedelta`` have."""
+
+WAIT_AT = tuple(WAIT_BEGINS + min(bits, BUCKETS - 1) for bits in _BITS)
+RUN_AT = tuple(RUN_BEGINS + min(bits, BUCKETS - 1) for bits in _BITS)
+"""Where the bucket is of a duration whose whole milliseconds have so many bits."""
+
+STARTED = COUNTS.index("started")
+REJECTED = COUNTS.index("rejected")
+REAPED = COUNTS.index("reaped")
+_ENDED_AT = {
+    FinishKind.COMPLETE: COUNTS.index("completed"),
+    FinishKind.CONTINUE: COUNTS.index("continued"),
+    FinishKind.RETRY: COUNTS.index("retried"),
+    FinishKind.FAIL: COUNTS.index("failed"),
+    FinishKind.CANCEL: COUNTS.index("cancelled"),
+    FinishKind.INTERRUPT: COUNTS.index("interrupted"),
+    FinishKind.WAIT: COUNTS.index("waiting"),
+}
+
+_NONE = (0,) * NUMBERS
 
 _CHAIN_STATUS: dict[FinishKind, ChainStatus] = {
     FinishKind.COMPLETE: ChainStatus.COMPLETED,
@@ -46,8 +85,90 @@ class FinishReport(NamedTuple):
     """When the claim was sent, by the lease clock."""
 
 
+class ActivityCounter:
+    """What one worker did since it last collected it, and what it has not yet reported.
+
+    Attempts are counted from any thread; all else is called by the thread that sends heartbeats.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[ClaimedJob] = []
+        """Jobs whose handlers began and that are not counted yet. To append one is all that a start costs."""
+        self._lock = threading.Lock()
+        """For all that is counted: also blocks in threads, and child processes, report finishes."""
+        self._counts = _no_counts()
+        """Numbers by job type: see :data:`~queuert.activity.NUMBERS`."""
+        self._pending: dict[tuple[int, str], list[int]] = {}
+        """Numbers by minute since 1970 and job type that no report has."""
+        self._report: ActivityReport | None = None
+        """The report that the store has not confirmed."""
+        self._number = 0
+
+    def count_finished(self, reports: Sequence[FinishReport]) -> None:
+        """Count what has begun since the last call, and finishes that were written."""
+        with self._lock:
+            begun, counts = self.begun, self._counts
+            # Others append to it meanwhile.
+            size = len(begun)
+            for job in begun[:size]:
+                waited = (job.started_at - job.scheduled_at).total_seconds()
+                # Less than nothing only if the store's clock was set back.
+                counts[job.type][WAIT_AT[int(waited * 1000).bit_length() if waited > 0.0 else 0]] += 1
+            del begun[:size]
+            for finish, result, duration, _ in reports:
+                if result.lost is None:
+                    numbers = counts[finish.job.type]
+                    numbers[_ENDED_AT[finish.kind]] += 1
+                    numbers[RUN_AT[int(duration * 1000).bit_length()]] += 1
+
+    def count_one(self, type: str, index: int) -> None:
+        """Count one attempt: for what is rare."""
+        with self._lock:
+            self._counts[type][index] += 1
+
+    def collect(self, minute: int) -> int:
+        """Add what was counted since the last call to this minute since 1970.
+
+        Returns:
+            The number of rows that were dropped, since the store has not taken a report for long.
+        """
+        self.count_finished(())
+        with self._lock:
+            counts, self._counts = self._counts, _no_counts()
+        for type, numbers in counts.items():
+            # Each attempt that began is in one bucket of the wait.
+            numbers[STARTED] = sum(numbers[WAIT_BEGINS:RUN_BEGINS])
+            known = self._pending.get((minute, type), _NONE)
+            self._pending[minute, type] = [a + b for a, b in zip(known, numbers, strict=True)]
+        excess = sorted(self._pending)[: max(0, len(self._pending) - MAX_PENDING)]
+        for key in excess:
+            del self._pending[key]
+        return len(excess)
+
+    def report(self, worker: str) -> ActivityReport | None:
+        """Return what is to be reported: the same as before, until it is confirmed."""
+        if self._report is None and self._pending:
+            self._number += 1
+            pending, self._pending = self._pending, {}
+            minutes = [
+                Activity.of(datetime.fromtimestamp(minute * MINUTE, UTC), MINUTE, type, worker, numbers)
+                for (minute, type), numbers in sorted(pending.items())
+            ]
+            self._report = ActivityReport(self._number, minutes)
+        return self._report
+
+    def confirmed(self) -> bool:
+        """The store has the report. Return whether there is another."""
+        self._report = None
+        return bool(self._pending)
+
+
+def _no_counts() -> defaultdict[str, list[int]]:
+    return defaultdict(partial(list, _NONE))
+
+
 class AttemptReporter:
-    """Reports the attempts of one worker.
+    """Reports the attempts of one worker, and counts them.
 
     The claimer is woken for types whose jobs became due by a finish. ``limited`` are the types with limits: a job of
     such a type may be claimable when an attempt of it ends.
@@ -59,12 +180,15 @@ class AttemptReporter:
         observers: Observers,
         notify: NotifyAdapter,
         claimer: Claimer,
+        activity: ActivityCounter,
         limited: frozenset[str] = frozenset(),
     ) -> None:
         self._worker = worker
         self._observers = observers
         self._notify = notify
         self._claimer = claimer
+        self._activity = activity
+        self._begun = activity.begun.append
         self._limited = limited
         self._reports_starts = True
 
@@ -83,6 +207,7 @@ class AttemptReporter:
 
     def started(self, job: ClaimedJob) -> None:
         """The handler begins."""
+        self._begun(job)
         if self._reports_starts:
             waited = (job.started_at - job.scheduled_at).total_seconds()
             self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
@@ -97,6 +222,7 @@ class AttemptReporter:
 
     def finish_rejected(self, job: ClaimedJob, reason: AbortReason) -> None:
         """A finish was not written, since the lease does not hold."""
+        self._activity.count_one(job.type, REJECTED)
         self._observers.emit(events.FinishRejected(**self._identity(job), reason=reason))
 
     def error_after_completion(self, job: ClaimedJob, error: BaseException) -> None:
@@ -114,6 +240,7 @@ class AttemptReporter:
     def finished(self, reports: Sequence[FinishReport]) -> None:
         """Finishes were written, or rejected: notify once for all, and emit events for each."""
         self._publish(reports)
+        self._activity.count_finished(reports)
         wants_chains = self._observers.want(events.ChainClosed)
         wanted: dict[FinishKind, bool] = {}
         for report in reports:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 
 from queuert import AbortReason, AsyncClient, Attempt, InProcessWorker, JobStatus, LeasePolicy, NewChain, RetryPolicy
-from queuert.errors import ClosedError, JobFailedError
+from queuert.errors import ClosedError, JobFailedError, RetryLater
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
@@ -118,6 +118,36 @@ async def test_the_last_failure_is_kept_with_its_error(harness: Harness) -> None
     assert "Refused(7)" in (chain.error.traceback or "")
     assert kept(chain) == 60
     assert [event.attempt for event in harness.log.of(AttemptFailed)] == [2]
+
+
+async def test_the_story_of_a_job_that_failed_is_one_look(harness: Harness) -> None:
+    """Each attempt that failed, however it did, stands in the job, also when it has completed at last."""
+
+    async def handler(attempt: Attempt[int, Any]) -> Any:
+        match attempt.number:
+            case 2:
+                raise KeyError("which")
+            case 3:
+                return attempt.retry(after=0, reason="busy")
+            case 4:
+                return "no number"
+            case 5:
+                raise RetryLater(after=0, reason="not yet")
+            case _:
+                return attempt.input
+
+    harness.handles(number, handler)
+    chain = await harness.client.start_chain(number, 1)
+    await harness.claim_and_die(number, worker="dead-worker")
+    async with harness.worker():
+        await chain.result(WAIT)
+    job = await harness.job(chain.id)
+    assert (job.status, job.attempt, job.last_error) == (JobStatus.COMPLETED, 6, None)
+    kinds = ["lease_expired", "handler", "retry", "handler", "retry"]
+    assert [(one.attempt, one.error.kind) for one in job.failures] == list(enumerate(kinds, 1))
+    assert [one.worker for one in job.failures] == ["dead-worker", *[job.holder] * 4]
+    assert "KeyError" in (job.failures[1].error.traceback or "")
+    assert all(one.started_at and one.started_at <= one.failed_at for one in job.failures)
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])

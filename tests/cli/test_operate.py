@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -11,9 +13,11 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from queuert import Client, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
+from queuert.activity import Activity, ActivityReport, Histogram
 from queuert.cli import main
 from queuert.cli.chains import retry_failed
 from queuert.cli.output import shown
+from queuert.errors import ConfigurationError
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
 from queuert.workers import WorkerHeartbeat
@@ -64,10 +68,12 @@ def failed_chains(client: Client, dsn: str, count: int, job_type: JobType[Any, A
         connection.execute(
             """
             UPDATE queuert.job
-            SET status = 'failed', chain_status = 'failed', finished_at = now(), chain_closed_at = now(), error = %s
-            WHERE id = ANY (%s)
+            SET status = 'failed', chain_status = 'failed', finished_at = now(), chain_closed_at = now(), attempt = 1,
+                error = %(error)s, failures = jsonb_build_array(jsonb_build_object('attempt', 1, 'started_at', now(),
+                    'failed_at', now(), 'worker', 'host-1', 'error', %(error)s::jsonb))
+            WHERE id = ANY (%(ids)s)
             """,
-            [Jsonb(error), found],
+            {"error": Jsonb(error), "ids": found},
         )
     return found
 
@@ -175,6 +181,10 @@ def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: st
     client.complete_chain(good, "done")
     text = run("jobs", "show", bad)
     assert "last_error         handler: ValueError: no\\nsuch" in text
+    [title, attempt] = text.partition("failed attempts:\n")[2].partition("traceback")[0].strip().splitlines()
+    assert title.split() == ["attempt", "failed_at", "worker", "kind", "error"]
+    assert attempt.split()[0] == "1"
+    assert attempt.endswith("Z  host-1  handler  ValueError: no\\nsuch")
     assert text.endswith("traceback of the last error:\n  File x\n  boom\n")
     assert run("jobs", "show", waiting).partition("blockers:")[2].count("\n") == 4
     found = document(run, "jobs", "show", waiting)
@@ -183,7 +193,9 @@ def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: st
         (bad, "failed", None),
         (good.id, "completed", "done"),
     ]
-    assert document(run, "jobs", "show", bad)["last_error"]["message"] == "no\nsuch"
+    shown_job = document(run, "jobs", "show", bad)
+    assert shown_job["last_error"]["message"] == "no\nsuch"
+    assert [(one["attempt"], one["error"]) for one in shown_job["failures"]] == [(1, shown_job["last_error"])]
     assert "'nowhere' does not exist" in run("jobs", "show", "nowhere", code=1)
 
 
@@ -331,6 +343,49 @@ def test_workers(run: Run, client: Client) -> None:
         ("young", ["number"], "running"),
     ]
     assert items[0]["seen_at"] > items[0]["started_at"]
+
+
+def test_activity(run: Run, client: Client) -> None:
+    assert run("activity") == "none\n"
+    assert document(run, "activity")["items"] == []
+    store = client.state.sync_store()
+    store.open()
+    beat = WorkerHeartbeat("one", "name", "host-1", 17, "1.0", ("number",), 10, 3, 1.0)
+    now = store.record_heartbeat(beat, 60.0).replace(second=0, microsecond=0)
+    run_seconds = Histogram((0, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0, 30))
+    minutes = [
+        Activity(now - timedelta(minutes=at), 60, "number", "one", started=60, completed=50, failed=1, run=run_seconds)
+        for at in (0, 1, 100)
+    ]
+    other = Activity(now, 60, "other", "one", retried=3, wait=Histogram((3,)))
+    store.record_heartbeat(beat, 60.0, ActivityReport(1, [*minutes, other]))
+    store.close()
+    head, *lines = run("activity").splitlines()
+    assert re.split(r" {2,}", head) == [
+        "type", "started/min", "started", "completed", "failed", "retried",
+        "wait p50", "wait p95", "run p50", "run p95",
+    ]  # fmt: skip
+    assert [re.split(r" {2,}", line) for line in lines] == [
+        ["number", "2.0", "120", "100", "2", "0", "-", "-", "11 ms", "1.4 s"],
+        ["other", "0.0", "0", "0", "0", "3", "0.5 ms", "0.5 ms", "-", "-"],
+    ]
+    [found] = document(run, "activity", "--type", "number", "--since", "5h")["items"]
+    assert (found["started"], found["completed"], found["wait"]["p50"]) == (180, 150, None)
+    assert found["run"]["buckets"] == [0, 0, 0, 0, 270, 0, 0, 0, 0, 0, 0, 90]
+    assert found["run"]["p99"] == pytest.approx(1.448, rel=0.001)
+
+
+@pytest.mark.parametrize("by", ["day", "", None])
+def test_activity_is_by_minute_or_hour(client: Client, by: Any) -> None:
+    with pytest.raises(ConfigurationError, match="by must be 'minute' or 'hour'"):
+        client.get_activity(by=by)
+
+
+def test_activity_needs_times_with_a_zone(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="since must be a datetime with a time zone"):
+        client.get_activity(since=datetime(2026, 1, 1))
+    with pytest.raises(ConfigurationError, match="until must be a datetime with a time zone"):
+        client.get_activity(until=datetime(2026, 1, 1))
 
 
 def test_schedules(run: Run, client: Client) -> None:

@@ -76,6 +76,7 @@ TABLES: dict[str, Callable[..., Any]] = {
     "InProcessWorker": InProcessWorker,
     "Client": Client,
     "client.list_chains": Client.list_chains,
+    "client.get_activity": Client.get_activity,
     "PostgresState": PostgresState,
     "RedisState": RedisState,
     "SQLiteState": SQLiteState,

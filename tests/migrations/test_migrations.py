@@ -237,7 +237,7 @@ def test_a_long_transaction_in_the_way(bare_dsn: str, holder: psycopg.Connection
     # And the newest revision's table: each revision is a transaction, and the first to be undone is to be held up.
     holder.execute(
         "SELECT count(*) FROM queuert.bulk_stage, queuert.event_log, queuert.job, queuert.job_event, "
-        "queuert.lease_extension, queuert.type_limit, queuert.metric_event_log"
+        "queuert.lease_extension, queuert.type_limit, queuert.metric_event_log, queuert.activity"
     )
     with pytest.raises(MigrationError, match="lock"):
         migrations.downgrade(bare_dsn, revision="base", lock_timeout=lock_timeout)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 
+from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.deduplication import Deduplicate
 from queuert.embedded.ports import ReservedPort
 from queuert.ids import new_token
@@ -209,9 +212,15 @@ class Tour:
         store.pause_job_types([text], reason=text)
         assert [(one.type, one.reason) for one in store.list_paused_job_types()] == [(text, text)]
         assert store.resume_job_types([text]) == [text]
-        store.record_heartbeat(worker(text), 60.0)
+        now = store.record_heartbeat(worker(text), 60.0)
         assert [one.id for one in store.list_workers()] == [text]
-        store.remove_worker(text)
+        did = Activity(now.replace(second=0, microsecond=0), 60, text, started=1)
+        old = replace(did, begins_at=did.begins_at - timedelta(days=1))
+        store.record_heartbeat(worker(text), 60.0, ActivityReport(1, [did, old]))
+        store.remove_worker(text, ActivityReport(2, [did]))
+        store.maintain_activity()
+        filter = ActivityFilter(now - timedelta(hours=1), types=(text,), per_worker=True)
+        assert store.get_activity(filter) == [replace(did, worker=text, started=2)]
 
     def look(self) -> None:
         store, text = self.store, self.text

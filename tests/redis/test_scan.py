@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import pytest
 import redis
 
+from queuert.activity import Activity, ActivityReport
 from queuert.deduplication import Deduplicate
 from queuert.errors import QueuertError
 from queuert.ids import new_token
@@ -59,7 +61,9 @@ def client(redis_url: str) -> Iterator[Client]:
         ]
     )
     store.start_jobs([new("blocked", blockers=("ready", "done")), new("single", deduplication=Deduplicate("once"))])
-    store.record_heartbeat(WorkerHeartbeat("holder", "holder", "host", 1, "1", ("work",), 1, 0, 1.0), 60.0)
+    beat = WorkerHeartbeat("holder", "holder", "host", 1, "1", ("work",), 1, 0, 1.0)
+    did = Activity(datetime.now(UTC).replace(second=0, microsecond=0), 60, "work", started=1)
+    store.record_heartbeat(beat, 60.0, ActivityReport(1, [did]))
     store.close()
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         assert scan(client, NAMESPACE, alone=True) == []

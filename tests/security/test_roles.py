@@ -137,7 +137,7 @@ def test_observers_count_and_see_no_payload(granted: str, login: LoginOf, capsys
     with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as client:
         client.start_chain(number, 424_242)
     observer = login(Role.OBSERVER)
-    for words in (["stats"], ["workers"], ["job-types", "list"], ["events", "status"]):
+    for words in (["stats"], ["activity"], ["workers"], ["job-types", "list"], ["events", "status"]):
         assert main([*words, "--url", observer]) == 0
     assert "424242" not in capsys.readouterr().out
     with psycopg.connect(observer) as connection:
@@ -321,7 +321,8 @@ async def test_an_expired_chain_is_no_clients_to_delete(granted: str, login: Log
 # --- the script -------------------------------------------------------------------------------------------------------
 
 HIDDEN = {
-    "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token", "progress"},
+    "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token"}
+    | {"progress", "failures"},
     "chain": {"input", "output", "error", "attributes"},
     "job_event": {"error"},
     "event": {"error"},

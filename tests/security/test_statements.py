@@ -26,6 +26,8 @@ SQL = re.compile(
 SENT = {
     # Numbers that were rounded, and one of a few words.
     "queuert/notify/sqlite.py": 1,
+    # Channels, of the checked name of the schema and a topic; numbers of parameters, whose texts are bound.
+    "queuert/notify/postgres.py": 4,
     "queuert/state/sqlite/connection.py": 2,
     # A snapshot's name, of hexadecimal digits: test_names.py.
     "queuert/state/postgres/copy_export.py": 1,

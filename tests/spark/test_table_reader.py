@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,9 @@ from queuert.errors import SchemaMissingError, StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
 from queuert.spark.read.columns import TABLES
 from queuert.spark.read.snapshots import snapshot
+from queuert.state.postgres import PostgresState
+from queuert.state.types import NewJob
+from queuert.testing.conformance.builders import ask, complete, retry
 from tests.spark.read_support import add_closed, add_event, add_events, connected, read_all, read_plainly, table_reader
 from tests.support.addresses import password_of
 
@@ -185,6 +189,21 @@ def test_chains_show_the_last_job(dsn: str) -> None:
     shown = {name: chain[name] for name in ("status", "length", "tail_id", "tail_type", "output", "error", "input")}
     assert shown == {"status": "failed", "length": 2, "tail_id": "next", "tail_type": "publish", "output": None,
                      "error": '{"kind": "x"}', "input": '{"n": 1}'}  # fmt: skip
+
+
+def test_failures_are_json(dsn: str) -> None:
+    """Null, or an array of the attempts that failed, oldest first, also of a job that has completed."""
+    store = PostgresState(dsn).sync_store()
+    store.open()
+    store.start_jobs([NewJob("failing", "work", "1"), NewJob("good", "work", "1")])
+    store.finish([retry(one) if one.id == "failing" else complete(one) for one in store.claim(ask())])
+    store.finish([complete(one) for one in store.claim(ask())])
+    store.close()
+    found = {row["id"]: row["failures"] for row in read_plainly(dsn, columns="id,failures")}
+    assert found["good"] is None
+    [failure] = json.loads(found["failing"])
+    assert failure.keys() == {"attempt", "started_at", "failed_at", "worker", "error"}
+    assert (failure["attempt"], failure["worker"], failure["error"]["message"]) == (1, "holder", "boom")
 
 
 def test_filters(dsn: str) -> None:

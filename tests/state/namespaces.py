@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Limits, NewChain, Processors
+from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError
 from queuert.ids import new_token
@@ -61,7 +63,10 @@ async def nothing_is_listed_or_counted(pair: Pair) -> None:
     """Lists, look-ups, counts, workers and pauses show what is of this namespace, and change nothing else."""
     async with _stores(pair) as (here, there):
         await here.start_jobs([job(id="a", attributes={"user": "17"}), job("other")])
-        await here.record_heartbeat(WorkerHeartbeat("w", "w", "h", 1, "1", ("work",), 1, 0, 0.0), 3600.0)
+        beat = WorkerHeartbeat("w", "w", "h", 1, "1", ("work",), 1, 0, 0.0)
+        now = await here.record_heartbeat(beat, 3600.0)
+        did = Activity(now.replace(second=0, microsecond=0), 60, "work", started=1)
+        await here.record_heartbeat(beat, 3600.0, ActivityReport(1, [did]))
         await here.pause_job_types(["work"])
         for filter in (ChainFilter(), ChainFilter(attributes=(("user", "17"),))):
             assert (await there.list_chains(filter, _PAGE)).items == ()
@@ -70,6 +75,7 @@ async def nothing_is_listed_or_counted(pair: Pair) -> None:
         assert await there.get_chains(["a"]) == [None]
         assert await there.count_jobs() == []
         assert await there.list_workers() == []
+        assert await there.get_activity(ActivityFilter(now - timedelta(hours=1))) == []
         assert await there.list_paused_job_types() == []
         assert await there.next_due(["other"]) is None
         await there.start_jobs([job(id="theirs")])

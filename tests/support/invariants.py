@@ -21,6 +21,9 @@ CHECKS = {
     "job_continued_by_one": "(status = 'continued') = (continued_by IS NOT NULL)",
     "job_deduplication_on_root": "deduplication_key IS NULL OR chain_index = 0",
     "job_result_ttl_above_zero": "result_ttl > 0",
+    "job_failures_are_bounded": """CASE WHEN failures IS NULL THEN true
+        WHEN jsonb_typeof(failures) <> 'array' THEN false
+        ELSE jsonb_array_length(failures) BETWEEN 1 AND least(attempt, 20) END""",
     "job_expires_when_closed": "expires_at IS NULL OR chain_status <> 'open'",
 }
 

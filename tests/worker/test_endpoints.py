@@ -6,12 +6,14 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 
 from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert.activity import ActivityReport
 from queuert.errors import StateUnavailableError
 from queuert.observability import Observers
 from queuert.observability.events import LoopFailed
@@ -20,6 +22,7 @@ from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.endpoints import worker_endpoints
 from queuert.worker.health import HealthReport
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.worker.telemetry import ActivityCounter
 from queuert.workers import WorkerHeartbeat
 
 shout = JobType("shout", input=str, output=str)
@@ -156,14 +159,16 @@ class Registry:
 
     lost = True
 
-    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> datetime:
         if self.lost:
             raise StateUnavailableError("nobody answers")
+        return datetime.now(UTC)
 
 
 def test_a_failed_heartbeat_is_remembered_until_the_next() -> None:
     store: Any = Registry()
-    heartbeat = Heartbeat(WorkerInfo("id", "name", ("shout",), 1, lambda: 0, lambda: False), observers=Observers())
+    info = WorkerInfo("id", "name", ("shout",), 1, lambda: 0, lambda: False)
+    heartbeat = Heartbeat(info, observers=Observers(), activity=ActivityCounter())
     heartbeat.record_if_due(lambda: store)
     assert isinstance(heartbeat.error, StateUnavailableError)
     store.lost = False

@@ -378,7 +378,7 @@ def function(attempt: Attempt[Any, Any]) -> Any:
         (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_in_thread.*around_prepare"),
         (Undecorated(), coroutine, "contextmanager"),
         (AttemptMiddleware, coroutine, "must be functions or instances of AttemptMiddleware"),
-        ("name", coroutine, "a function"),
+        ("name", coroutine, "must be functions or instances"),
     ],
 )
 @pytest.mark.parametrize("place", ["group", "handler"])

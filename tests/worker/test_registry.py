@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import threading
+from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, Outcome
+from queuert.activity import ActivityReport
 from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import Observers
@@ -20,6 +22,7 @@ from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerS
 from queuert.state.postgres.statements import Statements
 from queuert.worker import heartbeat, leases
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.worker.telemetry import ActivityCounter
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import echo, number, text
@@ -211,28 +214,36 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
     written: list[tuple[float, float]] = []
 
     class Store:
-        def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
+        def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> datetime:
             nonlocal now
             if lost:
                 now += takes
                 raise StateUnavailableError("no answer")
             written.append((now, now + ttl))
+            return datetime.fromtimestamp(now, UTC)
 
     def store() -> Any:
         return Store()
 
     monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: now))
     info = WorkerInfo("holder", "name", ("number",), 1, running=lambda: 0, stopping=lambda: False, started_at=now)
-    registered = Heartbeat(info, observers=Observers())
+    registered = Heartbeat(info, observers=Observers(), activity=ActivityCounter())
+
+    def record() -> float:
+        """The pause after the next heartbeat; before it, it is called whenever a minute ends."""
+        nonlocal now
+        while now < registered._next_at:
+            now += registered.record_if_due(store)
+        return registered.record_if_due(store)
+
     for outcome in ("written", "lost", "lost", "written", "lost", "lost", "written"):
         lost = outcome == "lost"
-        pause = registered.record_if_due(store)
-        now += pause
+        record()
     assert len(written) == 3
     assert all(later[0] <= earlier[1] for earlier, later in pairwise(written))
     # One that is refused at once is told again soon.
     lost, takes = True, 0.0
-    assert registered.record_if_due(store) <= heartbeat.RETRY_AFTER
+    assert record() <= heartbeat.RETRY_AFTER
 
 
 async def test_workers_of_two_clients(harness: PostgresHarness) -> None:

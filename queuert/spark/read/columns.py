@@ -77,6 +77,7 @@ JOBS = _columns(
     j input
     j output
     j error
+    j failures
     s continued_by
     i blocker_count
     i open_blockers

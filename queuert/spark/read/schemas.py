@@ -38,7 +38,7 @@ def schema_of(columns: Sequence[Column]) -> StructType:
 
 
 JOBS_SCHEMA: StructType = schema_of(JOBS)
-"""The table ``jobs``: a row for each job. ``input``, ``output``, ``error`` and ``attributes`` are JSON."""
+"""The table ``jobs``: a row for each job. Payloads, ``error``, ``failures`` and ``attributes`` are JSON."""
 
 CHAINS_SCHEMA: StructType = schema_of(CHAINS)
 """The table ``chains``: a row for each chain, with the input of its first job and the output of its last."""
@@ -51,6 +51,9 @@ EVENTS_SCHEMA: StructType = schema_of(EVENTS)
 
 WORKERS_SCHEMA: StructType = schema_of(WORKERS)
 """The table ``workers``: a row for each worker that is alive, or was until recently."""
+
+
+_JSON = ("input", "output", "error", "failures", "attributes")
 
 
 def check_schema(columns: Sequence[Column], given: StructType) -> None:
@@ -70,9 +73,9 @@ def check_schema(columns: Sequence[Column], given: StructType) -> None:
 def with_variants(df: DataFrame, *names: str) -> DataFrame:
     """Convert columns of JSON text to VARIANT, by ``try_parse_json``: null if Spark cannot represent the JSON.
 
-    Without names: those of ``input``, ``output``, ``error`` and ``attributes`` that the DataFrame has. Numbers lose
-    trailing zeros (``1.50`` becomes 1.5); keep the text where that matters. VARIANT cannot be grouped, sorted or
-    compared: extract values with ``variant_get``.
+    Without names: those of ``input``, ``output``, ``error``, ``failures`` and ``attributes`` that the DataFrame has.
+    Numbers lose trailing zeros (``1.50`` becomes 1.5); keep the text where that matters. VARIANT cannot be grouped,
+    sorted or compared: extract values with ``variant_get``.
 
     Example::
 
@@ -82,5 +85,5 @@ def with_variants(df: DataFrame, *names: str) -> DataFrame:
     from pyspark.sql import functions
 
     parse: Any = functions.try_parse_json
-    chosen = names or [name for name in ("input", "output", "error", "attributes") if name in df.columns]
+    chosen = names or [name for name in _JSON if name in df.columns]
     return df.withColumns({name: parse(functions.col(name)) for name in chosen})

@@ -1,25 +1,52 @@
-"""Heartbeats of workers on Postgres. ``sync_workers.py`` is generated from this module."""
+"""Heartbeats of workers, and what they did, on Postgres. ``sync_workers.py`` is generated from this module."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from queuert.activity import (
+    HOURS_KEPT,
+    MINUTES_KEPT,
+    Activity,
+    ActivityFilter,
+    ActivityMaintenance,
+    ActivityReport,
+)
 from queuert.state.postgres import workers
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class AsyncPostgresWorkers(AsyncPostgresBase):
-    """``record_heartbeat``, ``remove_worker`` and ``list_workers``."""
+    """``record_heartbeat``, ``remove_worker``, ``list_workers``, ``get_activity`` and ``maintain_activity``."""
 
-    async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Record that a worker is alive, and its state."""
-        [(others_are_over,)] = await self._fetch(self._sql.record_heartbeat, workers.beat(beat, ttl))
+    async def record_heartbeat(
+        self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None = None
+    ) -> datetime:
+        """Record that a worker is alive, its state, and what it did; return the store's time."""
+        rows = await self._fetch(self._sql.record_heartbeat, workers.beat(beat, ttl, activity))
+        others_are_over, now = workers.answer(rows[0])
         if others_are_over:
             await self._fetch(self._sql.delete_stale_workers)
+        return now
 
-    async def remove_worker(self, worker_id: str) -> None:
-        """Delete a worker that has stopped."""
-        await self._fetch(self._sql.remove_worker, {"id": worker_id})
+    async def remove_worker(self, worker_id: str, activity: ActivityReport | None = None) -> None:
+        """Delete a worker that has stopped, and record the last of what it did."""
+        await self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""
         return [workers.worker(row) for row in await self._fetch(self._sql.list_workers)]
+
+    async def get_activity(self, filter: ActivityFilter) -> list[Activity]:
+        """Return what workers did, by minute or hour."""
+        rows = await self._fetch(self._sql.get_activity, workers.activity_filter(filter))
+        return [workers.activity(row) for row in rows]
+
+    async def maintain_activity(
+        self, *, limit: int = 1_000, minutes_kept: float = MINUTES_KEPT, hours_kept: float = HOURS_KEPT
+    ) -> ActivityMaintenance:
+        """Add minutes up to hours, and drop hours that are too old, in a statement each."""
+        [(folded,)] = await self._fetch(self._sql.fold_activity, {"kept": minutes_kept, "limit": limit})
+        dropped = len(await self._fetch(self._sql.drop_activity, {"kept": hours_kept, "limit": limit}))
+        return ActivityMaintenance(folded, dropped, max(folded, dropped) >= limit)

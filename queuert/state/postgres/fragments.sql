@@ -18,6 +18,26 @@ CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
             THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
 
+-- name: kept_failures
+-- The failures of a `job` that are kept beside a new one, which is appended: all but the second oldest, once there are
+-- {max_failures}. A value that is no array, such as a manual edit, is dropped.
+CASE WHEN jsonb_typeof(job.failures) <> 'array' OR job.failures IS NULL THEN '[]'
+            WHEN jsonb_array_length(job.failures) < {max_failures} THEN job.failures
+            ELSE job.failures - 1 END
+
+-- name: failed_attempt
+-- The attempt of a `job` that fails now, as pairs of a JSON object. Its error is to be added.
+'attempt', job.attempt, 'started_at', job.started_at, 'failed_at', clock_timestamp(), 'worker', job.holder
+
+-- name: last_expiry
+-- The error of a `job` whose lease expired on its last attempt.
+jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(job.holder, '?') || ' expired'
+            || CASE WHEN job.lease_expirations > 0
+                THEN ', and the job has expired ' || job.lease_expirations + 1
+                    || ' times: it may be what kills its workers'
+                ELSE ' on the last attempt' END)
+
 -- name: insert_event
 -- One event a row of the log: SELECT kind, {event_columns}, worker, error.
 INSERT INTO {schema}.job_event
@@ -77,3 +97,63 @@ known (type) AS (
         ORDER BY following.type LIMIT 1
     ) AS next
 )
+
+-- name: record_activity
+-- A clause of WITH that adds the report %(report)s of the worker %(id)s to what it did, in each row once.
+recorded AS (
+    INSERT INTO {schema}.activity AS known
+        (seconds, begins_at, type, worker, report, {activity_counts}, wait, run)
+    SELECT 60, given.minute, given.type, %(id)s::text, %(report)s::bigint,
+        given.counts[1], given.counts[2], given.counts[3], given.counts[4], given.counts[5],
+        given.counts[6], given.counts[7], given.counts[8], given.counts[9], given.counts[10], given.wait, given.run
+    FROM (
+        SELECT params.minute, params.type, params.counts::bigint[] AS counts, params.wait::bigint[] AS wait,
+            params.run::bigint[] AS run
+        FROM unnest(
+            %(minutes)s::timestamptz[], %(counted_types)s::text[], %(counts)s::text[], %(waits)s::text[], %(runs)s::text[]
+        ) AS params (minute, type, counts, wait, run)
+    ) AS given
+    ON CONFLICT (seconds, begins_at, type, worker) DO UPDATE SET report = excluded.report, {add_activity}
+    WHERE known.report < excluded.report
+)
+
+-- name: activity_counts
+-- The counts of attempts, in the order of queuert.activity.COUNTS.
+started, completed, continued, retried, failed, cancelled, interrupted, waiting, rejected, reaped
+
+-- name: add_activity
+-- Adds a row that exists already (`excluded`) to it (`known`).
+started = known.started + excluded.started, completed = known.completed + excluded.completed,
+        continued = known.continued + excluded.continued, retried = known.retried + excluded.retried,
+        failed = known.failed + excluded.failed, cancelled = known.cancelled + excluded.cancelled,
+        interrupted = known.interrupted + excluded.interrupted, waiting = known.waiting + excluded.waiting,
+        rejected = known.rejected + excluded.rejected, reaped = known.reaped + excluded.reaped,
+        wait = {add_histogram:wait}, run = {add_histogram:run}
+
+-- name: add_histogram
+-- Adds two histograms, of which the shorter lacks zeros at its end.
+ARRAY(
+            SELECT coalesce(bucket.known, 0) + coalesce(bucket.added, 0)
+            FROM unnest(known.{of}, excluded.{of}) WITH ORDINALITY AS bucket (known, added, position)
+            ORDER BY bucket.position
+        )
+
+-- name: sum_activity
+-- Sums the counts and histograms of several rows.
+sum(started)::bigint, sum(completed)::bigint, sum(continued)::bigint, sum(retried)::bigint, sum(failed)::bigint,
+        sum(cancelled)::bigint, sum(interrupted)::bigint, sum(waiting)::bigint, sum(rejected)::bigint,
+        sum(reaped)::bigint, {sum_histogram:wait}, {sum_histogram:run}
+
+-- name: sum_histogram
+-- Sums each of the 27 buckets; one that an array lacks is null, and not summed.
+ARRAY[
+            coalesce(sum({of}[1]), 0)::bigint, coalesce(sum({of}[2]), 0)::bigint, coalesce(sum({of}[3]), 0)::bigint,
+            coalesce(sum({of}[4]), 0)::bigint, coalesce(sum({of}[5]), 0)::bigint, coalesce(sum({of}[6]), 0)::bigint,
+            coalesce(sum({of}[7]), 0)::bigint, coalesce(sum({of}[8]), 0)::bigint, coalesce(sum({of}[9]), 0)::bigint,
+            coalesce(sum({of}[10]), 0)::bigint, coalesce(sum({of}[11]), 0)::bigint, coalesce(sum({of}[12]), 0)::bigint,
+            coalesce(sum({of}[13]), 0)::bigint, coalesce(sum({of}[14]), 0)::bigint, coalesce(sum({of}[15]), 0)::bigint,
+            coalesce(sum({of}[16]), 0)::bigint, coalesce(sum({of}[17]), 0)::bigint, coalesce(sum({of}[18]), 0)::bigint,
+            coalesce(sum({of}[19]), 0)::bigint, coalesce(sum({of}[20]), 0)::bigint, coalesce(sum({of}[21]), 0)::bigint,
+            coalesce(sum({of}[22]), 0)::bigint, coalesce(sum({of}[23]), 0)::bigint, coalesce(sum({of}[24]), 0)::bigint,
+            coalesce(sum({of}[25]), 0)::bigint, coalesce(sum({of}[26]), 0)::bigint, coalesce(sum({of}[27]), 0)::bigint
+        ]

@@ -13,7 +13,7 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
-from queuert.state.types import Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
+from queuert.state.types import Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal, failure_error
 
 Parameters = dict[str, Any]
 
@@ -162,11 +162,12 @@ def closing_root(finish: Finish) -> str | None:
 
 def _finish_row(finish: Finish) -> str:
     job = finish.job
+    short_error = _short_error(finish, '"short_error":')
     row = (
         f'{{"id":{quoted(job.id)},"token":"{job.token}","kind":"{finish.kind.value}","delay":{finish.delay!r},'
         f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))},'
         f'"crashed":{"true" if finish.crashed else "false"},"ttl":{number(finish.result_ttl)},'
-        f'"trace":{quoted(job.attempt_trace_context)}'
+        f'"trace":{quoted(job.attempt_trace_context)}{short_error}'
     )
     following = finish.continuation
     if following is None:
@@ -232,9 +233,15 @@ def _completed(finishes: Iterable[Finish]) -> str:
 def _failed_entry(finish: Finish) -> str:
     job = finish.job
     delay = repr(finish.delay) if finish.kind is FinishKind.RETRY else "null"
-    error = "" if finish.error is None else f",{error_json(finish.error)}"
+    error = "" if finish.error is None else f",{error_json(finish.error)}{_short_error(finish)}"
     trace = quoted(job.attempt_trace_context)
     return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d},{trace}{error}]'
+
+
+def _short_error(finish: Finish, name: str = "") -> str:
+    """The error as it is kept among the failures, after a comma; nothing if it is the error itself."""
+    error = failure_error(finish.error)
+    return "" if error is finish.error else f",{name}{error_json(error)}"
 
 
 def leases(held: Sequence[Lease]) -> Parameters:

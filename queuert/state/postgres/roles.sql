@@ -22,7 +22,7 @@ REVOKE ALL ON
     {schema}.limit_start, {schema}.lease_extension, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage, {schema}.type_limit,
-    {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
+    {schema}.activity, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
     FROM PUBLIC, {everybody};
 REVOKE ALL ON FUNCTION {schema}.demand(text[], integer) FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
@@ -30,7 +30,7 @@ REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
 GRANT USAGE ON SCHEMA {schema} TO {everybody};
 GRANT SELECT ON
     {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level,
-    {schema}.type_limit
+    {schema}.type_limit, {schema}.activity
     TO {everybody};
 
 -- Numbers for autoscalers. It counts by limit keys, which observers may not read, with the rights of its owner.
@@ -55,7 +55,8 @@ GRANT SELECT ON
 GRANT INSERT, UPDATE, DELETE ON
     {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute
     TO {worker};
-GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker, {schema}.type_limit
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker, {schema}.type_limit,
+    {schema}.activity
     TO {worker};
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};

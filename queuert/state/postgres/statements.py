@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from queuert.migrations import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
+from queuert.state.types import MAX_FAILURES
 
 EVENTS_A_ROW = 28
 """The number of events of one statement that share a row of the log. With the usual ids the row stays just below 2 kB,
@@ -87,7 +88,7 @@ def texts() -> dict[str, str]:
     """
     sections = read_sections("queuert.state.postgres", "sql", ".sql")
     fragments = {name: _code(text) for name, text in read_file("queuert.state.postgres", "fragments.sql").items()}
-    fragments["events_a_row"] = str(EVENTS_A_ROW)
+    fragments |= {"events_a_row": str(EVENTS_A_ROW), "max_failures": str(MAX_FAILURES)}
     found: dict[str, str] = {}
     for section, source in sections.items():
         for name, text in _chosen(section, source, sections):

@@ -1,16 +1,20 @@
-"""Heartbeats of workers: parameters and rows. Pure functions."""
+"""Heartbeats of workers, and what they did: parameters and rows. Pure functions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 
-def beat(reported: WorkerHeartbeat, ttl: float) -> Parameters:
+def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> Parameters:
     """Return the parameters of ``record_heartbeat``."""
     return {
-        "id": reported.id,
+        **removed(reported.id, activity),
         "name": reported.name,
         "host": reported.host,
         "pid": reported.pid,
@@ -27,6 +31,46 @@ def beat(reported: WorkerHeartbeat, ttl: float) -> Parameters:
         "rates": [None if limits.rate is None else limits.rate.count for limits in reported.limits.values()],
         "windows": [None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()],
     }
+
+
+def answer(row: Row) -> tuple[bool, datetime]:
+    """Decode the row of ``record_heartbeat``: whether heartbeats of others have expired, and the time."""
+    return row[0], row[1].astimezone(UTC)
+
+
+def removed(worker_id: str, activity: ActivityReport | None) -> Parameters:
+    """Return the parameters of ``remove_worker``."""
+    minutes = () if activity is None else activity.minutes
+    return {
+        "id": worker_id,
+        "report": 0 if activity is None else activity.number,
+        "minutes": [one.begins_at for one in minutes],
+        "counted_types": [one.type for one in minutes],
+        "counts": [_array(one.counts) for one in minutes],
+        "waits": [_array(one.wait.buckets) for one in minutes],
+        "runs": [_array(one.run.buckets) for one in minutes],
+    }
+
+
+def _array(numbers: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def activity_filter(filter: ActivityFilter) -> Parameters:
+    """Return the parameters of ``get_activity``."""
+    return {
+        "since": filter.since,
+        "until": filter.until,
+        "types": None if filter.types is None else list(filter.types),
+        "by_hour": filter.by == "hour",
+        "per_worker": filter.per_worker,
+    }
+
+
+def activity(row: Row) -> Activity:
+    """Decode a row of ``get_activity``."""
+    begins_at, seconds, type, worker_id, *counts, wait, run = row
+    return Activity.of(begins_at.astimezone(UTC), seconds, type, worker_id, [*counts, *wait, *run])
 
 
 def worker(row: Row) -> WorkerRecord:

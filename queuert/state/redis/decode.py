@@ -8,10 +8,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from queuert.activity import Activity, numbers_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.schedules import MissedRuns
 from queuert.state import records
-from queuert.state.records import job_error, job_progress, json_value
+from queuert.state.records import job_error, job_failures, job_progress, json_value
 from queuert.state.redis.encode import EPOCH
 from queuert.state.types import (
     BlockerRecord,
@@ -191,6 +192,7 @@ def job(one: Any, now: int) -> Job | None:
         deduplication_key=fields.get("dedup"),
         limit_key=fields.get("limit"),
         progress=job_progress(fields.get("progress"), number("attempt")),
+        failures=job_failures([json_value(text(failure)) for failure in one[5]]),
     )
 
 
@@ -306,6 +308,13 @@ def worker(stored: bytes) -> WorkerRecord:
         started_at=moment(fields["started_at"]),
         seen_at=moment(fields["seen_at"]),
     )
+
+
+def activity(row: Answer, seconds: int) -> Activity:
+    """Decode an entry of ``get_activity``."""
+    begin, type, worker_id, stored = texts(row)
+    numbers = numbers_of(stored.partition(" ")[2])
+    return Activity.of(EPOCH + timedelta(seconds=int(begin)), seconds, type, worker_id or None, numbers)
 
 
 def paused_type(name: bytes, stored: bytes) -> PausedType:

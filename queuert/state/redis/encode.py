@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from random import randrange
 from typing import Any, TypeAlias
 
+from queuert.activity import ActivityFilter, ActivityReport, shown_numbers
 from queuert.attributes import attributes_text
 from queuert.errors import InvalidCursorError
 from queuert.ids import new_id
@@ -31,6 +32,7 @@ from queuert.state.types import (
     Renewal,
     ScheduleRecord,
     WorkerlessCompletion,
+    failure_error,
 )
 
 Arguments: TypeAlias = list[str]
@@ -139,6 +141,33 @@ def limits_of_type(limits: Limits) -> dict[str, Any]:
     )
 
 
+def activity_report(report: ActivityReport | None) -> dict[str, Any]:
+    """The parameter ``activity`` of a script, if there is a report."""
+    if report is None:
+        return {}
+    minutes = [[unix_time(one.begins_at), one.type, shown_numbers(one.numbers)] for one in report.minutes]
+    return {"activity": {"number": report.number, "minutes": minutes}}
+
+
+def activity_filter(filter: ActivityFilter, seconds: int, after: str, most: int) -> Arguments:
+    """Return the arguments of ``get_activity``."""
+    return plain(
+        _set(
+            seconds=str(seconds),
+            after=after,
+            before="+inf" if filter.until is None else unix_time(filter.until),
+            types=None if filter.types is None else list(filter.types),
+            most=most,
+        )
+    )
+
+
+def unix_time(value: datetime, later: int = 0) -> str:
+    """Encode a time, so many seconds later, as seconds since 1970, exactly."""
+    whole, rest = divmod(microseconds(value), 1_000_000)
+    return f"{whole + later}.{rest:06d}" if rest else str(whole + later)
+
+
 def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
     """Return the arguments of ``claim``; ``taken`` is the size of the inputs claimed before for the same request."""
     return plain(
@@ -174,12 +203,14 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
     if output is None and finish.kind == "complete":
         output = "null"
     following = finish.continuation
+    short = failure_error(finish.error)
     return _set(
         id=finish.job.id,
         token=finish.job.token,
         kind=finish.kind.value,
         output=payloads.put(output),
         error=payloads.put(error_text(finish.error)),
+        short_error=None if short is finish.error else payloads.put(error_text(short)),
         delay=pause(finish.delay) or None,
         crashed=finish.crashed or None,
         ttl=None if finish.result_ttl is None else pause(finish.result_ttl),

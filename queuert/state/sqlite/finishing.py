@@ -8,10 +8,19 @@ from typing import Any
 
 from queuert.jobs import JobError, JobStatus
 from queuert.policies import RetryPolicy
+from queuert.state import records
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import fetch_one, now_us, run
 from queuert.state.sqlite.writes import add_blockers, close_chain, created_next, open_among, write_job
-from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, ReapedJob
+from queuert.state.types import (
+    MAX_FAILURES,
+    ClaimedJob,
+    Finish,
+    FinishKind,
+    FinishResult,
+    ReapedJob,
+    failure_error,
+)
 
 Connection = sqlite3.Connection
 
@@ -59,6 +68,8 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
     output = finish.output
     if kind is FinishKind.COMPLETE and output is None:
         output = "null"
+    if kind in (FinishKind.RETRY, FinishKind.FAIL):
+        _add_failure(connection, finish.job.id, rows.error_json(failure_error(finish.error)))
     run(
         connection,
         "finish_job",
@@ -71,6 +82,25 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
         continued_by=None if finish.continuation is None else finish.continuation.id,
         **values,
     )
+
+
+def _add_failure(connection: Connection, job_id: str, error: str | None) -> None:
+    """Append the attempt that fails now to the failures of its job, of which the first one and the newest are kept."""
+    [(attempt, started_at, holder, stored)] = run(connection, "failures", id=job_id)
+    found = records.json_value(stored)
+    failures = found if isinstance(found, list) else []
+    if len(failures) >= MAX_FAILURES:
+        del failures[1]
+    failures.append(
+        {
+            "attempt": attempt,
+            "started_at": started_at,
+            "failed_at": now_us(),
+            "worker": holder,
+            "error": None if error is None else json.loads(error),
+        }
+    )
+    run(connection, "set_failures", id=job_id, failures=json.dumps(failures))
 
 
 def _wait(connection: Connection, finish: Finish) -> list[str]:
@@ -95,6 +125,8 @@ def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> Reap
     again = policy.allows_another(counted, expirations + 1)
     delay = policy.delay(counted) if again else 0.0
     status = (JobStatus.SCHEDULED if delay > 0 else JobStatus.READY) if again else JobStatus.FAILED
+    error = json.dumps({"kind": "lease_expired", "message": _why(holder, again, expirations + 1, policy)})
+    _add_failure(connection, id, error)
     run(
         connection,
         "reap_job",
@@ -102,7 +134,7 @@ def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> Reap
         status=status.value,
         scheduled_at=now + rows.microseconds_of(delay) if delay > 0 else None,
         finished_at=None if again else now,
-        error=json.dumps({"kind": "lease_expired", "message": _why(holder, again, expirations + 1, policy)}),
+        error=error,
     )
     due_types = [job_type] if again else close_chain(connection, chain_id, JobStatus.FAILED.value)
     return ReapedJob(id, job_type, chain_id, status, attempt, holder, tuple(due_types))

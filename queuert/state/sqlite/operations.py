@@ -6,6 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from queuert.activity import (
+    HOURS_KEPT,
+    MINUTES_KEPT,
+    Activity,
+    ActivityFilter,
+    ActivityMaintenance,
+    ActivityReport,
+)
 from queuert.jobs import ChainRecord, Job, TtlUpdate
 from queuert.state import records
 from queuert.state.notifications import delete_notifications, trigger_notifications, update_notifications
@@ -140,20 +148,36 @@ class SQLiteOperating(NoEvents, SQLiteBase):
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Record that a worker is alive, and its state."""
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None = None) -> datetime:
+        """Record that a worker is alive, its state, and what it did; return the store's time."""
         with self._writing() as connection:
-            workers.beat(connection, beat, ttl)
+            if activity is not None:
+                workers.record_activity(connection, beat.id, activity)
+            return workers.beat(connection, beat, ttl)
 
-    def remove_worker(self, worker_id: str) -> None:
-        """Delete a worker that has stopped."""
+    def remove_worker(self, worker_id: str, activity: ActivityReport | None = None) -> None:
+        """Delete a worker that has stopped, and record the last of what it did."""
         with self._writing() as connection:
+            if activity is not None:
+                workers.record_activity(connection, worker_id, activity)
             run(connection, "remove_worker", id=worker_id)
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose heartbeat has not expired, the longest running first."""
         with self._reading() as connection:
             return workers.workers(connection)
+
+    def get_activity(self, filter: ActivityFilter) -> list[Activity]:
+        """Return what workers did, by minute or hour."""
+        with self._reading() as connection:
+            return workers.activity(connection, filter)
+
+    def maintain_activity(
+        self, *, limit: int = 1_000, minutes_kept: float = MINUTES_KEPT, hours_kept: float = HOURS_KEPT
+    ) -> ActivityMaintenance:
+        """Add minutes up to hours, and drop hours that are too old."""
+        with self._writing() as connection:
+            return workers.maintain_activity(connection, limit, minutes_kept, hours_kept)
 
     # --- schedules and pauses -----------------------------------------------------------------------------------------
 

@@ -9,10 +9,16 @@ from queuert.errors import SchemaMissingError, StateError
 from queuert.state.sqlite.connection import LockedConnection, migration
 from queuert.state.sqlite.errors import primary_code
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 6
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
 
-UPGRADES: tuple[str, ...] = ("add_progress", "add_attempt_trace_context", "add_type_limits")
+UPGRADES: tuple[str, ...] = (
+    "add_progress",
+    "add_attempt_trace_context",
+    "add_type_limits",
+    "add_failures",
+    "add_activity",
+)
 """Names of the files in ``migrations/`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 
 _PAUSE = 0.01

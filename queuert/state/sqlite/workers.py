@@ -1,11 +1,24 @@
-"""Heartbeats of workers."""
+"""Heartbeats of workers, and what they did."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime
 
+from queuert.activity import (
+    HOUR,
+    MINUTE,
+    Activity,
+    ActivityFilter,
+    ActivityMaintenance,
+    ActivityReport,
+    numbers_of,
+    shown_numbers,
+    summed,
+)
 from queuert.limits import Limits, Rate
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
@@ -14,8 +27,8 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 Connection = sqlite3.Connection
 
 
-def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
-    """Record that a worker is alive."""
+def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> datetime:
+    """Record that a worker is alive, and return the time."""
     now = now_us()
     run(connection, "delete_stale_workers", now=now)
     run(
@@ -41,6 +54,7 @@ def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
             run(connection, "delete_limits", type=type)
         else:
             run(connection, "record_limits", type=type, limits=json.dumps(asdict(limits)))
+    return rows.moment(now)
 
 
 def stored_limits(connection: Connection, type: str) -> Limits | None:
@@ -72,3 +86,66 @@ def _worker(row: Row) -> WorkerRecord:
         started_at=rows.moment(row[9]),
         seen_at=rows.moment(row[10]),
     )
+
+
+def record_activity(connection: Connection, worker_id: str, report: ActivityReport) -> None:
+    """Add a report of a worker to what it did, in each row once."""
+    for one in report.minutes:
+        _add(connection, one, worker_id, report.number)
+
+
+def _add(connection: Connection, one: Activity, worker_id: str, report: int) -> None:
+    key = {
+        "seconds": one.seconds,
+        "begins_at": rows.microseconds(one.begins_at),
+        "type": one.type,
+        "worker": worker_id,
+    }
+    numbers = one.numbers
+    found = fetch_one(connection, "find_activity", **key)
+    if found is not None:
+        if report and found[0] >= report:
+            return
+        numbers = [a + b for a, b in zip(numbers, numbers_of(found[1]), strict=True)]
+    run(connection, "write_activity", **key, report=report, numbers=shown_numbers(numbers))
+
+
+def activity(connection: Connection, filter: ActivityFilter) -> list[Activity]:
+    """Return what workers did, by minute or hour."""
+    since = rows.microseconds(filter.since)
+    before = (1 << 63) - 1 if filter.until is None else rows.microseconds(filter.until)
+    found = (
+        _activity(row)
+        for seconds in (MINUTE, HOUR)
+        for row in run(connection, "get_activity", seconds=seconds, after=since - seconds * 1_000_000, before=before)
+        if filter.types is None or row[2] in filter.types
+    )
+    return summed(found, filter.place)
+
+
+def _activity(row: Row) -> Activity:
+    begins_at, seconds, type, worker_id, numbers = row
+    return Activity.of(rows.moment(begins_at), seconds, type, worker_id or None, numbers_of(numbers))
+
+
+def maintain_activity(
+    connection: Connection, limit: int, minutes_kept: float, hours_kept: float
+) -> ActivityMaintenance:
+    """Add minutes up to hours, and drop hours that are too old."""
+    now = now_us()
+    hour = HOUR * 1_000_000
+    horizon = (now - rows.microseconds_of(minutes_kept)) // hour * hour
+    minutes = run(connection, "find_old_activity", seconds=MINUTE, before=horizon, limit=limit)
+    hours = ActivityFilter(rows.moment(0), by="hour")
+    for one in summed(map(_activity, minutes), hours.place):
+        _add(connection, one, "", 0)
+    horizon = now - rows.microseconds_of(hours_kept)
+    old = run(connection, "find_old_activity", seconds=HOUR, before=horizon, limit=limit)
+    _delete(connection, minutes)
+    _delete(connection, old)
+    return ActivityMaintenance(len(minutes), len(old), max(len(minutes), len(old)) >= limit)
+
+
+def _delete(connection: Connection, found: Iterable[Row]) -> None:
+    for begins_at, seconds, type, worker_id, _ in found:
+        run(connection, "delete_activity", begins_at=begins_at, seconds=seconds, type=type, worker=worker_id)

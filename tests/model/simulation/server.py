@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 from random import Random
 from typing import Any, NamedTuple, cast
 
+from queuert.activity import ActivityMaintenance
 from queuert.errors import LeaseLostError, QueuertError, StateError, StateUnavailableError
 from queuert.event_log import EventLogMaintenance
 from queuert.jobs import AbortReason
@@ -191,7 +193,15 @@ class Server:
     def nothing(self, *_: Any, **__: Any) -> None:
         """What leaves no trace here: the worker registry, schedules."""
 
-    open = put_schedules = record_heartbeat = remove_worker = nothing
+    open = put_schedules = remove_worker = nothing
+
+    def record_heartbeat(self, *_: Any) -> datetime:
+        """The time."""
+        return self.store._moment(self.world.now)
+
+    def maintain_activity(self) -> ActivityMaintenance:
+        """There is none."""
+        return ActivityMaintenance()
 
     def maintain_event_log(self) -> EventLogMaintenance:
         """There is no log."""

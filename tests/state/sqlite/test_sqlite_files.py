@@ -188,9 +188,10 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
     store.close()
     connection = sqlite3.connect(path, isolation_level=None)
     new = columns(connection)
-    for column in ("progress", "attempt_trace_context"):
+    for column in ("progress", "attempt_trace_context", "failures"):
         connection.execute(f"ALTER TABLE queuert_job DROP COLUMN {column}")
     connection.execute("DROP TABLE queuert_type_limit")
+    connection.execute("DROP TABLE queuert_activity")
     connection.execute("UPDATE queuert_schema SET version = 1")
     store = opened(path)
     assert [one is not None and one.id for one in store.get_jobs([started.id])] == [started.id]

@@ -91,7 +91,7 @@ WITH completed AS (
         error
 ),
 -- For each failed attempt: the token, the seconds to the next attempt (null for none), whether its process died, the
--- trace context of the attempt, and the error if there is one.
+-- trace context of the attempt, the error if there is one, and the error among the failures if that is shorter.
 failed AS (
     UPDATE {schema}.job
     SET status = CASE WHEN (%(failed)s::jsonb -> id ->> 1)::float8 > 0 THEN 'scheduled'
@@ -108,7 +108,9 @@ failed AS (
             ELSE clock_timestamp() + (%(failed)s::jsonb -> id ->> 1)::float8 * interval '1 second' END,
         lease_expirations = lease_expirations + (%(failed)s::jsonb -> id ->> 2)::int,
         attempt_trace_context = %(failed)s::jsonb -> id ->> 3,
-        error = %(failed)s::jsonb -> id -> 4
+        error = %(failed)s::jsonb -> id -> 4,
+        failures = {kept_failures} || jsonb_build_object({failed_attempt},
+            'error', coalesce(%(failed)s::jsonb -> id -> 5, %(failed)s::jsonb -> id -> 4))
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
         WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(failed)s::jsonb)))
@@ -145,7 +147,7 @@ WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
         next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
-        next_trace text, next_limit text, crashed bool, ttl float8, trace text)
+        next_trace text, next_limit text, crashed bool, ttl float8, trace text, short_error jsonb)
 ),
 locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
@@ -179,6 +181,9 @@ finished AS (
         lease_expirations = lease_expirations + params.crashed::int,
         output = CASE params.kind WHEN 'complete' THEN coalesce(params.output, 'null') WHEN 'continue' THEN params.output END,
         error = params.error,
+        failures = CASE WHEN params.kind IN ('retry', 'fail')
+            THEN {kept_failures} || jsonb_build_object({failed_attempt}, 'error', coalesce(params.short_error, params.error))
+            ELSE job.failures END,
         attempt_trace_context = params.trace,
         continued_by = params.next_id,
         lease_expires_at = NULL
@@ -339,7 +344,9 @@ judged AS (
         CASE WHEN initial = 0 THEN 0
              WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
              ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))
-        END * (1 + jitter * random()) AS delay
+        END * (1 + jitter * random()) AS delay,
+        jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(holder, '?') || ' expired: it crashed, froze or lost the database') AS error
     FROM expired JOIN policy USING (type)
 ),
 returned AS (
@@ -351,8 +358,8 @@ returned AS (
         lease_expirations = job.lease_expirations + 1,
         lease_token = NULL,
         lease_expires_at = NULL,
-        error = jsonb_build_object('kind', 'lease_expired', 'message',
-            'the lease of worker ' || coalesce(judged.holder, '?') || ' expired: it crashed, froze or lost the database')
+        error = judged.error,
+        failures = {kept_failures} || jsonb_build_object({failed_attempt}, 'error', judged.error)
     FROM judged
     WHERE job.id = judged.id AND NOT judged.spent
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
@@ -389,12 +396,8 @@ WITH finished AS (
         lease_expirations = job.lease_expirations + 1,
         lease_token = NULL,
         lease_expires_at = NULL,
-        error = jsonb_build_object('kind', 'lease_expired', 'message',
-            'the lease of worker ' || coalesce(holder, '?') || ' expired'
-            || CASE WHEN job.lease_expirations > 0
-                THEN ', and the job has expired ' || job.lease_expirations + 1
-                    || ' times: it may be what kills its workers'
-                ELSE ' on the last attempt' END)
+        error = {last_expiry},
+        failures = {kept_failures} || jsonb_build_object({failed_attempt}, 'error', {last_expiry})
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
     WHERE job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at <= clock_timestamp()
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,

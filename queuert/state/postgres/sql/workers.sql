@@ -1,7 +1,7 @@
 -- name: record_heartbeat
 -- Records that a worker is alive. It changes no indexed column, so the new version of the row is heap-only. It returns
 -- whether there are workers whose heartbeat has expired: another statement deletes these, so that none holds one row of
--- this table and waits for another.
+-- this table and waits for another. What the worker did is added to its rows of the minute.
 --
 -- Limits are written only if they have changed: otherwise workers of one type would wait for each other's rows.
 WITH reported AS MATERIALIZED (
@@ -24,7 +24,8 @@ limits AS (
 unlimited AS (
     DELETE FROM {schema}.type_limit
     WHERE type = ANY (%(job_types)s::text[]) AND type <> ALL (ARRAY(SELECT reported.type FROM reported))
-)
+),
+{record_activity}
 INSERT INTO {schema}.worker AS beating
     (id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at, expires_at)
 SELECT %(id)s::text, %(name)s::text, %(host)s::text, %(pid)s::bigint, %(version)s::text, %(job_types)s::text[],
@@ -35,7 +36,8 @@ ON CONFLICT (id) DO UPDATE
 SET name = excluded.name, host = excluded.host, pid = excluded.pid, version = excluded.version,
     job_types = excluded.job_types, concurrency = excluded.concurrency, running = excluded.running,
     state = excluded.state, seen_at = excluded.seen_at, expires_at = excluded.expires_at
-RETURNING EXISTS (SELECT FROM {schema}.worker AS other WHERE other.expires_at <= clock_timestamp() AND other.id <> beating.id)
+RETURNING EXISTS (SELECT FROM {schema}.worker AS other WHERE other.expires_at <= clock_timestamp() AND other.id <> beating.id),
+    beating.seen_at
 
 -- name: delete_stale_workers
 -- Deletes workers whose heartbeat has expired. Rows that are being renewed, or deleted by another worker, are passed
@@ -47,7 +49,8 @@ WHERE id = ANY (ARRAY(
 RETURNING id
 
 -- name: remove_worker
--- Deletes a worker that has stopped.
+-- Deletes a worker that has stopped, and adds the last of what it did.
+WITH {record_activity}
 DELETE FROM {schema}.worker WHERE id = %(id)s::text
 RETURNING id
 
@@ -56,3 +59,56 @@ RETURNING id
 SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at
 FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id
+
+-- name: get_activity
+-- Reads what workers did, by minute or hour. Of each length it reads one range of the key: a minute and an hour are read
+-- if they end after `since` and begin before `until`.
+SELECT CASE WHEN %(by_hour)s THEN date_trunc('hour', found.begins_at, 'UTC') ELSE found.begins_at END AS begins,
+    CASE WHEN %(by_hour)s THEN 3600 ELSE found.seconds END AS length, found.type,
+    CASE WHEN %(per_worker)s THEN nullif(found.worker, '') END AS of_worker, {sum_activity}
+FROM (
+    SELECT * FROM {schema}.activity
+    WHERE seconds = 60 AND begins_at > %(since)s::timestamptz - interval '60 seconds'
+        AND begins_at < coalesce(%(until)s::timestamptz, 'infinity')
+    UNION ALL
+    SELECT * FROM {schema}.activity
+    WHERE seconds = 3600 AND begins_at > %(since)s::timestamptz - interval '3600 seconds'
+        AND begins_at < coalesce(%(until)s::timestamptz, 'infinity')
+) AS found
+WHERE %(types)s::text[] IS NULL OR found.type = ANY (%(types)s::text[])
+GROUP BY begins, length, found.type, of_worker
+ORDER BY begins, found.type, of_worker NULLS FIRST
+
+-- name: fold_activity
+-- Adds minutes up to hours, without their workers, when the hour is over for long. Rows that another worker folds are
+-- passed over. Returns the number of rows.
+WITH folded AS (
+    DELETE FROM {schema}.activity
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.activity
+        WHERE seconds = 60 AND begins_at < (
+            SELECT date_trunc('hour', clock_timestamp() - %(kept)s::float8 * interval '1 second', 'UTC')
+        )
+        ORDER BY begins_at, type, worker LIMIT %(limit)s::integer FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING *
+),
+hours AS (
+    INSERT INTO {schema}.activity AS known (seconds, begins_at, type, worker, report, {activity_counts}, wait, run)
+    SELECT 3600, date_trunc('hour', folded.begins_at, 'UTC') AS hour, folded.type, '', 0, {sum_activity}
+    FROM folded
+    GROUP BY hour, folded.type
+    ORDER BY hour, folded.type
+    ON CONFLICT (seconds, begins_at, type, worker) DO UPDATE SET {add_activity}
+)
+SELECT count(*) FROM folded
+
+-- name: drop_activity
+-- Deletes hours that are too old.
+DELETE FROM {schema}.activity
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.activity
+    WHERE seconds = 3600 AND begins_at < (SELECT clock_timestamp() - %(kept)s::float8 * interval '1 second')
+    ORDER BY begins_at, type, worker LIMIT %(limit)s::integer FOR UPDATE SKIP LOCKED
+))
+RETURNING begins_at

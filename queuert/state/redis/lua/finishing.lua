@@ -4,6 +4,7 @@
 -- ''} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1}
+local FAILED = {retry = true, fail = true}
 
 -- A script is not rolled back, so all finishes are checked before anything is written. `new` and `chains` are the ids
 -- of the jobs and chains that earlier finishes of the batch create.
@@ -129,6 +130,7 @@ for at, finish in ipairs(finishes) do
         if finish.trace ~= job.atrace then changes.atrace = finish.trace or false end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
         keep(job, finish)
+        if FAILED[finish.kind] then add_failure(job, ARGV[finish.short_error or finish.error]) end
         local took = WRITE[finish.kind](job, finish, changes, due_types)
         answer[at] = {finish.id, '', listed(due_types), took or ''}
     end
@@ -168,8 +170,9 @@ local function reap_one(job, policy)
     local changes = {expired = expirations, token = false}
     if pause > 0 then changes.due = NOW + pause end
     if not again then changes.finished = NOW end
-    local error = {kind = 'lease_expired', message = message(job, again, expirations, policy)}
-    call('SET', P .. 'e:' .. job.id, cjson.encode(error))
+    local error = cjson.encode({kind = 'lease_expired', message = message(job, again, expirations, policy)})
+    call('SET', P .. 'e:' .. job.id, error)
+    add_failure(job, error)
     move(job, status, changes, true)
     local due_types = {}
     if again then

@@ -99,13 +99,14 @@ end
 return answer
 
 -- name: get_jobs
--- Reads jobs. ARGV[1]: list of ids. Returns the time and, for each job, its id, hash, input, output and error.
+-- Reads jobs. ARGV[1]: list of ids. Returns the time and, for each job, its id, hash, input, output, error and failures.
 
 local answer = {text(NOW)}
 for _, id in ipairs(decoded(1)) do
     local flat = call('HGETALL', P .. 'j:' .. id)
     answer[#answer + 1] = #flat == 0 and 0
-        or {id, flat, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. id), call('GET', P .. 'e:' .. id)}
+        or {id, flat, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. id), call('GET', P .. 'e:' .. id),
+            call('LRANGE', P .. 'f:' .. id, 0, -1)}
 end
 return answer
 

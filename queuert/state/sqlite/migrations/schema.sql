@@ -37,6 +37,7 @@ CREATE TABLE queuert_job (
     error             TEXT,
     progress          TEXT,
     attempt_trace_context TEXT,
+    failures          TEXT,
     CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((chain_index = 0) = (id = chain_id)),
     CHECK ((chain_index = 0) = (chain_status IS NOT NULL)),
@@ -123,5 +124,16 @@ CREATE TABLE queuert_worker (
 ) WITHOUT ROWID;
 -- The limits of job types, as the worker that started last has them.
 CREATE TABLE queuert_type_limit (type TEXT NOT NULL PRIMARY KEY, limits TEXT NOT NULL) WITHOUT ROWID;
+-- What workers did in a minute (60 seconds) each, and in an hour (3600 seconds) together, as the empty worker. Numbers are
+-- `index:number` of those that are not 0.
+CREATE TABLE queuert_activity (
+    seconds   INTEGER NOT NULL,
+    begins_at INTEGER NOT NULL,
+    type      TEXT NOT NULL,
+    worker    TEXT NOT NULL,
+    report    INTEGER NOT NULL,
+    numbers   TEXT NOT NULL,
+    PRIMARY KEY (seconds, begins_at, type, worker)
+) WITHOUT ROWID;
 -- Notifications for other processes; the latest few thousand are kept. Null keys stand for all keys.
 CREATE TABLE queuert_notification (id INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, topic TEXT NOT NULL, keys TEXT);

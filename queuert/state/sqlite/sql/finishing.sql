@@ -5,6 +5,14 @@ UPDATE queuert_job SET status = :status, finished_at = :finished_at, scheduled_a
     error = :error, attempt_trace_context = :trace, continued_by = :continued_by, lease_expires_at = NULL
 WHERE id = :id
 
+-- name: failures
+-- Reads the newest attempt of a job, and the attempts before that failed.
+SELECT attempt, started_at, holder, failures FROM queuert_job WHERE id = :id
+
+-- name: set_failures
+-- Writes the attempts of a job that failed.
+UPDATE queuert_job SET failures = :failures WHERE id = :id
+
 -- name: close_chain
 -- Closes a chain. It expires after the TTL of the finish, or else after that of its start.
 UPDATE queuert_job SET chain_status = :status, chain_closed_at = :now,

@@ -13,7 +13,8 @@ SELECT chain_status FROM queuert_job WHERE id = :id AND chain_index = 0 AND (exp
 SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= :now THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input, output, error, created_at, scheduled_at,
-    started_at, finished_at, holder, lease_expires_at, continued_by, deduplication_key, limit_key, progress
+    started_at, finished_at, holder, lease_expires_at, continued_by, deduplication_key, limit_key, progress,
+    failures
 FROM queuert_job WHERE id = :id
 
 -- name: get_blockers

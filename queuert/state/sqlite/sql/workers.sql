@@ -32,3 +32,30 @@ DELETE FROM queuert_worker WHERE id = :id
 -- Reads the workers whose heartbeat has not expired, the longest running first.
 SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at FROM queuert_worker
 WHERE expires_at > :now ORDER BY started_at, id
+
+-- name: find_activity
+-- What a worker did of a job type in a minute, and the last report that was added.
+SELECT report, numbers FROM queuert_activity
+WHERE seconds = :seconds AND begins_at = :begins_at AND type = :type AND worker = :worker
+
+-- name: write_activity
+-- Writes what a worker did of a job type in a minute, or all workers in an hour.
+INSERT INTO queuert_activity (seconds, begins_at, type, worker, report, numbers)
+VALUES (:seconds, :begins_at, :type, :worker, :report, :numbers)
+ON CONFLICT (seconds, begins_at, type, worker) DO UPDATE SET report = excluded.report, numbers = excluded.numbers
+
+-- name: get_activity
+-- Reads the minutes, or the hours, that begin after a time and before another.
+SELECT begins_at, seconds, type, worker, numbers FROM queuert_activity
+WHERE seconds = :seconds AND begins_at > :after AND begins_at < :before
+
+-- name: find_old_activity
+-- Reads the oldest minutes, or hours, that begin before a time.
+SELECT begins_at, seconds, type, worker, numbers FROM queuert_activity
+WHERE seconds = :seconds AND begins_at < :before
+ORDER BY begins_at, type, worker LIMIT :limit
+
+-- name: delete_activity
+-- Deletes one minute of a worker, or one hour.
+DELETE FROM queuert_activity
+WHERE seconds = :seconds AND begins_at = :begins_at AND type = :type AND worker = :worker

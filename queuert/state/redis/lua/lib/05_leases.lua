@@ -1,4 +1,6 @@
--- Leases: whether a token may finish an attempt, and why not.
+-- Leases: whether a token may finish an attempt, and why not; and attempts that failed.
+--
+-- f:{job}    LIST failed attempts, as JSON: the first one and the newest
 
 local ENDED = {complete = 'completed', continue = 'continued', fail = 'failed', cancel = 'cancelled'}
 local RESTING = {ready = true, scheduled = true, blocked = true}
@@ -24,4 +26,18 @@ end
 -- Releases a claimed job, as if it had not been claimed.
 local function release_job(job)
     move(job, 'ready', {attempt = job.attempt - 1, token = false}, true)
+end
+
+local MAX_FAILURES = 20
+
+-- Appends the attempt that fails now to the failures of a running job. `error` is JSON, or nil.
+local function add_failure(job, error)
+    local key = P .. 'f:' .. job.id
+    local kept = call('RPUSH', key, '{"attempt":' .. text(job.attempt)
+        .. ',"started_at":' .. (job.started and text(job.started) or 'null') .. ',"failed_at":' .. text(NOW)
+        .. ',"worker":' .. (job.holder and cjson.encode(job.holder) or 'null') .. ',"error":' .. (error or 'null') .. '}')
+    if kept > MAX_FAILURES then
+        call('LSET', key, 1, '')
+        call('LREM', key, 1, '')
+    end
 end

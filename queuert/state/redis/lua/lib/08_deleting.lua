@@ -31,7 +31,9 @@ local function delete_job(job)
     local listed_in = P .. 'ix:' .. job.type
     call('ZREM', listed_in, job.id)
     if call('EXISTS', listed_in) == 0 then call('SREM', P .. 'types', job.type) end
-    for _, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'bl:', 'bo:', 'bb:', 'c:'}) do call('DEL', P .. kind .. job.id) end
+    local keys = {}
+    for at, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'f:', 'bl:', 'bo:', 'bb:', 'c:'}) do keys[at] = P .. kind .. job.id end
+    call('DEL', unpack(keys))
 end
 
 -- Deletes a chain with all its jobs; adds the ids of those that were running to a list.
