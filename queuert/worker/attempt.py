@@ -7,15 +7,17 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
+from queuert.attributes import Attributes
 from queuert.client import AsyncClient, Client
-from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
+from queuert.errors import ContextMissingError, DefinitionError, JobNotFoundError, LeaseLostError
 from queuert.job_types import JobType, not_a_job_type
-from queuert.jobs import AbortReason, Blocker
+from queuert.jobs import AbortReason, Blocker, ChainRecord, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
@@ -206,6 +208,30 @@ MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], Phase], BlockMidd
 """Makes the middleware of a block of an attempt."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What a chain and its job were started with, beside what the claim returns.
+
+    Attributes:
+        attributes: the attributes of the chain, as text.
+        limit_key: the key under which the per-key limits of the job type count the job.
+    """
+
+    attributes: Attributes
+    limit_key: str | None
+
+
+def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> StartOptions:
+    """Return the options of a start from its rows.
+
+    Raises:
+        JobNotFoundError: the job was deleted.
+    """
+    if chain is None or job is None:
+        raise JobNotFoundError(job_id)
+    return StartOptions(chain.attributes, job.limit_key)
+
+
 class Attempt(Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
@@ -363,6 +389,25 @@ class Attempt(Generic[I, R, S]):
                 "coroutine, or make a Client in the lifespan"
             )
         return client
+
+    async def read_start_async(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job, in a coroutine.
+
+        The claim does not return them: this reads two rows. Pass them on to inherit them::
+
+            options = await attempt.read_start_async()
+            return attempt.continue_with(publish, thumbnail, limit_key=options.limit_key)
+
+        Raises:
+            JobNotFoundError: the job was deleted.
+            StateUnavailableError: the store cannot be reached.
+        """
+        self._host.check_event_loop()
+        return await self._host.read_start()
+
+    def read_start(self) -> StartOptions:
+        """``read_start_async`` for plain functions, also in a child process."""
+        return self._host.read_start_in_thread()
 
     @property
     def trace_context(self) -> Mapping[str, str]:

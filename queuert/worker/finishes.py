@@ -104,6 +104,7 @@ def _new_job(job: ClaimedJob, start: _ChainStart) -> NewJob:
         trace_context=job.attempt_trace_context or job.trace_context,
         limit_key=start.limit_key,
         result_ttl=start.result_ttl,
+        attributes=start.attributes,
     )
 
 

@@ -32,7 +32,7 @@ from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
-from queuert.worker.attempt import AbortSignal, Attempt
+from queuert.worker.attempt import AbortSignal, Attempt, StartOptions, start_options
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
 from queuert.worker.middleware import PhaseMiddlewares, compose
@@ -99,6 +99,18 @@ class AttemptState:
     def client(self) -> AsyncClient | Client:
         """Return the worker's client."""
         return self._worker.client
+
+    async def read_start(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job."""
+        store, job = self._worker.store, self._job
+        [chain], [stored] = await store.get_chains([job.chain_id]), await store.get_jobs([job.id])
+        return start_options(job.id, chain, stored)
+
+    def read_start_in_thread(self) -> StartOptions:
+        """``read_start`` in a thread."""
+        store, job = self._worker.thread_store.get(), self._job
+        [chain], [stored] = store.get_chains([job.chain_id]), store.get_jobs([job.id])
+        return start_options(job.id, chain, stored)
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""

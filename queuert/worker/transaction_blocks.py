@@ -21,6 +21,7 @@ from queuert.state.types import Finish, FinishResult
 
 if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
+    from queuert.worker.attempt import StartOptions
 
 T = TypeVar("T", bound="GuardedTransaction")
 
@@ -39,6 +40,14 @@ class BlockHost(Protocol):
 
     def client(self) -> AsyncClient | Client:
         """Return the worker's client."""
+        ...
+
+    async def read_start(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job, in the worker's event loop."""
+        ...
+
+    def read_start_in_thread(self) -> StartOptions:
+        """``read_start`` in a thread, or in a child process."""
         ...
 
     def check_event_loop(self) -> None:

@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from queuert import Attempt, Client, NewChain, Outcome, RecurringSchedule, after
 from queuert.schedules import Tick, tick_in
 from tests.support.harness import Harness
-from tests.support.job_types import anything, echo, number, text
-from tests.support.waiting import WAIT, in_time
+from tests.support.job_types import anything, echo, number, relay, text
+from tests.support.waiting import START, WAIT, in_time
+from tests.worker import killable
 
 
 async def test_the_times_of_a_job(harness: Harness) -> None:
@@ -104,3 +107,48 @@ async def test_a_lifespan_on_each_store(harness: Harness) -> None:
     async with harness.worker(processors):
         assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
     assert steps == ["entered", "ran", "left"]
+
+
+async def test_what_the_chain_was_started_with_can_be_read_and_inherited(harness: Harness) -> None:
+    async def begin(attempt: Attempt[int, int]) -> Outcome[int]:
+        options = await attempt.read_start_async()
+        return attempt.continue_with(number, 2, limit_key=options.limit_key)
+
+    def end(attempt: Attempt[int, int]) -> Outcome[int]:
+        options = attempt.read_start()
+        seen.append((dict(options.attributes), options.limit_key))
+        return attempt.input
+
+    seen: list[Any] = []
+    harness.handles(relay, begin)
+    harness.handles(number, end)
+    async with harness.worker():
+        chain = await harness.client.start_chain(relay, 1, attributes={"user": 17}, limit_key="ada")
+        assert await chain.result(WAIT) == 2
+        without = await harness.client.start_chain(number, 1)
+        assert await without.result(WAIT) == 1
+    assert seen == [({"user": "17"}, "ada"), ({}, None)]
+
+
+@pytest.mark.timeout(12 * WAIT)
+async def test_a_child_process_can_read_it_too(harness: Harness) -> None:
+    harness.handles(anything, killable.start_options, executor="process")
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, 1, attributes={"user": 17}, limit_key="ada")
+        assert await chain.result(START) == [{"user": "17"}, "ada"]
+
+
+async def test_children_have_the_attributes_that_they_are_started_with(harness: Harness) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        if attempt.blockers:
+            return len(attempt.blockers)
+        options = await attempt.read_start_async()
+        return attempt.wait_for(NewChain(number, 1, attributes=options.attributes), NewChain(number, 2))
+
+    harness.handles(anything, handler)
+    harness.handles(number, echo)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, 1, attributes={"user": 17})
+        assert await chain.result(WAIT) == 2
+    found = await harness.client.list_chains(attributes={"user": 17})
+    assert sorted(one.type for one in found.items) == ["anything", "number"]

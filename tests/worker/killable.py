@@ -264,3 +264,9 @@ def failing_lifespan() -> Iterator[None]:
 def resources(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """What the lifespan has yielded, and where."""
     return {"pid": os.getpid(), "resources": attempt.resources}
+
+
+def start_options(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """What the chain was started with."""
+    options = attempt.read_start()
+    return [dict(options.attributes), options.limit_key]

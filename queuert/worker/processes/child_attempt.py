@@ -28,7 +28,7 @@ from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
-from queuert.worker.attempt import AbortSignal
+from queuert.worker.attempt import AbortSignal, StartOptions, start_options
 from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
 from queuert.worker.processes import messages
 
@@ -195,6 +195,16 @@ class ChildAttempt:
     def client(self) -> NoReturn:
         """Raise DefinitionError: the worker's client is in another process."""
         raise DefinitionError("the worker's client is in another process: make a Client in the lifespan")
+
+    async def read_start(self) -> StartOptions:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.read_start_in_thread()
+
+    def read_start_in_thread(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job, on a connection of this process."""
+        store, job = self._store.get(), self.run.job
+        [chain], [stored] = store.get_chains([job.chain_id]), store.get_jobs([job.id])
+        return start_options(job.id, chain, stored)
 
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""
