@@ -134,8 +134,13 @@ def _resolved(function: Any, annotation: Any) -> Any:
         return annotation
     if "<locals>" in getattr(function, "__qualname__", ""):
         return _UNKNOWN  # A local class could have the name of another one in the module.
+
+    def annotated() -> None: ...
+
+    annotated.__annotations__ = {"annotation": annotation}
     try:
-        return eval(annotation, dict(getattr(function, "__globals__", {})))
+        hints = typing.get_type_hints(annotated, getattr(function, "__globals__", {}), include_extras=True)
+        return hints["annotation"]
     except Exception:
         return _UNKNOWN
 
