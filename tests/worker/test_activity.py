@@ -135,7 +135,7 @@ async def test_a_run_is_in_the_bucket_of_its_duration(harness: PostgresHarness) 
 
 
 async def test_reported_while_the_worker_runs(harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
     harness.handles(number, echo)
     async with harness.worker():
         await in_time((await harness.client.start_chain(number, 1)).result())
@@ -148,8 +148,8 @@ async def test_reported_while_the_worker_runs(harness: PostgresHarness, monkeypa
 
 async def test_a_failing_report_is_sent_again(harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits in the worker, and all of it is there once the store takes it."""
-    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
-    monkeypatch.setattr(heartbeat, "AGAIN", 0.01)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
+    monkeypatch.setattr(heartbeat, "RETRY_AFTER", 0.01)
     harness.handles(number, echo)
     async with harness.worker():
         harness.rows("alter table queuert.activity rename to elsewhere")
@@ -196,19 +196,19 @@ class Reporter:
     def __init__(self, registry: Registry) -> None:
         self.log = EventLog()
         self.counter = ActivityCounter()
-        subject = WorkerInfo("me", "name", ("number",), 1, held=lambda: 0, stopping=lambda: False, begun=0.0)
+        subject = WorkerInfo("me", "name", ("number",), 1, running=lambda: 0, stopping=lambda: False, started_at=0.0)
         self.heartbeat = Heartbeat(subject, observers=Observers((self.log,)), activity=self.counter)
         self._registry: Any = registry
 
     def beat(self) -> float:
-        return self.heartbeat.beat_if_due(lambda: self._registry)
+        return self.heartbeat.record_if_due(lambda: self._registry)
 
     def beat_now(self) -> float:
         self.heartbeat.renew_now()
         return self.beat()
 
     def stop(self) -> None:
-        self.heartbeat.forget(lambda: self._registry)
+        self.heartbeat.remove(lambda: self._registry)
 
 
 def counted(report: ActivityReport | None) -> list[tuple[datetime, int]]:
@@ -232,7 +232,7 @@ def test_minutes_are_those_of_the_store(registry: Registry) -> None:
             reporter.counter.count_one("number", REAPED)
         expected.append((minute_of(registry), count))
         registry.now += pause
-        assert pause <= heartbeat.EVERY
+        assert pause <= heartbeat.INTERVAL
         pause = reporter.beat()
     reporter.stop()
     sums: dict[datetime, int] = {}

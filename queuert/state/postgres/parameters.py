@@ -204,30 +204,28 @@ def closed_chains(chains: Sequence[str]) -> Parameters:
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
     """Return the parameters of ``complete``."""
-    return {"params": _completed(finishes), "traced": _traced(finishes)}
+    params, traced = _completed(finishes)
+    return {"params": params, "traced": traced}
 
 
 def finish_simple(finishes: Sequence[Finish]) -> Parameters:
     """Return the parameters of ``finish_simple``."""
     completed = [one for one in finishes if one.kind is FinishKind.COMPLETE]
     failed = [one for one in finishes if one.kind is not FinishKind.COMPLETE]
-    failures = f"{{{','.join(map(_failed_entry, failed))}}}"
-    return {"completed": _completed(completed), "failed": failures, "traced": _traced(completed)}
+    params, traced = _completed(completed)
+    return {"completed": params, "traced": traced, "failed": f"{{{','.join(map(_failed_entry, failed))}}}"}
 
 
-def _traced(finishes: Iterable[Finish]) -> str:
-    """Whether any of these attempts has a trace context."""
-    return "true" if any(finish.job.attempt_trace_context is not None for finish in finishes) else "false"
-
-
-def _completed(finishes: Iterable[Finish]) -> str:
-    """Tokens and outputs by job id, as one JSON object."""
-    entries = []
+def _completed(finishes: Iterable[Finish]) -> tuple[str, str]:
+    """Tokens, outputs and trace contexts by job id, as one JSON object; and whether any has a trace context."""
+    entries, traced = [], "false"
     for finish in finishes:
         job = finish.job
-        trace = "" if job.attempt_trace_context is None else f",{quoted(job.attempt_trace_context)}"
+        trace = ""
+        if job.attempt_trace_context is not None:
+            trace, traced = f",{quoted(job.attempt_trace_context)}", "true"
         entries.append(f'{encode_basestring_ascii(job.id)}:["{job.token}",{finish.output or "null"}{trace}]')
-    return f"{{{','.join(entries)}}}"
+    return f"{{{','.join(entries)}}}", traced
 
 
 def _failed_entry(finish: Finish) -> str:
