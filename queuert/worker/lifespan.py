@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from queuert.errors import DefinitionError, LifespanError
 from queuert.ids import new_id
@@ -48,7 +48,7 @@ def checked_lifespan(function: object) -> GroupLifespan | None:
         return None
     if not callable(function):
         raise DefinitionError(f"lifespan must be a function that returns a context manager, got {function!r}")
-    lifespan = GroupLifespan(function)
+    lifespan = GroupLifespan(cast("Lifespan[Any]", function))
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         decorator = "asynccontextmanager" if inspect.isasyncgenfunction(function) else "contextmanager"
         raise DefinitionError(f"lifespan {lifespan.name} must be decorated: write @{decorator} above it")

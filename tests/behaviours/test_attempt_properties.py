@@ -64,7 +64,7 @@ async def test_the_client_of_the_worker(harness: Harness) -> None:
 
     harness.handles(anything, handler)
     harness.handles(number, echo)
-    harness.handles(text, lambda attempt: attempt.sync_client and "")
+    harness.handles(text, lambda attempt: str(attempt.sync_client))
     async with harness.worker(concurrency=2):
         chains = await harness.client.start_chains([NewChain(anything, 1), NewChain(text, "")])
         assert await chains[0].result(WAIT) == 1
@@ -78,7 +78,7 @@ async def test_a_synchronous_client_of_the_worker(harness: Harness) -> None:
         return len(attempt.sync_client.list_chains().items)
 
     harness.handles(anything, handler)
-    harness.handles(text, lambda attempt: attempt.client and "")
+    harness.handles(text, lambda attempt: str(attempt.client))
     client: Any = Client(harness.state, harness.job_types)
     with client:
         async with harness.worker(client=client):

@@ -146,7 +146,7 @@ class Looks:
         self._pause(0.0)
 
     def _pause(self, seconds: float) -> None:
-        self._monkeypatch.setattr("queuert.worker.releases.LATE_SECONDS", seconds)
+        self._monkeypatch.setattr("queuert.worker.releases.RECHECK_AFTER", seconds)
 
 
 class Away:
@@ -166,7 +166,7 @@ async def test_a_hurry_ends_it() -> None:
     store, hurry = Away(), asyncio.Event()
     returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease("a", new_token()), time.monotonic() + 3_600.0)])
-    settling = asyncio.create_task(returns.settle_all(hurry))
+    settling = asyncio.create_task(returns.release_all(hurry))
     for _ in range(2):
         await store.requested.wait()
         store.requested.clear()
@@ -177,7 +177,7 @@ async def test_a_hurry_ends_it() -> None:
 async def test_no_longer_than_the_leases_last() -> None:
     returns = ReleaseQueue(cast(AsyncStore, Away()), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease("a", new_token()), time.monotonic())])
-    await returns.settle_all(asyncio.Event())
+    await returns.release_all(asyncio.Event())
     assert not returns
 
 
@@ -194,13 +194,13 @@ async def test_a_job_that_is_locked_is_given_back_when_it_is_free(harness: Fault
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put((job.lease, time.monotonic() + 60.0) for job in jobs)
             async with asyncio.timeout(WAIT):
-                await returns.settle()
+                await returns.release_due()
             assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
             async with asyncio.timeout(WAIT):
                 assert await store.release_claim(claim) == (0, 1)
         async with asyncio.timeout(WAIT):
-            await returns.settle_all(asyncio.Event())
+            await returns.release_all(asyncio.Event())
         assert harness.witness.job("q0") == ("ready", 0, 0, 0)
     finally:
         await store.aclose()
@@ -219,11 +219,11 @@ async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(har
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put_claim(claim, answered=False)
             async with asyncio.timeout(WAIT):
-                await returns.settle()
+                await returns.release_due()
             assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
         async with asyncio.timeout(WAIT):
-            await returns.settle_all(asyncio.Event())
+            await returns.release_all(asyncio.Event())
         assert harness.witness.job("q0") == ("ready", 0, 0, 0)
     finally:
         await store.aclose()

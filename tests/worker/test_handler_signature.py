@@ -174,7 +174,7 @@ def test_a_local_class_of_the_name_of_another_is_left_alone() -> None:
     class Published(BaseModel):
         other: int
 
-    local = JobType("local", input=Published, output=None)
+    local: JobType[Any, None] = JobType("local", input=Published, output=None)
 
     def handler(attempt: Attempt[Published, None]) -> None: ...
 
