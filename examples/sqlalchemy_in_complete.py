@@ -11,50 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
 
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-from sqlalchemy.pool import NullPool
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert.integrations.sqlalchemy import async_session_on, session_on
 
 bill = JobType("settle_order", input=int, output=int)
-job_types = JobTypes(bill)
+remind = JobType("remind_debtor", input=int, output=int)
+job_types = JobTypes(bill, remind)
 processors = Processors(job_types)
-
-
-class Held:
-    """A psycopg connection whose transaction is somebody else's to end."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def commit(self) -> None:
-        """Left to ``complete()``, as are the next two."""
-
-    rollback = close = commit
-
-
-held: ContextVar[Any] = ContextVar("held")
-engine = create_engine(
-    "postgresql+psycopg://", creator=lambda: Held(held.get()), poolclass=NullPool, use_native_hstore=False
-)
-
-
-@contextmanager
-def session_on(connection: Any) -> Iterator[Session]:
-    """A session that works in the transaction of ``connection``."""
-    held.set(connection)
-    with engine.begin() as outer, Session(outer, join_transaction_mode="create_savepoint") as session:
-        yield session
-        session.commit()  # ends a savepoint
 
 
 class Base(DeclarativeBase):
@@ -64,6 +31,7 @@ class Base(DeclarativeBase):
 class Invoice(Base):
     __tablename__ = "example_billed"
     number: Mapped[int] = mapped_column(primary_key=True)
+    reminders: Mapped[int] = mapped_column(default=0)
 
 
 @processors.handles(bill)
@@ -74,9 +42,19 @@ def bill_order(attempt: Attempt[int, int]) -> Outcome[int]:
         return tx.finish(attempt.input)
 
 
+@processors.handles(remind)
+async def remind_debtor(attempt: Attempt[int, int]) -> Outcome[int]:
+    async with attempt.complete() as tx:
+        async with async_session_on(tx.connection) as session:
+            invoice = await session.get_one(Invoice, attempt.input)
+            invoice.reminders += 1
+        return tx.finish(attempt.input)
+
+
 async def work(dsn: str) -> None:
     async with AsyncClient(PostgresState(dsn), job_types) as client, InProcessWorker(client, processors):
         print(f"order {await client.start_and_wait(bill, 7)} is billed")
+        print(f"the debtor of {await client.start_and_wait(remind, 7)} is reminded")
 
 
 def main() -> None:
@@ -86,7 +64,7 @@ def main() -> None:
     Base.metadata.create_all(own)
     asyncio.run(work(dsn))
     with Session(own) as session:
-        print(f"invoices: {[invoice.number for invoice in session.query(Invoice)]}")
+        print(f"invoices: {[(invoice.number, invoice.reminders) for invoice in session.query(Invoice)]}")
     own.dispose()
 
 

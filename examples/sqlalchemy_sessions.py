@@ -1,6 +1,6 @@
 """A start in a transaction of SQLAlchemy's: the order and its job are one commit, sync and async.
 
-The engine's driver is psycopg 3 (``postgresql+psycopg``), the one that Queuert writes with.
+The engine's driver may be psycopg (``postgresql+psycopg``), psycopg2, or asyncpg for asynchronous ones.
 
 Run it from the root of the repository, after ``queuert migrate up``:
 ``QUEUERT_URL=... python -m examples.sqlalchemy_sessions``.

@@ -429,7 +429,8 @@ class EventsLostError(QueuertError):
 
 
 class UnsupportedConnectionError(QueuertError, TypeError):
-    """The object passed as ``connection=`` is not a connection that this client can write on."""
+    """The object passed as ``connection=`` is not a connection that this client can write on, or leads to another
+    database than the client's. Nothing was written; the message says what to use."""
 
 
 class NotPicklableError(QueuertError, TypeError):

@@ -15,6 +15,7 @@ EXTRAS = {
     "opentelemetry.sdk": "otel",
     "sentry_sdk": "sentry",
     "structlog": "structlog",
+    "sqlalchemy": "sqlalchemy",
 }
 """The optional packages, each with the extra that installs it."""
 

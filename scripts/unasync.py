@@ -60,6 +60,7 @@ SUBSTITUTIONS = [
     (r"aclose", "close"),
     (r"an async client", "a sync client"),
     (r"asynchronous", "synchronous"),
+    (r"AsyncpgConnection", "Psycopg2Connection"),
     (r"Async([A-Z]\w*)", r"\1"),
     (r"async_(\w+)", r"sync_\1"),
 ]

@@ -35,8 +35,8 @@ _ADOPT_CODES: Mapping[int, str] = {
 }
 
 _ROLES = """Print the SQL that creates roles for workers, clients, Spark's writers,
-operators and observers, and grants each what it needs. --apply runs it, as the
-owner of the schema. Run it again after each upgrade.
+producers in SQL, operators and observers, and grants each what it needs.
+--apply runs it, as the owner of the schema. Run it again after each upgrade.
 """
 
 _ADOPT = """Adopt a database that was moved from another cluster of Postgres, by a dump or

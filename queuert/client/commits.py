@@ -2,12 +2,12 @@
 
 | ``connection=`` | the event is emitted |
 |---|---|
-| nothing, a psycopg pool, a connection in autocommit | at once, as the write is committed |
+| nothing, a driver's pool, a connection in autocommit | at once, as the write is committed |
 | Django's connection | by ``transaction.on_commit``; not at all after a rollback |
 | SQLAlchemy's ``Session``, ``AsyncSession``, scoped sessions | by the session's events; not at all after a rollback |
 | any other, within a transaction | at once, with ``committed=False``, as nothing reports the commit |
 
-SQLAlchemy and Django are never imported: their objects are recognised by the modules of their classes.
+SQLAlchemy, Django and drivers are never imported: their objects are recognised by the modules of their classes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def emit_committed(observers: Observers, events: Sequence[ClientEvent], connecti
 
 def _when_committed(connection: Any, emit: Callable[[], None]) -> bool:
     """Call ``emit`` when the transaction commits, and return True; return False if the library reports no commits."""
-    packages = {cls.__module__.partition(".")[0] for cls in type(connection).__mro__}
-    if "psycopg_pool" in packages:
+    kind = type(connection)
+    packages = {cls.__module__.partition(".")[0] for cls in kind.__mro__}
+    if "psycopg_pool" in packages or hasattr(kind, "acquire") or hasattr(kind, "getconn"):  # A pool.
         emit()
         return True
     if "django" in packages:
@@ -73,10 +74,14 @@ def _is_committed(connection: Any, packages: set[str]) -> bool:
         driver = connection
         if "sqlalchemy" in packages:
             driver = getattr(connection, "sync_connection", connection).connection.driver_connection
-        elif not hasattr(driver, "pgconn") and not hasattr(driver, "in_transaction"):
+        elif hasattr(driver, "connection"):
             driver = driver.connection  # A cursor's.
         if hasattr(driver, "pgconn"):
             return bool(driver.pgconn.transaction_status == _IDLE)
+        if hasattr(driver, "get_transaction_status"):  # psycopg2's
+            return bool(driver.get_transaction_status() == _IDLE)
+        if hasattr(driver, "is_in_transaction"):  # asyncpg's
+            return not driver.is_in_transaction()
         return not driver.in_transaction
     return False
 

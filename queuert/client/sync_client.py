@@ -105,9 +105,9 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
-            connection: a connection of yours, in whose transaction the chain is written: a psycopg connection or
-                cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit, and with a
-                psycopg pool, from which the client borrows a connection, the chain is committed at once.
+            connection: a connection of yours, in whose transaction the chain is written: one of psycopg, asyncpg or
+                psycopg2 or its cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit,
+                and with a pool of a driver, from which the client borrows a connection, it is committed at once.
 
         Raises:
             PayloadError: the input cannot be stored; the error has path and reason.
@@ -120,7 +120,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             JobTypeMismatchError: with ``attach``: the existing chain is of another job type.
             ChainNotFoundError: a blocker does not exist.
             ClientMiddlewareError: a middleware did not yield the chains that it received.
-            UnsupportedConnectionError: the store cannot write on ``connection``.
+            UnsupportedConnectionError: the store cannot write on ``connection``, or it is one to another database.
             StateUnavailableError: the store cannot be reached; it is unknown whether the chain was written.
         """
         start = NewChain(

@@ -1,4 +1,4 @@
-"""The ways in which a program may hold its transaction: one face for psycopg, SQLAlchemy and Django."""
+"""The ways in which a program may hold its transaction: one face for drivers, SQLAlchemy and Django."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from contextlib import (
     AbstractContextManager,
     ExitStack,
     asynccontextmanager,
+    closing,
     contextmanager,
 )
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import asyncpg
 import django
 import psycopg
+import psycopg2
 from django.conf import settings
 from django.db import connection, connections, transaction
 from sqlalchemy import Connection, create_engine, text
@@ -68,9 +71,9 @@ def sqlalchemy_url(dsn: str, driver: str = "postgresql+psycopg") -> str:
 
 
 @contextmanager
-def engine(dsn: str, **options: Any) -> Iterator[Engine]:
+def engine(dsn: str, driver: str = "postgresql+psycopg", **options: Any) -> Iterator[Engine]:
     """An engine of SQLAlchemy that lets go of its connections at the end."""
-    made = create_engine(sqlalchemy_url(dsn), **options)
+    made = create_engine(sqlalchemy_url(dsn, driver), **options)
     try:
         yield made
     finally:
@@ -100,6 +103,41 @@ def psycopg_cursor(dsn: str) -> Iterator[Caller]:
         yield _Psycopg(connection, cursor)
 
 
+class _Psycopg2:
+    def __init__(self, connection: Any, given: Any) -> None:
+        self.given = given
+        self.commit = connection.commit
+        self.rollback = connection.rollback
+        self._connection = connection
+
+    def write(self) -> None:
+        self._run(INSERT)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        self._run("savepoint undone")
+        yield
+        self._run("rollback to undone")
+
+    def _run(self, statement: str) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+@contextmanager
+def psycopg2_connection(dsn: str) -> Iterator[Caller]:
+    """psycopg2's connection."""
+    with closing(psycopg2.connect(dsn)) as connection:
+        yield _Psycopg2(connection, connection)
+
+
+@contextmanager
+def psycopg2_cursor(dsn: str) -> Iterator[Caller]:
+    """psycopg2's cursor."""
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        yield _Psycopg2(connection, cursor)
+
+
 class _SQLAlchemy:
     def __init__(self, given: Connection | Session | scoped_session[Session]) -> None:
         self.given = given
@@ -125,6 +163,20 @@ def sqlalchemy_connection(dsn: str) -> Iterator[Caller]:
 def sqlalchemy_session(dsn: str) -> Iterator[Caller]:
     """SQLAlchemy's session."""
     with engine(dsn) as made, Session(made) as session:
+        yield _SQLAlchemy(session)
+
+
+@contextmanager
+def sqlalchemy_connection_on_psycopg2(dsn: str) -> Iterator[Caller]:
+    """SQLAlchemy's connection, on psycopg2."""
+    with engine(dsn, "postgresql+psycopg2") as made, made.connect() as connection:
+        yield _SQLAlchemy(connection)
+
+
+@contextmanager
+def sqlalchemy_session_on_psycopg2(dsn: str) -> Iterator[Caller]:
+    """SQLAlchemy's session, on psycopg2."""
+    with engine(dsn, "postgresql+psycopg2") as made, Session(made) as session:
         yield _SQLAlchemy(session)
 
 
@@ -215,8 +267,12 @@ def django_cursor(dsn: str) -> Iterator[Caller]:
 CALLERS = (
     psycopg_connection,
     psycopg_cursor,
+    psycopg2_connection,
+    psycopg2_cursor,
     sqlalchemy_connection,
     sqlalchemy_session,
+    sqlalchemy_connection_on_psycopg2,
+    sqlalchemy_session_on_psycopg2,
     sqlalchemy_scoped_session,
     django_connection,
     django_proxy,
@@ -248,6 +304,62 @@ async def async_psycopg_cursor(dsn: str) -> AsyncIterator[AsyncCaller]:
     """psycopg's cursor."""
     async with await psycopg.AsyncConnection.connect(dsn) as connection, connection.cursor() as cursor:
         yield _AsyncPsycopg(connection, cursor)
+
+
+class _Asyncpg:
+    """Inside ``transaction()``, which is begun anew after each end."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._transaction: Any = None
+
+    @property
+    def given(self) -> Any:
+        return self._connection
+
+    async def begin(self) -> None:
+        self._transaction = self._connection.transaction()
+        await self._transaction.start()
+
+    async def write(self) -> None:
+        await self._connection.execute(INSERT)
+
+    async def commit(self) -> None:
+        await self._transaction.commit()
+        await self.begin()
+
+    async def rollback(self) -> None:
+        await self._transaction.rollback()
+        await self.begin()
+
+    @asynccontextmanager
+    async def undone(self) -> AsyncIterator[None]:
+        savepoint = self._connection.transaction()
+        await savepoint.start()
+        yield
+        await savepoint.rollback()
+
+
+@asynccontextmanager
+async def asyncpg_connection(dsn: str) -> AsyncIterator[AsyncCaller]:
+    """asyncpg's connection."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        caller = _Asyncpg(connection)
+        await caller.begin()
+        yield caller
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def asyncpg_lent_connection(dsn: str) -> AsyncIterator[AsyncCaller]:
+    """What asyncpg's pool lends."""
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+        caller = _Asyncpg(connection)
+        await caller.begin()
+        yield caller
+        await caller.rollback()
 
 
 class _AsyncSQLAlchemy:
@@ -285,6 +397,24 @@ async def async_sqlalchemy_session(dsn: str) -> AsyncIterator[AsyncCaller]:
 
 
 @asynccontextmanager
+async def async_sqlalchemy_connection_on_asyncpg(dsn: str) -> AsyncIterator[AsyncCaller]:
+    """SQLAlchemy's connection, on asyncpg."""
+    made = async_engine(sqlalchemy_url(dsn, "postgresql+asyncpg"))
+    async with made.connect() as connection:
+        yield _AsyncSQLAlchemy(connection)
+    await made.dispose()
+
+
+@asynccontextmanager
+async def async_sqlalchemy_session_on_asyncpg(dsn: str) -> AsyncIterator[AsyncCaller]:
+    """SQLAlchemy's session, on asyncpg."""
+    made = async_engine(sqlalchemy_url(dsn, "postgresql+asyncpg"))
+    async with AsyncSession(made) as session:
+        yield _AsyncSQLAlchemy(session)
+    await made.dispose()
+
+
+@asynccontextmanager
 async def async_sqlalchemy_scoped_session(dsn: str) -> AsyncIterator[AsyncCaller]:
     """SQLAlchemy's session of the task."""
     made = async_engine(sqlalchemy_url(dsn))
@@ -297,7 +427,11 @@ async def async_sqlalchemy_scoped_session(dsn: str) -> AsyncIterator[AsyncCaller
 ASYNC_CALLERS = (
     async_psycopg_connection,
     async_psycopg_cursor,
+    asyncpg_connection,
+    asyncpg_lent_connection,
     async_sqlalchemy_connection,
     async_sqlalchemy_session,
+    async_sqlalchemy_connection_on_asyncpg,
+    async_sqlalchemy_session_on_asyncpg,
     async_sqlalchemy_scoped_session,
 )

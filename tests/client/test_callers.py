@@ -1,4 +1,4 @@
-"""Starts in the caller's own transaction, whoever holds it: psycopg, SQLAlchemy or Django."""
+"""Starts in the caller's own transaction, whoever holds it: a driver, SQLAlchemy or Django."""
 
 from __future__ import annotations
 
@@ -270,7 +270,9 @@ def test_on_commit_of_django_sees_the_chain(client: Client, database: Database) 
 def test_the_other_mode(client: Client, database: Database) -> None:
     """The error says which client to take."""
     made = async_engine(callers.sqlalchemy_url(database.dsn))
-    for given in (AsyncSession(made), made.connect(), AsyncConnectionPool(database.dsn, open=False)):
+    on_asyncpg = async_engine(callers.sqlalchemy_url(database.dsn, "postgresql+asyncpg"))
+    pool = AsyncConnectionPool(database.dsn, open=False)
+    for given in (AsyncSession(made), made.connect(), AsyncSession(on_asyncpg), pool):
         with pytest.raises(UnsupportedConnectionError, match="use an AsyncClient with it"):
             client.start_chain(work, 1, connection=given)
 
@@ -309,7 +311,7 @@ async def test_a_synchronous_session_inside_an_asynchronous_one(client: Client, 
 
 @pytest.mark.parametrize("given", [object(), "postgresql://", 5], ids=["object", "text", "number"])
 def test_something_else(client: Client, given: Any) -> None:
-    with pytest.raises(UnsupportedConnectionError, match=r"takes a psycopg\.Connection.*written with psycopg 3"):
+    with pytest.raises(UnsupportedConnectionError, match=r"takes a connection or cursor of psycopg 3 or psycopg2"):
         client.start_chain(work, 1, connection=given)
 
 

@@ -28,6 +28,7 @@ work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
 TELL_OF_COMMITS = {"sqlalchemy_session", "sqlalchemy_scoped_session", "async_sqlalchemy_session"} | {
     "async_sqlalchemy_scoped_session", "django_connection", "django_proxy", "django_cursor",
+    "sqlalchemy_session_on_psycopg2", "async_sqlalchemy_session_on_asyncpg",
 }  # fmt: skip
 
 

@@ -59,6 +59,11 @@ the handler of now is told: cancelled
 was cancelled: the account was closed
 was cancelled: the account was closed
 """,
+    "asyncpg_connections": """\
+rolled back: no job
+committed: the job is ready
+by the pool: the job is ready
+""",
     "children": """\
 page 1, page 2, page 3
 2 runs, 1 of them only to wait
@@ -139,7 +144,8 @@ failed: there is no such number
 """,
     "sqlalchemy_in_complete": """\
 order 7 is billed
-invoices: [7]
+the debtor of 7 is reminded
+invoices: [(7, 1)]
 """,
     "sqlalchemy_sessions": """\
 rolled back: no order and no job

@@ -94,6 +94,7 @@ ELSEWHERE = {
         "delete_keys",
         "estimate",
         "notify",
+        "database",
         "schedule_delays",
     ),  # The cases above.
 }

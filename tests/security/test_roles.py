@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import psycopg
@@ -146,6 +147,21 @@ def test_observers_count_and_see_no_payload(granted: str, login: LoginOf, capsys
         assert connection.execute("select type, status from queuert.chain").fetchall() == [("number", "open")]
 
 
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CLIENT, Role.WRITER, Role.WORKER], ids=str)
+def test_producers_start_chains(granted: str, login: LoginOf, role: Role) -> None:
+    """By the function, with all that a start may have; what it wrote they need not be able to read."""
+    with psycopg.connect(login(role), autocommit=True) as connection:
+        [(id, existed)] = connection.execute(
+            "select * from queuert.start_chain('number', '7', id => 'a', deduplication_key => 'k',"
+            """ attributes => '{"user": 17}', delay => '1 hour')"""
+        ).fetchall()
+        assert (id, existed) == ("a", False)
+        again = connection.execute("select * from queuert.start_chain('number', deduplication_key => 'k')")
+        assert again.fetchall() == [("a", True)]
+    with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as client:
+        assert [one.id for one in client.list_chains(attributes={"user": "17"})] == ["a"]
+
+
 def test_writers_stage_and_commit(login: LoginOf) -> None:
     settings = BulkSettings(login(Role.WRITER), "queuert")
     tag = "00000000-0000-4000-8000-000000000001"
@@ -227,7 +243,20 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "delete jobs": "delete from queuert.job",
         "pause types": "insert into queuert.paused_type (type) values ('number')",
     },
+    Role.PRODUCER: {
+        "read jobs": "select id from queuert.job",
+        "read chains": "select id from queuert.chain",
+        "read the log": "select kind from queuert.event",
+        "read levels": "select level from queuert.event_level",
+        "read who works": "select name from queuert.worker",
+        "count": "select * from queuert.demand()",
+        "write a job": "insert into queuert.job (id, chain_id, type, chain_type, input)"
+        " values ('x', 'x', 'x', 'x', '1')",
+        "write an event": "insert into queuert.job_event (kind) values ('created')",
+        "take a key": "insert into queuert.deduplication (type, key) values ('x', 'x')",
+    },
     Role.OPERATOR: {
+        "start a chain by the function": "select queuert.start_chain('x')",
         "start a chain": "insert into queuert.job (id, chain_id, type, chain_type, input)"
         " values ('x', 'x', 'x', 'x', '1')",
         "forge a result": "update queuert.job set output = '1'",
@@ -235,6 +264,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "say who works": "delete from queuert.worker",
     },
     Role.OBSERVER: {
+        "start a chain": "select queuert.start_chain('x')",
         "read inputs": "select input from queuert.job",
         "read outputs": "select output from queuert.job",
         "read errors": "select error from queuert.job",
@@ -277,11 +307,12 @@ def _refused(connection: psycopg.Connection[Any], statement: str) -> bool:
 
 @pytest.mark.parametrize("role", list(Role), ids=str)
 def test_no_role_hands_on_what_it_may(granted: str, login: LoginOf, role: Role) -> None:
-    """Postgres only warns of this one, and does nothing."""
+    """Postgres only warns of what somebody may and cannot hand on, and does nothing."""
     user = login(role)
     with psycopg.connect(granted, autocommit=True) as connection:
         before = _rights(connection)
-        with psycopg.connect(user, autocommit=True) as own:
+        reads = suppress(InsufficientPrivilege) if role is Role.PRODUCER else nullcontext()
+        with psycopg.connect(user, autocommit=True) as own, reads:
             own.execute("grant select on queuert.alembic_version to public")
         assert _rights(connection) == before
 

@@ -17,7 +17,8 @@ from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.async_statements import begin_callers_transaction, fetch
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.external_connections import async_callers_connection
+from queuert.state.postgres.external_connections import OwnDatabase, address, async_callers_connection
+from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
@@ -33,6 +34,7 @@ class AsyncPostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
+        self._database = OwnDatabase()
         self.risks: tuple[StoreWarning, ...] = ()
         """Of the TLS settings, and of a database that was moved; known once the store is open."""
 
@@ -49,6 +51,7 @@ class AsyncPostgresBase:
                 found = await fetch(connection, self._sql.schema_revision)
                 if not found or found[0][0] < REQUIRED_REVISION:
                     raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+                self._database.address = address(connection)
                 self.risks = connection_warnings(connection.pgconn) + await self._moved(connection)
         except BaseException:
             await self._connections.aclose()
@@ -75,7 +78,7 @@ class AsyncPostgresBase:
     @asynccontextmanager
     async def _transaction(
         self, callers: Any = None, *, lock: float | None = None
-    ) -> AsyncIterator[AsyncConnection[Any]]:
+    ) -> AsyncIterator[AsyncAnyConnection]:
         """Open a transaction, or a savepoint in the transaction of the caller's connection.
 
         ``lock`` is the lock timeout in seconds of a transaction of the store's own.
@@ -84,15 +87,36 @@ class AsyncPostgresBase:
             async with self._connections.connection() as own, async_bounded(own, lock=lock):
                 yield own
             return
-        async with async_callers_connection(callers) as connection:
+        async with self._callers_connection(callers) as connection:
             with mapped_errors():
                 await begin_callers_transaction(connection)
                 async with async_bounded(connection):
                     yield connection
 
-    async def _notification(
-        self, connection: AsyncConnection[Any], notifications: Mapping[Topic, Sequence[str]]
-    ) -> None:
+    @asynccontextmanager
+    async def _callers_connection(self, given: Any) -> AsyncIterator[AsyncAnyConnection]:
+        """Yield the connection of what a caller passed, if it is one to this store's database.
+
+        Raises:
+            UnsupportedConnectionError: it is one to another database, or none that can be written on.
+        """
+        async with async_callers_connection(given) as connection:
+            with mapped_errors():
+                if not self._database.is_known(connection):
+                    await self._compare_databases(connection)
+            yield connection
+
+    async def _compare_databases(self, connection: AsyncAnyConnection) -> None:
+        """Ask the server of a caller's connection which database it is, and that of the store if they differ."""
+        [theirs] = await fetch(connection, self._sql.database)
+        if not self._database.is_same(theirs):
+            # The store's own server may have changed since it was last asked.
+            [self._database.row] = await self._fetch(self._sql.database)
+        if not self._database.is_same(theirs):
+            raise self._database.refused(theirs)
+        self._database.add(connection)
+
+    async def _notification(self, connection: AsyncAnyConnection, notifications: Mapping[Topic, Sequence[str]]) -> None:
         """Send notifications when the caller's transaction on this connection commits."""
         for topic, keys in notifications.items():
             if keys:

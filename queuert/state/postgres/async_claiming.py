@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
 from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
 from queuert.state.postgres.claiming import ClaimCursors, Expansion, IndexPosition
+from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -104,7 +103,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             self._expansion.note(found)
             return found
 
-    async def _claim_admitted(self, connection: AsyncConnection[Any], request: ClaimRequest) -> tuple[list[Row], int]:
+    async def _claim_admitted(self, connection: AsyncAnyConnection, request: ClaimRequest) -> tuple[list[Row], int]:
         """Claim the jobs that the limits admit. Also returns how many jobs of the other types should be claimed."""
         found: list[Row] = []
         passed_over: list[str] = []

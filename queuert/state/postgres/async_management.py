@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection
-
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
@@ -15,6 +13,7 @@ from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
 from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
+from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import Row
 from queuert.state.types import (
@@ -50,7 +49,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         return await self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
 
     async def _complete(
-        self, connection: AsyncConnection[Any], completions: Sequence[WorkerlessCompletion]
+        self, connection: AsyncAnyConnection, completions: Sequence[WorkerlessCompletion]
     ) -> list[ChainUpdate]:
         waiting = management.completion_blockers(completions)
         met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
@@ -72,7 +71,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         results = await self._repeated(connection, lambda given: self._cancel(given, ids, reason), update_notifications)
         return management.for_each(ids, results)
 
-    async def _cancel(self, connection: AsyncConnection[Any], ids: Sequence[str], reason: str) -> list[ChainUpdate]:
+    async def _cancel(self, connection: AsyncAnyConnection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
         met, _ = await self._lock_chains(connection, ids)
         open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
         if not open_chains:
@@ -96,7 +95,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         results = await self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
         return management.for_each(ids, results)
 
-    async def _retry(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[ChainUpdate]:
+    async def _retry(self, connection: AsyncAnyConnection, ids: Sequence[str]) -> list[ChainUpdate]:
         met, locked = await self._lock_chains(connection, ids, again=True)
         for chain in met.values():
             if chain.status not in FAILED_OR_CANCELLED:
@@ -121,7 +120,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
             return []
         return await self._repeated(connection, lambda given: self._trigger(given, ids), trigger_notifications)
 
-    async def _trigger(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
+    async def _trigger(self, connection: AsyncAnyConnection, ids: Sequence[str]) -> list[TriggeredJob]:
         params = {"ids": list(ids)}
         jobs = management.triggered(ids, await fetch(connection, self._sql.lock_jobs, params))
         await fetch(connection, self._sql.trigger_jobs, params)
@@ -137,7 +136,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
             connection, lambda given: self._delete(given, ids, cascade=cascade), delete_notifications
         )
 
-    async def _delete(self, connection: AsyncConnection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
+    async def _delete(self, connection: AsyncAnyConnection, ids: Sequence[str], *, cascade: bool) -> DeleteResult:
         to_delete = await self._lock_to_delete(connection, ids, cascade=cascade)
         if not to_delete:
             return DeleteResult((), ())
@@ -150,7 +149,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         return management.deleted(ids, rows)
 
     async def _lock_to_delete(
-        self, connection: AsyncConnection[Any], ids: Sequence[str], *, cascade: bool
+        self, connection: AsyncAnyConnection, ids: Sequence[str], *, cascade: bool
     ) -> dict[str, str]:
         """Lock all jobs that are to be deleted, each with its chain, until a read finds no more of them."""
         params = {"ids": list(ids), "cascade": cascade}
@@ -174,7 +173,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         following = page[-1][0] if len(page) >= limit else None
         return SweepResult([TriggeredJob(row[0], row[1]) for row in sorted(released)], following)
 
-    async def _release_stranded(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[Row]:
+    async def _release_stranded(self, connection: AsyncAnyConnection, ids: Sequence[str]) -> list[Row]:
         held = [row[0] for row in await fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
         return await fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
 
@@ -202,7 +201,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
 
     async def _lock_chains(
         self,
-        connection: AsyncConnection[Any],
+        connection: AsyncAnyConnection,
         ids: Sequence[str],
         waiting: Sequence[NewJob] = (),
         *,
@@ -227,5 +226,5 @@ class AsyncPostgresManagement(AsyncPostgresBase):
                 return met, locked
         raise StateError(f"chains {sorted(ids)!r} continue faster than their last jobs can be locked: repeat the call")
 
-    async def _release_dependents(self, connection: AsyncConnection[Any], closed: Sequence[str]) -> list[Row]:
+    async def _release_dependents(self, connection: AsyncAnyConnection, closed: Sequence[str]) -> list[Row]:
         return await fetch(connection, self._sql.release_dependents, parameters.closed_chains(closed)) if closed else []

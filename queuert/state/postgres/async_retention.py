@@ -14,6 +14,7 @@ from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch, forget_deleted
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
+from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
@@ -91,7 +92,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
 
 
 async def prune(
-    connection: AsyncConnection[Any], sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
+    connection: AsyncAnyConnection, sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
     """Delete chains inside the connection's transaction if they have not changed since; return the rows of ``prune``.
 
@@ -104,7 +105,7 @@ async def prune(
     return rows
 
 
-async def delete_expired(connection: AsyncConnection[Any], sql: Statements, ids: Sequence[str]) -> bool:
+async def delete_expired(connection: AsyncAnyConnection, sql: Statements, ids: Sequence[str]) -> bool:
     """Delete those of these chains that have expired, so that their ids can be used again. Returns whether there were
     any."""
     async with async_bounded(connection):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
+from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 
@@ -57,7 +55,7 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
                 return None
             return await self._start_ticks(connection, jobs) if jobs else []
 
-    async def _start_ticks(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+    async def _start_ticks(self, connection: AsyncAnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         found = schedule_rows.started(await fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(jobs)))
         if unseen := [job for job in jobs if job.id not in found]:
             # Other transactions committed these ids after the statement began: the next statement sees them.

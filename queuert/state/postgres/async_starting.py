@@ -21,8 +21,8 @@ from queuert.state.postgres.async_statements import (
 )
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
-from queuert.state.postgres.external_connections import async_callers_connection
 from queuert.state.postgres.finishing import with_status
+from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS
 from queuert.state.postgres.starting import StartBatch, needs_transaction, reject_batch_blockers
 from queuert.state.types import NewJob, StartedJob
@@ -39,7 +39,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         if not jobs:
             return []
         if connection is not None:
-            async with async_callers_connection(connection) as callers:
+            async with self._callers_connection(connection) as callers:
                 return await self._start_in_callers(callers, jobs)
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
@@ -67,7 +67,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             self._connections.restart_timeout(own)
             yield part
 
-    async def _start_in_callers(self, callers: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+    async def _start_in_callers(self, callers: AsyncAnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         with mapped_errors():
             # An error of these statements must not abort the caller's transaction, so they run in a savepoint.
             apart = needs_transaction(jobs, callers=True)
@@ -83,13 +83,13 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             await self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
+    async def _delete_expired_conflicts(self, connection: AsyncAnyConnection, jobs: Sequence[NewJob]) -> bool:
         """Delete chosen ids of expired chains, so that they can be used again. Returns whether there were any."""
         chosen = [job.id for job in jobs if job.id_chosen]
         return bool(chosen and await delete_expired(connection, self._sql, chosen))
 
     async def _start(
-        self, connection: AsyncConnection[Any], jobs: Sequence[NewJob], *, in_transaction: bool
+        self, connection: AsyncAnyConnection, jobs: Sequence[NewJob], *, in_transaction: bool
     ) -> list[StartedJob]:
         if not in_transaction:
             written = await insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
@@ -103,7 +103,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             await self._write(connection, starts)
             return starts.results()
 
-    async def _write(self, connection: AsyncConnection[Any], starts: StartBatch) -> None:
+    async def _write(self, connection: AsyncAnyConnection, starts: StartBatch) -> None:
         """Write the starts that are not duplicates."""
         certain = [job for job in starts.remaining() if not job.attach]
         await lock_in_order(connection, self._sql, (), certain)
@@ -127,7 +127,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         waiting = [job for job in starts.remaining() if job.blockers]
         starts.record_written(with_status(written, await add_blockers(connection, self._sql, waiting)))
 
-    async def _attach(self, connection: AsyncConnection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
+    async def _attach(self, connection: AsyncAnyConnection, starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the existing chains of starts with ``attach``."""
         params = {"ids": [job.id for job in jobs if job.attach]}
         if not params["ids"]:

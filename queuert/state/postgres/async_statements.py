@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.state.postgres import parameters, psycopg_internals
+from queuert.state.postgres.bounds import is_idle
 from queuert.state.postgres.finishing import (
     CLAIMABLE,
     closing_chains,
@@ -23,6 +24,7 @@ from queuert.state.postgres.finishing import (
     written_leases,
 )
 from queuert.state.postgres.management import attribute_rows, freed_keys
+from queuert.state.postgres.other_drivers import AsyncAnyConnection, AsyncpgConnection
 from queuert.state.postgres.protocol import (
     AsyncPooledConnection,
     NamedStatement,
@@ -41,7 +43,7 @@ _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 async def fetch(
-    connection: AsyncConnection[Any],
+    connection: AsyncAnyConnection,
     statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
@@ -57,6 +59,8 @@ async def fetch(
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return await async_execute_prepared(connection, statement, values)
+    if isinstance(connection, AsyncpgConnection):
+        return await connection.fetch(*_numbered(statement, values))
     async with await _send(connection, statement, values, binary=binary) as cursor:
         try:
             return await cursor.fetchall()
@@ -74,16 +78,24 @@ async def _send(
     binary: bool = False,
 ) -> AsyncRawCursor[Row]:
     """Send one statement. Outside a pipeline this also waits for its answer."""
-    if isinstance(statement, NamedStatement):
-        _, text, names = statement
-    else:
-        text, names = (statement, ()) if values is None else numbered(statement)
+    text, given = _numbered(statement, values)
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-    await cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
+    await cursor.execute(text, None if values is None else given, binary=binary)
     return cursor
 
 
-def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncPooledConnection]:
+def _numbered(statement: bytes | NamedStatement, values: parameters.Parameters | None) -> tuple[bytes, list[Any]]:
+    """Return a statement in the server's syntax, and the values of its parameters in order."""
+    if values is None:
+        return statement.text if isinstance(statement, NamedStatement) else statement, []
+    if isinstance(statement, NamedStatement):
+        _, text, names = statement
+    else:
+        text, names = numbered(statement)
+    return text, [values[name] for name in names]
+
+
+def _is_quick(connection: AsyncAnyConnection) -> TypeGuard[AsyncPooledConnection]:
     """Whether it is ours, in no pipeline of psycopg's, and may prepare at once: cursors count executions first."""
     return (
         isinstance(connection, AsyncPooledConnection)
@@ -93,18 +105,18 @@ def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncPooledConnecti
     )
 
 
-async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
+async def begin_callers_transaction(connection: AsyncAnyConnection) -> None:
     """Begin the caller's transaction if its next statement would do so.
 
     On an idle connection psycopg's ``transaction()`` would not be a savepoint, but a transaction that commits by
     itself, whatever the caller does later.
     """
-    if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+    if not connection.autocommit and is_idle(connection):
         await fetch(connection, b"SELECT 1")
 
 
 async def lock_in_order(
-    connection: AsyncConnection[Any],
+    connection: AsyncAnyConnection,
     sql: Statements,
     others: Iterable[str],
     waiting: Sequence[NewJob],
@@ -131,7 +143,7 @@ async def lock_in_order(
         raise ChainNotFoundError(missing[0])
 
 
-async def add_blockers(connection: AsyncConnection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
+async def add_blockers(connection: AsyncAnyConnection, sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
     """Add blockers to jobs whose chains are locked; return the status that each job has then."""
     if not waiting:
         return {}
@@ -140,7 +152,7 @@ async def add_blockers(connection: AsyncConnection[Any], sql: Statements, waitin
 
 
 async def insert_jobs(
-    connection: AsyncConnection[Any],
+    connection: AsyncAnyConnection,
     sql: Statements,
     statement: bytes,
     jobs: Sequence[NewJob],
@@ -193,7 +205,7 @@ async def _send_parts(
     return [written[id] for id in ids]
 
 
-async def forget_deleted(connection: AsyncConnection[Any], sql: Statements, deleted: Sequence[Row]) -> None:
+async def forget_deleted(connection: AsyncAnyConnection, sql: Statements, deleted: Sequence[Row]) -> None:
     """Delete the deduplication keys and attribute entries of deleted chains."""
     keys = freed_keys(deleted)
     if keys["keys"]:
@@ -204,7 +216,7 @@ async def forget_deleted(connection: AsyncConnection[Any], sql: Statements, dele
 
 
 async def finish_and_release(
-    connection: AsyncConnection[Any], sql: Statements, finishes: Sequence[Finish]
+    connection: AsyncAnyConnection, sql: Statements, finishes: Sequence[Finish]
 ) -> dict[Lease, FinishResult]:
     """Write finishes inside the connection's transaction, and release the dependents of the chains that closed."""
     waiting = waiting_jobs(finishes)

@@ -13,8 +13,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg import AsyncConnection, BaseConnection, Connection, Error, errors, generators
+from psycopg import BaseConnection, Error, errors, generators
 from psycopg.pq import ExecStatus, TransactionStatus
+
+from queuert.state.postgres.other_drivers import (
+    AnyConnection,
+    AsyncAnyConnection,
+    AsyncpgConnection,
+    Psycopg2Connection,
+)
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -69,11 +76,15 @@ def _bounds(connection: object) -> Bounds:
 
 
 @asynccontextmanager
-async def async_bounded(connection: AsyncConnection[Any], *, lock: float | None = None) -> AsyncIterator[None]:
+async def async_bounded(connection: AsyncAnyConnection, *, lock: float | None = None) -> AsyncIterator[None]:
     """Open a transaction with bounds; inside an open transaction, a savepoint."""
     begin = _bounds(connection).begin(lock)
-    if not _is_idle(connection) or _begins_otherwise(connection):
-        outermost = _is_idle(connection)
+    if isinstance(connection, AsyncpgConnection):
+        async with connection.transaction(begin.decode()):
+            yield
+        return
+    if not is_idle(connection) or _begins_otherwise(connection):
+        outermost = is_idle(connection)
         async with connection.transaction():
             if outermost:
                 await connection.execute(begin.removeprefix(_BEGIN))
@@ -91,11 +102,15 @@ async def async_bounded(connection: AsyncConnection[Any], *, lock: float | None 
 
 
 @contextmanager
-def sync_bounded(connection: Connection[Any], *, lock: float | None = None) -> Iterator[None]:
+def sync_bounded(connection: AnyConnection, *, lock: float | None = None) -> Iterator[None]:
     """Sync version of :func:`async_bounded`."""
     begin = _bounds(connection).begin(lock)
-    if not _is_idle(connection) or _begins_otherwise(connection):
-        outermost = _is_idle(connection)
+    if isinstance(connection, Psycopg2Connection):
+        with connection.transaction(begin.decode()):
+            yield
+        return
+    if not is_idle(connection) or _begins_otherwise(connection):
+        outermost = is_idle(connection)
         with connection.transaction():
             if outermost:
                 connection.execute(begin.removeprefix(_BEGIN))
@@ -112,7 +127,10 @@ def sync_bounded(connection: Connection[Any], *, lock: float | None = None) -> I
     connection.commit()
 
 
-def _is_idle(connection: BaseConnection[Any]) -> bool:
+def is_idle(connection: AsyncAnyConnection | AnyConnection) -> bool:
+    """Whether no transaction is open."""
+    if isinstance(connection, AsyncpgConnection | Psycopg2Connection):
+        return connection.idle
     return connection.info.transaction_status is TransactionStatus.IDLE
 
 

@@ -378,7 +378,7 @@ def _login(one: Examination) -> Iterator[Finding]:
     if fits:
         yield ok("login", f"{role} may do what these roles may: {', '.join(fits)}")
         return
-    reason = "it lacks rights of each of the roles worker, client, writer, operator and observer"
+    reason = "it lacks rights of each of the roles worker, client, writer, producer, operator and observer"
     yield error("login", role, reason, f"GRANT {schema}_worker TO {role}, or {_GRANT_AGAIN}")
 
 

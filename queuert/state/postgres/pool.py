@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from queuert.errors import ClosedError
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
+from queuert.state.postgres.other_drivers import AnyConnection, AsyncAnyConnection
 from queuert.state.postgres.protocol import (
     AsyncPooledConnection,
     ConnectFailures,
@@ -451,5 +452,5 @@ ROUNDS = 3
 """The largest number of attempts after deadlocks. The other transaction proceeds meanwhile, so one retry is nearly
 always enough."""
 
-AsyncWork: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[T]]
-Work: TypeAlias = Callable[[Connection[Any]], T]
+AsyncWork: TypeAlias = Callable[[AsyncAnyConnection], Awaitable[T]]
+Work: TypeAlias = Callable[[AnyConnection], T]

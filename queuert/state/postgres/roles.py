@@ -28,6 +28,8 @@ class Role(StrEnum):
     """Starts chains and reads."""
     WRITER = "writer"
     """Starts chains from Spark."""
+    PRODUCER = "producer"
+    """Starts chains by the SQL function ``start_chain``, and nothing else."""
     OPERATOR = "operator"
     """Manages chains: cancels, retries, deletes, pauses."""
     OBSERVER = "observer"
@@ -69,6 +71,7 @@ def roles_sql(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = N
         "schema": f'"{schema}"',
         "names": ", ".join(f"'{name}'" for name in chosen.values()),
         "everybody": ", ".join(f'"{name}"' for name in chosen.values()),
+        "readers": ", ".join(f'"{name}"' for role, name in chosen.items() if role is not Role.PRODUCER),
         **{role.value: f'"{name}"' for role, name in chosen.items()},
     }
     text = (files("queuert.state.postgres") / "roles.sql").read_text(encoding="utf-8")

@@ -24,17 +24,26 @@ REVOKE ALL ON
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage, {schema}.type_limit,
     {schema}.activity, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
     FROM PUBLIC, {everybody};
-REVOKE ALL ON FUNCTION {schema}.demand(text[], integer) FROM PUBLIC, {everybody};
+REVOKE ALL ON FUNCTION
+    {schema}.demand(text[], integer),
+    {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text)
+    FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
 
 GRANT USAGE ON SCHEMA {schema} TO {everybody};
 GRANT SELECT ON
     {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level,
     {schema}.type_limit, {schema}.activity
-    TO {everybody};
+    TO {readers};
 
 -- Numbers for autoscalers. It counts by limit keys, which observers may not read, with the rights of its owner.
-GRANT EXECUTE ON FUNCTION {schema}.demand(text[], integer) TO {everybody};
+GRANT EXECUTE ON FUNCTION {schema}.demand(text[], integer) TO {readers};
+
+-- Producers without our library: they start chains by a function, with the rights of its owner, and may nothing else.
+-- Those that may start chains anyway may do so in SQL as well.
+GRANT EXECUTE ON FUNCTION
+    {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text)
+    TO {producer}, {client}, {writer}, {worker};
 
 -- Roles that change jobs insert into the log, and none can change what is in it. Rows are inserted through the parent
 -- table, so its partitions, also future ones, need no grants. Time, transaction and number of an event are set by

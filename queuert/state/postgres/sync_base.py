@@ -17,7 +17,8 @@ from queuert.state.postgres import parameters
 from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.external_connections import sync_callers_connection
+from queuert.state.postgres.external_connections import OwnDatabase, address, sync_callers_connection
+from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
@@ -34,6 +35,7 @@ class PostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = Connections(settings, connections)
+        self._database = OwnDatabase()
         self.risks: tuple[StoreWarning, ...] = ()
         """Of the TLS settings, and of a database that was moved; known once the store is open."""
 
@@ -50,6 +52,7 @@ class PostgresBase:
                 found = fetch(connection, self._sql.schema_revision)
                 if not found or found[0][0] < REQUIRED_REVISION:
                     raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+                self._database.address = address(connection)
                 self.risks = connection_warnings(connection.pgconn) + self._moved(connection)
         except BaseException:
             self._connections.close()
@@ -74,7 +77,7 @@ class PostgresBase:
             return fetch(connection, statement, values, binary=binary)
 
     @contextmanager
-    def _transaction(self, callers: Any = None, *, lock: float | None = None) -> Iterator[Connection[Any]]:
+    def _transaction(self, callers: Any = None, *, lock: float | None = None) -> Iterator[AnyConnection]:
         """Open a transaction, or a savepoint in the transaction of the caller's connection.
 
         ``lock`` is the lock timeout in seconds of a transaction of the store's own.
@@ -83,13 +86,36 @@ class PostgresBase:
             with self._connections.connection() as own, sync_bounded(own, lock=lock):
                 yield own
             return
-        with sync_callers_connection(callers) as connection:
+        with self._callers_connection(callers) as connection:
             with mapped_errors():
                 begin_callers_transaction(connection)
                 with sync_bounded(connection):
                     yield connection
 
-    def _notification(self, connection: Connection[Any], notifications: Mapping[Topic, Sequence[str]]) -> None:
+    @contextmanager
+    def _callers_connection(self, given: Any) -> Iterator[AnyConnection]:
+        """Yield the connection of what a caller passed, if it is one to this store's database.
+
+        Raises:
+            UnsupportedConnectionError: it is one to another database, or none that can be written on.
+        """
+        with sync_callers_connection(given) as connection:
+            with mapped_errors():
+                if not self._database.is_known(connection):
+                    self._compare_databases(connection)
+            yield connection
+
+    def _compare_databases(self, connection: AnyConnection) -> None:
+        """Ask the server of a caller's connection which database it is, and that of the store if they differ."""
+        [theirs] = fetch(connection, self._sql.database)
+        if not self._database.is_same(theirs):
+            # The store's own server may have changed since it was last asked.
+            [self._database.row] = self._fetch(self._sql.database)
+        if not self._database.is_same(theirs):
+            raise self._database.refused(theirs)
+        self._database.add(connection)
+
+    def _notification(self, connection: AnyConnection, notifications: Mapping[Topic, Sequence[str]]) -> None:
         """Send notifications when the caller's transaction on this connection commits."""
         for topic, keys in notifications.items():
             if keys:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
 from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.claiming import ClaimCursors, Expansion, IndexPosition
+from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -105,7 +104,7 @@ class PostgresClaiming(PostgresBase):
             self._expansion.note(found)
             return found
 
-    def _claim_admitted(self, connection: Connection[Any], request: ClaimRequest) -> tuple[list[Row], int]:
+    def _claim_admitted(self, connection: AnyConnection, request: ClaimRequest) -> tuple[list[Row], int]:
         """Claim the jobs that the limits admit. Also returns how many jobs of the other types should be claimed."""
         found: list[Row] = []
         passed_over: list[str] = []

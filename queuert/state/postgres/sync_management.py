@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from psycopg import Connection
-
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
+from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
@@ -50,7 +49,7 @@ class PostgresManagement(PostgresBase):
             return []
         return self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
 
-    def _complete(self, connection: Connection[Any], completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
+    def _complete(self, connection: AnyConnection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
         waiting = management.completion_blockers(completions)
         met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
@@ -71,7 +70,7 @@ class PostgresManagement(PostgresBase):
         results = self._repeated(connection, lambda given: self._cancel(given, ids, reason), update_notifications)
         return management.for_each(ids, results)
 
-    def _cancel(self, connection: Connection[Any], ids: Sequence[str], reason: str) -> list[ChainUpdate]:
+    def _cancel(self, connection: AnyConnection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
         met, _ = self._lock_chains(connection, ids)
         open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
         if not open_chains:
@@ -95,7 +94,7 @@ class PostgresManagement(PostgresBase):
         results = self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
         return management.for_each(ids, results)
 
-    def _retry(self, connection: Connection[Any], ids: Sequence[str]) -> list[ChainUpdate]:
+    def _retry(self, connection: AnyConnection, ids: Sequence[str]) -> list[ChainUpdate]:
         met, locked = self._lock_chains(connection, ids, again=True)
         for chain in met.values():
             if chain.status not in FAILED_OR_CANCELLED:
@@ -120,7 +119,7 @@ class PostgresManagement(PostgresBase):
             return []
         return self._repeated(connection, lambda given: self._trigger(given, ids), trigger_notifications)
 
-    def _trigger(self, connection: Connection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
+    def _trigger(self, connection: AnyConnection, ids: Sequence[str]) -> list[TriggeredJob]:
         params = {"ids": list(ids)}
         jobs = management.triggered(ids, fetch(connection, self._sql.lock_jobs, params))
         fetch(connection, self._sql.trigger_jobs, params)
@@ -134,7 +133,7 @@ class PostgresManagement(PostgresBase):
             return DeleteResult((), ())
         return self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_notifications)
 
-    def _delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
+    def _delete(self, connection: AnyConnection, ids: Sequence[str], *, cascade: bool) -> DeleteResult:
         to_delete = self._lock_to_delete(connection, ids, cascade=cascade)
         if not to_delete:
             return DeleteResult((), ())
@@ -146,7 +145,7 @@ class PostgresManagement(PostgresBase):
         forget_deleted(connection, self._sql, rows)
         return management.deleted(ids, rows)
 
-    def _lock_to_delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> dict[str, str]:
+    def _lock_to_delete(self, connection: AnyConnection, ids: Sequence[str], *, cascade: bool) -> dict[str, str]:
         """Lock all jobs that are to be deleted, each with its chain, until a read finds no more of them."""
         params = {"ids": list(ids), "cascade": cascade}
         locked: dict[str, str] = {}
@@ -169,7 +168,7 @@ class PostgresManagement(PostgresBase):
         following = page[-1][0] if len(page) >= limit else None
         return SweepResult([TriggeredJob(row[0], row[1]) for row in sorted(released)], following)
 
-    def _release_stranded(self, connection: Connection[Any], ids: Sequence[str]) -> list[Row]:
+    def _release_stranded(self, connection: AnyConnection, ids: Sequence[str]) -> list[Row]:
         held = [row[0] for row in fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
         return fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
 
@@ -195,7 +194,7 @@ class PostgresManagement(PostgresBase):
 
     def _lock_chains(
         self,
-        connection: Connection[Any],
+        connection: AnyConnection,
         ids: Sequence[str],
         waiting: Sequence[NewJob] = (),
         *,
@@ -220,5 +219,5 @@ class PostgresManagement(PostgresBase):
                 return met, locked
         raise StateError(f"chains {sorted(ids)!r} continue faster than their last jobs can be locked: repeat the call")
 
-    def _release_dependents(self, connection: Connection[Any], closed: Sequence[str]) -> list[Row]:
+    def _release_dependents(self, connection: AnyConnection, closed: Sequence[str]) -> list[Row]:
         return fetch(connection, self._sql.release_dependents, parameters.closed_chains(closed)) if closed else []

@@ -13,6 +13,7 @@ from queuert.policies import checked_ttl
 from queuert.state.postgres import retention
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
+from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
@@ -92,7 +93,7 @@ class PostgresRetention(PostgresBase):
 
 
 def prune(
-    connection: Connection[Any], sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
+    connection: AnyConnection, sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
     """Delete chains inside the connection's transaction if they have not changed since; return the rows of ``prune``.
 
@@ -105,7 +106,7 @@ def prune(
     return rows
 
 
-def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> bool:
+def delete_expired(connection: AnyConnection, sql: Statements, ids: Sequence[str]) -> bool:
     """Delete those of these chains that have expired, so that their ids can be used again. Returns whether there were
     any."""
     with sync_bounded(connection):

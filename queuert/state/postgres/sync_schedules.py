@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
-
-from psycopg import Connection
 
 from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
+from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
@@ -58,7 +56,7 @@ class PostgresSchedules(PostgresBase):
                 return None
             return self._start_ticks(connection, jobs) if jobs else []
 
-    def _start_ticks(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+    def _start_ticks(self, connection: AnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         found = schedule_rows.started(fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(jobs)))
         if unseen := [job for job in jobs if job.id not in found]:
             # Other transactions committed these ids after the statement began: the next statement sees them.

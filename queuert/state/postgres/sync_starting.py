@@ -12,8 +12,8 @@ from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
 from queuert.notify.adapter import Topic
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
-from queuert.state.postgres.external_connections import sync_callers_connection
 from queuert.state.postgres.finishing import with_status
+from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import ROUNDS
 from queuert.state.postgres.starting import StartBatch, needs_transaction, reject_batch_blockers
 from queuert.state.postgres.sync_base import PostgresBase
@@ -40,7 +40,7 @@ class PostgresStarting(PostgresBase):
         if not jobs:
             return []
         if connection is not None:
-            with sync_callers_connection(connection) as callers:
+            with self._callers_connection(connection) as callers:
                 return self._start_in_callers(callers, jobs)
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
@@ -68,7 +68,7 @@ class PostgresStarting(PostgresBase):
             self._connections.restart_timeout(own)
             yield part
 
-    def _start_in_callers(self, callers: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+    def _start_in_callers(self, callers: AnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         with mapped_errors():
             # An error of these statements must not abort the caller's transaction, so they run in a savepoint.
             apart = needs_transaction(jobs, callers=True)
@@ -84,12 +84,12 @@ class PostgresStarting(PostgresBase):
             self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    def _delete_expired_conflicts(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
+    def _delete_expired_conflicts(self, connection: AnyConnection, jobs: Sequence[NewJob]) -> bool:
         """Delete chosen ids of expired chains, so that they can be used again. Returns whether there were any."""
         chosen = [job.id for job in jobs if job.id_chosen]
         return bool(chosen and delete_expired(connection, self._sql, chosen))
 
-    def _start(self, connection: Connection[Any], jobs: Sequence[NewJob], *, in_transaction: bool) -> list[StartedJob]:
+    def _start(self, connection: AnyConnection, jobs: Sequence[NewJob], *, in_transaction: bool) -> list[StartedJob]:
         if not in_transaction:
             written = insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
@@ -102,7 +102,7 @@ class PostgresStarting(PostgresBase):
             self._write(connection, starts)
             return starts.results()
 
-    def _write(self, connection: Connection[Any], starts: StartBatch) -> None:
+    def _write(self, connection: AnyConnection, starts: StartBatch) -> None:
         """Write the starts that are not duplicates."""
         certain = [job for job in starts.remaining() if not job.attach]
         lock_in_order(connection, self._sql, (), certain)
@@ -126,7 +126,7 @@ class PostgresStarting(PostgresBase):
         waiting = [job for job in starts.remaining() if job.blockers]
         starts.record_written(with_status(written, add_blockers(connection, self._sql, waiting)))
 
-    def _attach(self, connection: Connection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
+    def _attach(self, connection: AnyConnection, starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the existing chains of starts with ``attach``."""
         params = {"ids": [job.id for job in jobs if job.attach]}
         if not params["ids"]:

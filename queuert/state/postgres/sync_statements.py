@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.state.postgres import parameters, psycopg_internals
+from queuert.state.postgres.bounds import is_idle
 from queuert.state.postgres.finishing import (
     CLAIMABLE,
     closing_chains,
@@ -24,6 +25,7 @@ from queuert.state.postgres.finishing import (
     written_leases,
 )
 from queuert.state.postgres.management import attribute_rows, freed_keys
+from queuert.state.postgres.other_drivers import AnyConnection, Psycopg2Connection
 from queuert.state.postgres.protocol import (
     NamedStatement,
     PooledConnection,
@@ -42,7 +44,7 @@ _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 def fetch(
-    connection: Connection[Any],
+    connection: AnyConnection,
     statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
@@ -58,6 +60,8 @@ def fetch(
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return sync_execute_prepared(connection, statement, values)
+    if isinstance(connection, Psycopg2Connection):
+        return connection.fetch(*_numbered(statement, values))
     with _send(connection, statement, values, binary=binary) as cursor:
         try:
             return cursor.fetchall()
@@ -75,16 +79,24 @@ def _send(
     binary: bool = False,
 ) -> RawCursor[Row]:
     """Send one statement. Outside a pipeline this also waits for its answer."""
-    if isinstance(statement, NamedStatement):
-        _, text, names = statement
-    else:
-        text, names = (statement, ()) if values is None else numbered(statement)
+    text, given = _numbered(statement, values)
     cursor = RawCursor(connection, row_factory=tuple_row)
-    cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
+    cursor.execute(text, None if values is None else given, binary=binary)
     return cursor
 
 
-def _is_quick(connection: Connection[Any]) -> TypeGuard[PooledConnection]:
+def _numbered(statement: bytes | NamedStatement, values: parameters.Parameters | None) -> tuple[bytes, list[Any]]:
+    """Return a statement in the server's syntax, and the values of its parameters in order."""
+    if values is None:
+        return statement.text if isinstance(statement, NamedStatement) else statement, []
+    if isinstance(statement, NamedStatement):
+        _, text, names = statement
+    else:
+        text, names = numbered(statement)
+    return text, [values[name] for name in names]
+
+
+def _is_quick(connection: AnyConnection) -> TypeGuard[PooledConnection]:
     """Whether it is ours, in no pipeline of psycopg's, and may prepare at once: cursors count executions first."""
     return (
         isinstance(connection, PooledConnection)
@@ -94,18 +106,18 @@ def _is_quick(connection: Connection[Any]) -> TypeGuard[PooledConnection]:
     )
 
 
-def begin_callers_transaction(connection: Connection[Any]) -> None:
+def begin_callers_transaction(connection: AnyConnection) -> None:
     """Begin the caller's transaction if its next statement would do so.
 
     On an idle connection psycopg's ``transaction()`` would not be a savepoint, but a transaction that commits by
     itself, whatever the caller does later.
     """
-    if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+    if not connection.autocommit and is_idle(connection):
         fetch(connection, b"SELECT 1")
 
 
 def lock_in_order(
-    connection: Connection[Any],
+    connection: AnyConnection,
     sql: Statements,
     others: Iterable[str],
     waiting: Sequence[NewJob],
@@ -132,7 +144,7 @@ def lock_in_order(
         raise ChainNotFoundError(missing[0])
 
 
-def add_blockers(connection: Connection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
+def add_blockers(connection: AnyConnection, sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
     """Add blockers to jobs whose chains are locked; return the status that each job has then."""
     if not waiting:
         return {}
@@ -141,7 +153,7 @@ def add_blockers(connection: Connection[Any], sql: Statements, waiting: Sequence
 
 
 def insert_jobs(
-    connection: Connection[Any],
+    connection: AnyConnection,
     sql: Statements,
     statement: bytes,
     jobs: Sequence[NewJob],
@@ -192,7 +204,7 @@ def _send_parts(
     return [written[id] for id in ids]
 
 
-def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequence[Row]) -> None:
+def forget_deleted(connection: AnyConnection, sql: Statements, deleted: Sequence[Row]) -> None:
     """Delete the deduplication keys and attribute entries of deleted chains."""
     keys = freed_keys(deleted)
     if keys["keys"]:
@@ -203,7 +215,7 @@ def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequen
 
 
 def finish_and_release(
-    connection: Connection[Any], sql: Statements, finishes: Sequence[Finish]
+    connection: AnyConnection, sql: Statements, finishes: Sequence[Finish]
 ) -> dict[Lease, FinishResult]:
     """Write finishes inside the connection's transaction, and release the dependents of the chains that closed."""
     waiting = waiting_jobs(finishes)

@@ -15,7 +15,7 @@ awaited AS MATERIALIZED (
     UNION
     SELECT blocker_chain_id
     FROM tail JOIN {schema}.job_blocker ON job_id = tail.id
-    WHERE %(again)s AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open'
+    WHERE %(again)s::bool AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open'
 ),
 locked AS MATERIALIZED (
     SELECT id, chain_id, chain_index, type, chain_type, chain_status, status, scheduled_at
@@ -266,7 +266,7 @@ WITH RECURSIVE to_delete AS (
             SELECT job.id FROM {schema}.job WHERE job.chain_id = to_delete.id AND job.chain_index > 0))
         OFFSET 0
     ) AS blocker
-    WHERE %(cascade)s
+    WHERE %(cascade)s::bool
 ),
 member AS MATERIALIZED (
     SELECT id FROM to_delete
@@ -415,4 +415,11 @@ SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
 
 -- name: notify
 -- Sends notifications when the caller's transaction commits.
-SELECT pg_notify(%(channel)s, payload) FROM unnest(%(payloads)s::text[]) AS notification (payload)
+SELECT pg_notify(%(channel)s::text, payload) FROM unnest(%(payloads)s::text[]) AS notification (payload)
+
+-- name: database
+-- Reads which database this is: its oid and when its server was started, which no other has both of; and for people its
+-- name and address. Every login may read them.
+SELECT pg_database.oid::int8, extract(epoch FROM pg_postmaster_start_time())::text,
+    concat_ws(' at ', current_database(), host(inet_server_addr()) || ':' || inet_server_port())
+FROM pg_database WHERE datname = current_database()
