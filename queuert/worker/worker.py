@@ -12,7 +12,7 @@ from typing import Any, Self
 from queuert.client import AsyncClient, Client
 from queuert.client.schedules import schedule_records
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError
-from queuert.job_types import JobType
+from queuert.job_types import JobType, not_registered
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import LifespanFailed, RetentionMissing
@@ -279,7 +279,11 @@ class InProcessWorker:
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:
-    unknown = sorted({job_type.name for job_type in job_types if job_type not in client.job_types})
+    missing = [job_type for job_type in job_types if job_type not in client.job_types]
+    for job_type in missing:
+        if client.job_types.get(job_type.name) is not None:
+            raise not_registered(job_type, client.job_types)  # It was made twice.
+    unknown = sorted({job_type.name for job_type in missing})
     if unknown:
         raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
 

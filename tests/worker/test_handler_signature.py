@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from pydantic import BaseModel, PastDate, RootModel
 from typing_extensions import TypedDict
 
-from queuert import Attempt, JobType, JobTypes, Outcome, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.errors import DefinitionError, DuplicateJobTypeError, HandlerSignatureError, UnknownJobTypeError
+from queuert.state.sqlite import SQLiteState
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
@@ -204,6 +206,15 @@ def test_a_job_type_that_was_made_again_is_named_with_its_module() -> None:
         JobTypes(job_types, again)
     with pytest.raises(UnknownJobTypeError, match="is not registered"):
         Processors(JobTypes(number)).handles(publish)(right)
+
+
+def test_a_worker_whose_client_has_another_job_type_of_the_name_says_so(tmp_path: Path) -> None:
+    again = JobType("publish", input=Resize, output=Published)
+    client = AsyncClient(SQLiteState(tmp_path / "jobs.db"), JobTypes(again))
+    processors = Processors(job_types)
+    processors.handles(publish)(right)
+    with pytest.raises(DuplicateJobTypeError, match="has made two of them"):
+        InProcessWorker(client, processors)
 
 
 def test_a_name_is_no_job_type() -> None:
