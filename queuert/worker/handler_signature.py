@@ -139,8 +139,8 @@ def _resolved(function: Any, annotation: Any) -> Any:
 
     annotated.__annotations__ = {"annotation": annotation}
     try:
-        hints = typing.get_type_hints(annotated, getattr(function, "__globals__", {}), include_extras=True)
-        return hints["annotation"]
+        found = typing.get_type_hints(annotated, getattr(function, "__globals__", {}), include_extras=True)
+        return found["annotation"]
     except Exception:
         return _UNKNOWN
 
