@@ -396,7 +396,7 @@ class Attempt(Generic[I, R, S]):
         The claim does not return them: this reads two rows. Pass them on to inherit them::
 
             options = await attempt.read_start_async()
-            return attempt.continue_with(publish, thumbnail, limit_key=options.limit_key)
+            return attempt.continue_with(publish, Thumbnail(key="k"), limit_key=options.limit_key)
 
         Raises:
             JobNotFoundError: the job was deleted.
