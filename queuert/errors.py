@@ -7,6 +7,7 @@ The docstring of each class says what happened and what to do about it.
     QueuertError
     ├── DefinitionError                 job types or processors contradict each other
     │   ├── DuplicateJobTypeError
+    │   ├── HandlerSignatureError       a function cannot be the handler of its job type
     │   └── BlockerMismatchError        the blockers of a job differ from their declaration
     ├── ConfigurationError              a setting is out of range
     ├── UnknownJobTypeError
@@ -35,6 +36,7 @@ The docstring of each class says what happened and what to do about it.
     │   ├── CompletionMissingError
     │   ├── CompletionMisuseError
     │   ├── BatchMismatchError
+    │   ├── HandlerCallError            the handler could not be called with its attempt
     │   └── ContextMissingError
     ├── BlockerFailedError
     ├── Unrecoverable                   raised by handlers: the job fails at once
@@ -48,6 +50,8 @@ The docstring of each class says what happened and what to do about it.
     ├── UnsupportedConnectionError
     ├── CapabilityMissingError          the store does not support the operation
     ├── NotPicklableError
+    ├── LifespanError                   the lifespan of processors could not be entered
+    ├── RunningEventLoopError           worker.run() was called where an event loop runs
     └── ClosedError
 """
 
@@ -87,6 +91,14 @@ class DefinitionError(QueuertError):
 
 class DuplicateJobTypeError(DefinitionError):
     """Two job types, or two processors, have the same name. Rename one, or register the shared object once."""
+
+
+class HandlerSignatureError(DefinitionError):
+    """A function cannot be the handler of its job type; the message says which function, and what it must be.
+
+    Raised where it is registered. A handler takes one argument, the attempt (a batched one a list of attempts), and
+    returns an outcome. Annotations that contradict the job type are rejected as well.
+    """
 
 
 class BlockerMismatchError(DefinitionError):
@@ -317,6 +329,10 @@ class BatchMismatchError(AttemptError):
     """A batched handler did not return one outcome for each attempt, in order. All attempts of the batch failed."""
 
 
+class HandlerCallError(AttemptError, TypeError):
+    """A handler could not be called with its attempt, so it was not entered; ``__cause__`` says why. Correct it."""
+
+
 class ContextMissingError(AttemptError, LookupError):
     """``attempt.context`` has no value for this key. Add the middleware that sets it, or use ``get``."""
 
@@ -434,6 +450,17 @@ class CapabilityMissingError(QueuertError, NotImplementedError):
     def __init__(self, capability: str, advice: str) -> None:
         super().__init__(f"this store does not support {capability}: {advice}")
         self.capability = capability
+
+
+class LifespanError(QueuertError):
+    """The lifespan of processors could not be entered, so the worker did not start; ``__cause__`` says why.
+
+    Nothing was claimed. In a child process of ``executor="process"`` the attempt fails instead, and is retried.
+    """
+
+
+class RunningEventLoopError(QueuertError, RuntimeError):
+    """``worker.run()`` was called where an event loop runs already, as in a notebook. Use ``await worker.start()``."""
 
 
 class ClosedError(QueuertError, RuntimeError):

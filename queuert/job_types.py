@@ -7,10 +7,11 @@ importing the handlers.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from types import EllipsisType, FrameType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from queuert.blocker_types import BlockerTypes, declared_blockers
 from queuert.codecs import PLAIN, Codec, PayloadFormat
@@ -108,6 +109,7 @@ class JobType(Generic[I, R]):
         can_complete: whether a job of this type may complete its chain, that is, has an output.
         blockers: the declared blockers; None if any are allowed.
         format: how inputs and outputs are stored.
+        module: the name of the module that has made it, for errors.
 
     Raises:
         DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing, or
@@ -115,7 +117,8 @@ class JobType(Generic[I, R]):
     """
 
     __slots__ = (
-        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "format", "name"
+        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "format",
+        "module", "name",
     )  # fmt: skip
 
     @overload
@@ -207,6 +210,7 @@ class JobType(Generic[I, R]):
         format: PayloadFormat | None = None,
     ) -> None:
         self.name = checked_type_name(name)
+        self.module = _calling_module()
         nexts = (continues_with,) if isinstance(continues_with, str | JobType) else tuple(continues_with)
         options = {"input": input, "continues_with": nexts, "limits": limits, "blockers": blockers, "format": format}
         self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
@@ -224,6 +228,16 @@ class JobType(Generic[I, R]):
         kept: Any = output if self.can_complete else Any
         self._kept = payload_codec(kept, job_type=name, field="output", limits=limits, format=format)
         self._output = self._kept if self.can_complete else None
+
+    @property
+    def input_annotation(self) -> Any:
+        """The type of the input, as it was passed."""
+        return self._spec[1]["input"]
+
+    @property
+    def output_annotation(self) -> Any:
+        """The type of the output, as it was passed; ``Any`` if there is none."""
+        return self._spec[1].get("output", Any)
 
     def encode_input(self, value: I) -> str:
         """Return the input as JSON text.
@@ -290,11 +304,57 @@ class JobType(Generic[I, R]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark and process pools pickle job types; the codecs are built again in the other process.
-        return _rebuild, self._spec
+        return _rebuild, (*self._spec, self.module)
 
 
-def _rebuild(name: str, options: dict[str, Any]) -> JobType[Any, Any]:
-    return JobType[Any, Any](name, **options)
+def _rebuild(name: str, options: dict[str, Any], module: str) -> JobType[Any, Any]:
+    rebuilt = JobType[Any, Any](name, **options)
+    rebuilt.module = module
+    return rebuilt
+
+
+def _calling_module() -> str:
+    """Return the name of the module whose code makes a job type."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") in ("typing", __name__):
+        frame = frame.f_back
+    return "unknown" if frame is None else str(frame.f_globals.get("__name__", "unknown"))
+
+
+def not_a_job_type(given: object) -> DefinitionError:
+    """Return the error of something else that was passed where a JobType is needed."""
+    return DefinitionError(
+        f"job_type must be a JobType, got {given!r}: pass the object that JobType(...) has made, such as "
+        'client.job_types["name"]'
+    )
+
+
+def not_registered(job_type: JobType[Any, Any], registered: HasJobTypes) -> UnknownJobTypeError | DuplicateJobTypeError:
+    """Return the error of a job type that is not registered, or whose name another job type has."""
+    other = registered.get(job_type.name)
+    if other is None:
+        return UnknownJobTypeError(job_type.name, registered.names)
+    if other.module == job_type.module:
+        problem = f"module {job_type.module!r} has made two of them: it was imported or run twice, or defines both"
+    else:
+        problem = f"the one passed was made in module {job_type.module!r}, the registered one in {other.module!r}"
+    return DuplicateJobTypeError(
+        f"job type {job_type.name!r} is not the one that is registered under this name; {problem}: make it once, in "
+        "one module, and import it from there"
+    )
+
+
+class HasJobTypes(Protocol):
+    """The part of ``JobTypes`` that errors need."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the job types."""
+        ...
+
+    def get(self, name: str, /) -> JobType[Any, Any] | None:
+        """Return the job type of this name, or None."""
+        ...
 
 
 def _names(owner: str, nexts: tuple[object, ...]) -> tuple[str, ...]:
@@ -357,8 +417,12 @@ class JobTypes:
     def _add(self, job_type: object) -> None:
         if not isinstance(job_type, JobType):
             raise DefinitionError(f"JobTypes takes JobType and JobTypes objects, got {type(job_type).__name__}")
-        if job_type.name in self._by_name:
-            raise DuplicateJobTypeError(f"job type {job_type.name!r} is registered twice: rename one, or pass it once")
+        other = self._by_name.get(job_type.name)
+        if other is not None:
+            where = "" if other is job_type else f", from module {other.module!r} and from module {job_type.module!r}"
+            raise DuplicateJobTypeError(
+                f"job type {job_type.name!r} is registered twice{where}: rename one, or pass it once"
+            )
         self._by_name[job_type.name] = job_type
 
     def _check_continuations(self, job_type: JobType[Any, Any]) -> None:

@@ -106,6 +106,7 @@ class JobError:
 
     kind: str
     """``handler`` (the handler raised), ``retry``, ``fail`` or ``cancel`` (the handler returned it), ``lease_expired``,
+    ``programming`` (the handler contradicts its job type, or uses its attempt wrongly: a programming error),
     ``decode`` (the input could not be read), ``store`` (the store refused an operation, or could not execute it),
     ``blocker_failed``, ``worker_stopping``, ``late`` (the lease expired before the attempt began), ``timeout`` or
     ``crashed`` (the process that ran the attempt died)."""

@@ -10,9 +10,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.deduplication import Deduplicate
-from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
+from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_id, new_ids
-from queuert.job_types import JobType
+from queuert.job_types import HasJobTypes, JobType, not_a_job_type, not_registered
 from queuert.payloads import check_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
@@ -49,6 +49,9 @@ class NewChain(Generic[R]):
         result_ttl: seconds or a timedelta that the chain is kept after it closed; by default without end.
         attributes: names and values by which ``list_chains`` finds the chain: strings, numbers, or lists of them.
 
+    Raises:
+        DefinitionError: ``job_type`` is not a JobType.
+
     Example::
 
         chains = client.start_chains([NewChain(resize, Resize(url=url, width=width)) for width in (100, 200)])
@@ -74,6 +77,8 @@ class NewChain(Generic[R]):
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
     ) -> None:
+        if not isinstance(job_type, JobType):
+            raise not_a_job_type(job_type)
         self.job_type: JobType[Any, R] = job_type
         self.input: Any = input
         self.id = id
@@ -95,13 +100,8 @@ class NewChain(Generic[R]):
         return f"NewChain({self.job_type.name!r}, id={self.id!r})"
 
 
-class HasTypeNames(Protocol):
+class HasTypeNames(HasJobTypes, Protocol):
     """The part of ``JobTypes`` that new jobs need."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the job types."""
-        ...
 
     def __contains__(self, item: object, /) -> bool: ...
 
@@ -179,6 +179,7 @@ def new_job(
 
     Raises:
         UnknownJobTypeError: the job type is not registered with the client.
+        DuplicateJobTypeError: another job type of this name is registered with the client.
         BlockerMismatchError: the job type declares other blockers.
         PayloadError: the input cannot be stored.
         InvalidIdentifierError: the id, the id of a blocker, or an attribute cannot be stored.
@@ -192,7 +193,7 @@ def new_job(
     if start.attach and start.id is None:
         raise ConfigurationError("attach=True needs an id: pass id=")
     if start.job_type not in job_types:
-        raise UnknownJobTypeError(start.job_type.name, job_types.names)
+        raise not_registered(start.job_type, job_types)
     declared = start.job_type.blockers is not None
     blockers = resolve_blockers(start.job_type, start.blockers) if start.blockers or declared else ()
     chosen = id or new_id() if start.id is None else check_text(start.id, what="id")

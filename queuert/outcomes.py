@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from queuert.attributes import Attributes
 from queuert.errors import ConfigurationError
 from queuert.policies import LONGEST_PAUSE
 from queuert.run_at import RunAt
@@ -47,6 +48,7 @@ class _ChainStart:
     run_at: RunAt | None = None
     limit_key: str | None = None
     result_ttl: float | None = None
+    attributes: Attributes | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

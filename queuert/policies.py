@@ -10,7 +10,20 @@ from datetime import timedelta
 from math import log
 from random import random as _random
 
-from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, Unrecoverable
+from queuert.errors import (
+    BatchMismatchError,
+    BlockerMismatchError,
+    CompletionMissingError,
+    CompletionMisuseError,
+    ConfigurationError,
+    DefinitionError,
+    HandlerCallError,
+    PayloadDecodeError,
+    PayloadError,
+    StateError,
+    UndeclaredContinuationError,
+    Unrecoverable,
+)
 
 LONGEST_PAUSE = 100 * 365 * 86_400.0
 """A hundred years, in seconds: a pause that every store can add to a time."""
@@ -18,6 +31,24 @@ LONGEST_PAUSE = 100 * 365 * 86_400.0
 
 _NOT_THE_HANDLERS = (StateError, PayloadDecodeError)
 """Errors that pass through a handler, or occur before it, without being raised by its own code."""
+
+_PROGRAMMING_ERRORS = (
+    PayloadError, UndeclaredContinuationError, DefinitionError, CompletionMissingError, CompletionMisuseError,
+    BatchMismatchError, HandlerCallError,
+)  # fmt: skip
+
+_NOT_THE_PROGRAMS = (PayloadDecodeError, BlockerMismatchError)
+"""Errors of rows that another version of the program wrote: after the deployment an attempt may succeed."""
+
+
+def is_programming_error(error: BaseException) -> bool:
+    """Whether the error, or a member of the exception group, says that the handler contradicts its job type.
+
+    Such an error would be raised again by each further attempt of the same program.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_programming_error, error.exceptions))
+    return isinstance(error, _PROGRAMMING_ERRORS) and not isinstance(error, _NOT_THE_PROGRAMS)
 
 
 def _members(error: BaseException) -> tuple[BaseException, ...]:
@@ -62,6 +93,10 @@ class RetryPolicy:
     timeouts and crashes are retried by the counts alone, and so are errors of the store and inputs that could not be
     read, whatever ``retry_on`` says.
 
+    Programming errors are not retried, since each attempt would repeat them, and what the handler did before: an output
+    that is not valid for the job type, a continuation that it does not declare, a wrong use of ``complete()``, or a
+    handler that cannot be called with its attempt. ``retry_programming_errors=True`` retries them as other errors.
+
     Raises:
         ConfigurationError: a value is out of range.
 
@@ -78,6 +113,7 @@ class RetryPolicy:
     max_crashes: int = 5
     retry_on: tuple[type[BaseException], ...] | None = None
     fail_on: tuple[type[BaseException], ...] = ()
+    retry_programming_errors: bool = False
 
     def __post_init__(self) -> None:
         _as_floats(self, "initial_delay", "multiplier", "max_delay", "jitter")
@@ -88,6 +124,8 @@ class RetryPolicy:
         _check_classes("fail_on", self.fail_on)
         if self.retry_on is not None:
             _check_classes("retry_on", self.retry_on)
+        flag = self.retry_programming_errors
+        _check(isinstance(flag, bool), f"retry_programming_errors must be True or False, got {flag!r}")
         _check(self.initial_delay >= 0, f"initial_delay must be at least 0 seconds, got {self.initial_delay}")
         _check(1 <= self.multiplier <= 1e6, f"multiplier must be between 1 and 1,000,000, got {self.multiplier}")
         _check(
@@ -116,6 +154,8 @@ class RetryPolicy:
 
     def allows_after(self, error: BaseException) -> bool:
         """Whether an attempt may be retried after its handler raised this error."""
+        if not self.retry_programming_errors and is_programming_error(error):
+            return False
         return not self._is_final(error) and self._is_passing(error)
 
     def _is_final(self, error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice, takewhile
@@ -12,7 +13,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from queuert.errors import ConfigurationError
-from queuert.job_types import JobType
+from queuert.job_types import JobType, not_a_job_type
 from queuert.payloads import check_text
 
 _LONGEST = 256
@@ -87,6 +88,8 @@ class RecurringSchedule:
         limit_key: str | None = None,
     ) -> None:
         self.name = _checked_name(name)
+        if not isinstance(job_type, JobType):
+            raise not_a_job_type(job_type)
         self.job_type = job_type
         self.input_text = job_type.encode_input(input)
         self.spec = TickSpec(cron=cron, every=_seconds(every), time_zone=time_zone)
@@ -125,6 +128,36 @@ def tick_of(chain_id: str) -> datetime:
         ValueError: the id is not of that form.
     """
     return datetime.fromisoformat(chain_id.rpartition("@")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The tick of a schedule that started a chain.
+
+    Attributes:
+        schedule: the name of the schedule.
+        at: the time of the tick, UTC; not the time at which a worker came to it.
+    """
+
+    schedule: str
+    at: datetime
+
+
+def tick_in(chain_id: str) -> Tick | None:
+    """Return the tick of which this is the chain's id; None if it is another id.
+
+    Example:
+        >>> tick_in("nightly@2030-01-31T03:00:00Z").schedule
+        'nightly'
+        >>> tick_in("nightly") is None
+        True
+    """
+    name = chain_id.rpartition("@")[0]
+    try:
+        at = tick_of(chain_id)
+    except ValueError:
+        return None
+    return Tick(name, at) if at.tzinfo is not None and tick_id(name, at) == chain_id else None
 
 
 def notification_key(job_type: str) -> str:

@@ -46,6 +46,7 @@ _EXIT_CODES: Mapping[int, str] = {
     ExitCode.USAGE: MEANINGS[ExitCode.USAGE],
     ExitCode.UNAVAILABLE: "the database or its schema is missing; no job was started",
     ExitCode.ABANDONED: "stopped by a signal, some handlers timed out; jobs released",
+    ExitCode.LIFESPAN: "the lifespan of processors failed; see the log",
 }
 
 _OF_THE_WORKER = {

@@ -112,7 +112,9 @@ class AsyncClient(
 
         Raises:
             PayloadError: the input cannot be stored; the error has path and reason.
+            DefinitionError: ``job_type`` is not a JobType.
             UnknownJobTypeError: the job type is not registered with this client.
+            DuplicateJobTypeError: another job type is registered under its name.
             InvalidIdentifierError: the id or an attribute cannot be stored.
             JobIdConflictError: a job with this id exists.
             ConfigurationError: an argument is out of range or of the wrong type, or ``attach`` is set without an id.

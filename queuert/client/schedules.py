@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
-from queuert.job_types import JobType, JobTypes
+from queuert.errors import ConfigurationError, InvalidIdentifierError
+from queuert.job_types import JobType, JobTypes, not_registered
 from queuert.new_chain import checked_priority
 from queuert.payloads import check_text
 from queuert.schedules import RecurringSchedule
@@ -31,7 +31,7 @@ def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]
                 f"schedules must be RecurringSchedule(name, job_type, input, ...) objects, got {schedule!r}"
             )
         if schedule.job_type not in job_types:
-            raise UnknownJobTypeError(schedule.job_type.name, job_types.names)
+            raise not_registered(schedule.job_type, job_types)
         if schedule.name in records:
             raise ConfigurationError(f"names of schedules must be unique, got {schedule.name!r} twice")
         records[schedule.name] = _record(schedule)

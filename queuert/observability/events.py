@@ -504,6 +504,20 @@ class StoreWarningRaised(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LifespanFailed(BaseEvent):
+    """The lifespan of a worker's processors raised when it was left, did not end in time, or ended before it was left.
+
+    In the last case (``early``) the worker stops, since its handlers have no resources any more.
+    """
+
+    level: ClassVar[str] = "error"
+    worker: str
+    lifespan: str
+    early: bool
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionMissing(BaseEvent):
     """Chains of these types are kept for ever, in memory: nothing says when they may go. Told at a worker's start."""
 

@@ -69,6 +69,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.JobsClaimed: "worker %(worker)s claimed %(count)s jobs in %(duration)s s",
     events.FinishesWritten: "worker %(worker)s wrote %(count)s finishes in %(duration)s s",
     events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store, retrying: %(error)s",
+    events.LifespanFailed: "worker %(worker)s: the lifespan %(lifespan)s failed (ended early, so that the worker "
+    "stops: %(early)s): %(error)s",
     events.RetentionMissing: "worker %(worker)s has no retention for %(types)s: closed chains of these types fill the "
     "server's memory, which rejects all writes once it is full. Set retention=, or result_ttl= of each start",
     events.StoreWarningRaised: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",

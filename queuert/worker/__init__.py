@@ -2,6 +2,7 @@
 
 from queuert.worker.attempt import AbortSignal, Attempt, AttemptContext, ContextKey
 from queuert.worker.health import Health
+from queuert.worker.lifespan import Lifespan
 from queuert.worker.middleware import AttemptMiddleware, CallNext, Middleware, MiddlewareFunction
 from queuert.worker.processors import Handler, Processor, Processors
 from queuert.worker.transaction_blocks import Completion, GuardedBlock, GuardedTransaction, Transaction
@@ -20,6 +21,7 @@ __all__ = [
     "Handler",
     "Health",
     "InProcessWorker",
+    "Lifespan",
     "Middleware",
     "MiddlewareFunction",
     "Processor",

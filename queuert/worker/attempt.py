@@ -7,17 +7,23 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
-from queuert.job_types import JobType
-from queuert.jobs import AbortReason, Blocker
+from typing_extensions import TypeVar as TypeVarWithDefault
+
+from queuert.attributes import Attributes
+from queuert.client import AsyncClient, Client
+from queuert.errors import ContextMissingError, DefinitionError, JobNotFoundError, LeaseLostError
+from queuert.job_types import JobType, not_a_job_type
+from queuert.jobs import AbortReason, Blocker, ChainRecord, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
+from queuert.schedules import Tick, tick_in
 from queuert.state.types import ClaimedJob
 from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
@@ -194,6 +200,7 @@ class AttemptContext:
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
+S = TypeVarWithDefault("S", default=Any, covariant=True)
 _N = TypeVar("_N")
 _O = TypeVar("_O")
 
@@ -201,10 +208,35 @@ MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], Phase], BlockMidd
 """Makes the middleware of a block of an attempt."""
 
 
-class Attempt(Generic[I, R]):
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What a chain and its job were started with, beside what the claim returns.
+
+    Attributes:
+        attributes: the attributes of the chain, as text.
+        limit_key: the key under which the per-key limits of the job type count the job.
+    """
+
+    attributes: Attributes
+    limit_key: str | None
+
+
+def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> StartOptions:
+    """Return the options of a start from its rows.
+
+    Raises:
+        JobNotFoundError: the job was deleted.
+    """
+    if chain is None or job is None:
+        raise JobNotFoundError(job_id)
+    return StartOptions(chain.attributes, job.limit_key)
+
+
+class Attempt(Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
-    ``I`` is the type of the job's input, ``R`` that of the chain's result.
+    ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``, by default
+    ``Any``.
 
     Attributes:
         input: the job's input, decoded and validated.
@@ -215,6 +247,11 @@ class Attempt(Generic[I, R]):
         number: 1 for the first attempt.
         priority: the job's priority.
         created_at: when the job was created.
+        scheduled_at: when the job became due.
+        tick: the tick of the schedule that started the chain.
+        resources: what the lifespan of the processors has yielded.
+        client: the worker's client, if it is an AsyncClient.
+        sync_client: the worker's client, if it is a Client.
         token: the token of the lease; no other claim of any job has the same.
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were passed, with their outputs.
@@ -262,6 +299,16 @@ class Attempt(Generic[I, R]):
         return self._context
 
     @property
+    def resources(self) -> S:
+        """What the ``lifespan`` of the processors has yielded; the same object in all attempts of a worker.
+
+        Raises:
+            DefinitionError: the processors have no lifespan.
+        """
+        resources: S = self._host.resources()
+        return resources
+
+    @property
     def _blocks(self) -> BlockTracker:
         if self._blocks_used is None:
             self._blocks_used = BlockTracker(self.abort.raise_if_set)
@@ -301,6 +348,66 @@ class Attempt(Generic[I, R]):
     def created_at(self) -> datetime:
         """When the job was created, by the store's clock."""
         return self._claimed.created_at
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """When the job became due, by the store's clock: its ``run_at``, or the end of the pause before a retry."""
+        return self._claimed.scheduled_at
+
+    @property
+    def tick(self) -> Tick | None:
+        """The tick of the schedule that started the chain, by the chain's id; None for any other id."""
+        return tick_in(self._claimed.chain_id)
+
+    @property
+    def client(self) -> AsyncClient:
+        """The worker's client, for a coroutine.
+
+        Raises:
+            DefinitionError: the worker has a ``Client``: use ``sync_client``; or it is in another process.
+        """
+        client = self._host.client()
+        if not isinstance(client, AsyncClient):
+            raise DefinitionError(
+                "attempt.client needs a worker with an AsyncClient, and it has a Client: use attempt.sync_client in a "
+                "plain function, or make an AsyncClient in the lifespan"
+            )
+        return client
+
+    @property
+    def sync_client(self) -> Client:
+        """The worker's client, for a plain function.
+
+        Raises:
+            DefinitionError: the worker has an ``AsyncClient``: make a ``Client`` in the lifespan of the processors; or
+                it is in another process.
+        """
+        client = self._host.client()
+        if not isinstance(client, Client):
+            raise DefinitionError(
+                "attempt.sync_client needs a worker with a Client, and it has an AsyncClient: use attempt.client in a "
+                "coroutine, or make a Client in the lifespan"
+            )
+        return client
+
+    async def read_start_async(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job, in a coroutine.
+
+        The claim does not return them: this reads two rows. Pass them on to inherit them::
+
+            options = await attempt.read_start_async()
+            return attempt.continue_with(publish, Thumbnail(key="k"), limit_key=options.limit_key)
+
+        Raises:
+            JobNotFoundError: the job was deleted.
+            StateUnavailableError: the store cannot be reached.
+        """
+        self._host.check_event_loop()
+        return await self._host.read_start()
+
+    def read_start(self) -> StartOptions:
+        """``read_start_async`` for plain functions, also in a child process."""
+        return self._host.read_start_in_thread()
 
     @property
     def trace_context(self) -> Mapping[str, str]:
@@ -406,8 +513,11 @@ class Attempt(Generic[I, R]):
         Raises:
             UndeclaredContinuationError: the job type of this job does not declare the continuation.
             PayloadError: the input or the output cannot be stored.
-            DefinitionError: the next job would wait for its own chain, or for chains that its type does not declare.
+            DefinitionError: ``job_type`` is not a JobType; or the next job would wait for its own chain, or for chains
+                that its type does not declare.
         """
+        if not isinstance(job_type, JobType):
+            raise not_a_job_type(job_type)
         check_continuation(self._job_type, job_type.name)
         awaited = resolve_blockers(job_type, blockers)
         if self.chain_id in awaited:

@@ -118,6 +118,7 @@ def _target(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _
         run_at=job.run_at,
         limit_key=job.limit_key,
         result_ttl=job.result_ttl,
+        attributes=job.attributes,
     )
 
 

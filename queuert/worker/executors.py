@@ -130,7 +130,7 @@ def _check_main(name: str) -> None:
 
 
 def pickled(name: str, *parts: object) -> bytes:
-    """Pickle the handler, job type and policy for a child process, which imports them by name.
+    """Pickle the handler, job type, policy and lifespan for a child process, which imports them by name.
 
     Raises:
         DefinitionError: one of them cannot be imported there; the message says which.
@@ -139,8 +139,8 @@ def pickled(name: str, *parts: object) -> bytes:
         return pickle.dumps(parts)
     except Exception as error:
         raise DefinitionError(
-            f"the handler of {name!r} cannot run in another process, which imports it, its job type and its retry "
-            f"policy by name: {error}"
+            f"the handler of {name!r} cannot run in another process, which imports it, its job type, its retry policy "
+            f"and its lifespan by name: {error}"
         ) from error
 
 

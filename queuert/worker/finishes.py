@@ -20,7 +20,7 @@ from queuert.job_types import JobType
 from queuert.jobs import JobError
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, _ChainStart, _Finished, pause
 from queuert.payloads import safe_text
-from queuert.policies import RetryPolicy
+from queuert.policies import RetryPolicy, is_programming_error
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from queuert.worker.executors import HandlerCrashedError, remote_cause
 from queuert.worker.tracebacks import text_of
@@ -104,6 +104,7 @@ def _new_job(job: ClaimedJob, start: _ChainStart) -> NewJob:
         trace_context=job.attempt_trace_context or job.trace_context,
         limit_key=start.limit_key,
         result_ttl=start.result_ttl,
+        attributes=start.attributes,
     )
 
 
@@ -170,6 +171,8 @@ def error_of(exception: BaseException, kind: str = "handler") -> JobError:
         kind = "decode"
     elif isinstance(exception, StateError) and kind == "handler":
         kind = "store"
+    elif is_programming_error(exception):
+        kind = "programming"
     elif isinstance(exception, Unrecoverable):
         kind = "fail"
     elif isinstance(exception, RetryLater):

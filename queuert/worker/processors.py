@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
-from queuert.job_types import JobType, JobTypes
+from typing_extensions import TypeVar as TypeVarWithDefault
+
+from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError
+from queuert.job_types import JobType, JobTypes, not_registered
 from queuert.limits import Limits
 from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, Retention, RetryPolicy
@@ -18,15 +20,18 @@ from queuert.worker.after_attempt import AfterAttempt
 from queuert.worker.after_attempt import checked as checked_hook
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
+from queuert.worker.handler_signature import check_handler, name_of
+from queuert.worker.lifespan import GroupLifespan, Lifespan, checked_lifespan
 from queuert.worker.middleware import Middleware, check_middlewares, check_required
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
+S = TypeVarWithDefault("S", default=Any)
 
-Handler: TypeAlias = Callable[[Attempt[I, R]], Awaitable[Outcome[R]] | Outcome[R]]
+Handler: TypeAlias = Callable[[Attempt[I, R, S]], Awaitable[Outcome[R]] | Outcome[R]]
 """``async def`` runs in the event loop, a plain ``def`` in a thread."""
 
-BatchHandler: TypeAlias = Callable[[Sequence[Attempt[I, R]]], Awaitable[Sequence[Outcome[R]]] | Sequence[Outcome[R]]]
+BatchHandler: TypeAlias = Callable[[Sequence[Attempt[I, R, S]]], Awaitable[Sequence[Outcome[R]]] | Sequence[Outcome[R]]]
 """As ``Handler``, for several attempts at once: it returns an outcome for each, in their order."""
 
 
@@ -52,9 +57,15 @@ class Processor:
     """The most attempts of one call of the handler; None if it takes one attempt."""
     retention: Retention | None = None
     after_attempt: AfterAttempt | None = None
+    lifespan: GroupLifespan | None = None
+
+    @property
+    def child_parts(self) -> tuple[Any, ...]:
+        """What a child process needs to run the handler. It is pickled."""
+        return self.handler, self.job_type, self.retry, self.lifespan
 
 
-class Processors:
+class Processors(Generic[S]):
     """The handlers of a worker.
 
     Args:
@@ -65,9 +76,13 @@ class Processors:
         retention: which closed chains are kept, for handlers without one of their own; by default all.
         after_attempt: called before an attempt is written that completed its job or failed for good, see
             :class:`~queuert.worker.after_attempt.EndedAttempt`; for handlers without one of their own.
+        lifespan: a function without arguments, decorated with ``@asynccontextmanager`` or ``@contextmanager``. Each
+            worker enters it once before its first claim, and leaves it after its last finish. Handlers get what it
+            yields as ``attempt.resources``.
 
     Raises:
-        DefinitionError: ``job_types`` is not a JobTypes, or ``after_attempt`` cannot be called.
+        DefinitionError: ``job_types`` is not a JobTypes, ``after_attempt`` cannot be called, or ``lifespan`` takes
+            arguments or lacks its decorator.
         ConfigurationError: ``retention`` is not a Retention.
 
     Example::
@@ -89,6 +104,7 @@ class Processors:
         lease: LeasePolicy | None = None,
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
+        lifespan: Lifespan[S] | None = None,
     ) -> None:
         if not isinstance(job_types, JobTypes):
             raise DefinitionError(f"job_types must be a JobTypes, got {job_types!r}: use Processors(JobTypes(...))")
@@ -98,6 +114,7 @@ class Processors:
         self._lease = lease or LeasePolicy()
         self._retention = _checked_retention(retention)
         self._after_attempt = checked_hook(after_attempt)
+        self._lifespan = checked_lifespan(lifespan)
         self._by_name: dict[str, Processor] = {}
 
     def handles(
@@ -114,7 +131,8 @@ class Processors:
         on_blocker_failure: Literal["fail", "run"] = "fail",
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
-    ) -> Callable[[Handler[I, R]], Handler[I, R]]:
+        replace: bool = False,
+    ) -> Callable[[Handler[I, R, S]], Handler[I, R, S]]:
         """Register the decorated function as the handler of ``job_type``, and return it unchanged.
 
         ``middlewares`` run inside those of the processors.
@@ -137,32 +155,33 @@ class Processors:
         is written without them. It may be called again for a job whose attempt is repeated. It is not called when the
         job continues, waits or is cancelled, or after the death of its worker.
 
+        With ``replace=True`` the function takes the place of a handler that the job type has already, for a cell of a
+        notebook that is run again. Workers that were made before keep the handler that they have.
+
         Raises:
             UnknownJobTypeError: the job type is not among ``job_types``.
-            DuplicateJobTypeError: the job type has a handler already.
-            DefinitionError: ``job_type`` is not a JobType; the decorated object cannot be called, or not in another
-                process; or a middleware is not valid, or would not be entered in the handler's transactions.
+            DuplicateJobTypeError: the job type has a handler already, or ``job_types`` has another job type of its
+                name.
+            HandlerSignatureError: the function cannot be the handler: it is a class or a generator, does not take one
+                argument, or its annotations contradict the job type.
+            DefinitionError: ``job_type`` is not a JobType; the function cannot be called in another process; or a
+                middleware is not valid, or would not be entered in the handler's transactions.
             ConfigurationError: a setting is out of range.
         """
-        if not isinstance(job_type, JobType):
-            raise DefinitionError(f"job_type must be a JobType, got {job_type!r}: use @processors.handles(job_type)")
-        settings = {
-            "retry": retry or self._retry,
-            "lease": lease or self._lease,
-            "middlewares": (*self._middlewares, *middlewares),
-            "timeout": executors.checked_timeout("timeout", timeout),
-            "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
-            "limits": _checked_limits(limits),
-            "runs_on_blocker_failure": _runs(on_blocker_failure),
-            "retention": _checked_retention(retention) or self._retention,
-            "after_attempt": checked_hook(after_attempt) or self._after_attempt,
-        }
-
-        def register(handler: Handler[I, R]) -> Handler[I, R]:
-            self._add(job_type, handler, executor, settings)
-            return handler
-
-        return register
+        return self._registering(
+            job_type,
+            retry,
+            lease,
+            middlewares,
+            executor=executor,
+            replace=replace,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            limits=limits,
+            on_blocker_failure=on_blocker_failure,
+            retention=retention,
+            after_attempt=after_attempt,
+        )
 
     def handles_batch(
         self,
@@ -177,7 +196,8 @@ class Processors:
         on_blocker_failure: Literal["fail", "run"] = "fail",
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
-    ) -> Callable[[BatchHandler[I, R]], BatchHandler[I, R]]:
+        replace: bool = False,
+    ) -> Callable[[BatchHandler[I, R, S]], BatchHandler[I, R, S]]:
         """Register a handler that takes a list of attempts and returns their outcomes, one each, in their order.
 
         The attempts of one claim share a call, up to ``size`` of them; none waits for a batch to fill. So a worker's
@@ -196,11 +216,13 @@ class Processors:
         """
         if type(size) is not int or size < 1:
             raise ConfigurationError(f"size must be a whole number of at least 1, got {size!r}")
-        register_single = self.handles(
+        return self._registering(
             job_type,
-            retry=retry,
-            lease=lease,
-            middlewares=middlewares,
+            retry,
+            lease,
+            middlewares,
+            batch_size=size,
+            replace=replace,
             timeout=timeout,
             limits=limits,
             on_blocker_failure=on_blocker_failure,
@@ -208,22 +230,63 @@ class Processors:
             after_attempt=after_attempt,
         )
 
-        def register(handler: BatchHandler[I, R]) -> BatchHandler[I, R]:
-            register_single(cast("Handler[I, R]", handler))
-            self._by_name[job_type.name] = replace(self._by_name[job_type.name], batch_size=size)
+    def _registering(
+        self,
+        job_type: object,
+        retry: RetryPolicy | None,
+        lease: LeasePolicy | None,
+        middlewares: Sequence[Middleware],
+        *,
+        timeout: float | timedelta | None,
+        limits: Limits | None,
+        on_blocker_failure: Literal["fail", "run"],
+        retention: Retention | None,
+        after_attempt: AfterAttempt | None,
+        replace: bool,
+        executor: str | None = None,
+        hard_timeout: float | timedelta | None = None,
+        batch_size: int | None = None,
+    ) -> Callable[[Any], Any]:
+        """Check the settings, and return the decorator that registers a handler with them."""
+        if not isinstance(job_type, JobType):
+            raise DefinitionError(f"job_type must be a JobType, got {job_type!r}: use @processors.handles(job_type)")
+        settings = {
+            "retry": retry or self._retry,
+            "lease": lease or self._lease,
+            "middlewares": (*self._middlewares, *middlewares),
+            "timeout": executors.checked_timeout("timeout", timeout),
+            "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
+            "limits": _checked_limits(limits),
+            "runs_on_blocker_failure": _runs(on_blocker_failure),
+            "retention": _checked_retention(retention) or self._retention,
+            "after_attempt": checked_hook(after_attempt) or self._after_attempt,
+            "batch_size": batch_size,
+            "lifespan": self._lifespan,
+        }
+
+        def register(handler: Any) -> Any:
+            self._add(job_type, handler, executor, settings, replace=replace)
             return handler
 
         return register
 
     def _add(
-        self, job_type: JobType[Any, Any], handler: Handler[Any, Any], executor: str | None, settings: dict[str, Any]
+        self,
+        job_type: JobType[Any, Any],
+        handler: Any,
+        executor: str | None,
+        settings: dict[str, Any],
+        *,
+        replace: bool,
     ) -> None:
         if job_type not in self.job_types:
-            raise UnknownJobTypeError(job_type.name, self.job_types.names)
-        if job_type.name in self._by_name:
-            raise DuplicateJobTypeError(f"job type {job_type.name!r} has two handlers")
-        if not callable(handler):
-            raise DefinitionError(f"the handler of job type {job_type.name!r} must be a function, got {handler!r}")
+            raise not_registered(job_type, self.job_types)
+        check_handler(job_type, handler, batch=settings["batch_size"] is not None)
+        if (other := self._by_name.get(job_type.name)) is not None and not replace:
+            raise DuplicateJobTypeError(
+                f"job type {job_type.name!r} has the handler {name_of(other.handler)} already, got "
+                f"{name_of(handler)}: remove one, or use handles(..., replace=True) where a cell is run again"
+            )
         is_coroutine = _is_coroutine_function(handler)
         chosen = executors.chosen(job_type.name, handler, executor, is_coroutine=is_coroutine)
         executors.check_hard_timeout(job_type.name, chosen, settings["timeout"], settings["hard_timeout"])
@@ -289,12 +352,16 @@ def merged(
         group.check_required(required_middlewares)
         for processor in group:
             if processor.job_type.name in by_name:
-                raise DuplicateJobTypeError(f"job type {processor.job_type.name!r} has two handlers")
+                other = by_name[processor.job_type.name]
+                raise DuplicateJobTypeError(
+                    f"job type {processor.job_type.name!r} has two handlers, {name_of(other.handler)} and "
+                    f"{name_of(processor.handler)}: remove one"
+                )
             by_name[processor.job_type.name] = processor
     if not by_name:
         raise DefinitionError("a worker needs at least one handler: use @processors.handles(job_type)")
     for processor in by_name.values():
         if processor.executor is Executor.PROCESS:
             # Not earlier: the name of a decorated function is set in its module after the decorator returns.
-            executors.pickled(processor.job_type.name, processor.handler, processor.job_type, processor.retry)
+            executors.pickled(processor.job_type.name, *processor.child_parts)
     return by_name

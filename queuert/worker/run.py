@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import SchemaMissingError, StateError
+from queuert.errors import LifespanError, RunningEventLoopError, SchemaMissingError, StateError
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.timeouts import CountedThreads, cancel_leftovers, ended_within
@@ -47,6 +47,8 @@ class ExitCode(IntEnum):
 
     Or a handler that ended has left a task, or a call in a thread of the event loop, that does not end.
     """
+    LIFESPAN = 5
+    """A lifespan could not be entered, so that nothing was claimed; or it ended while the worker ran."""
 
 
 def run(
@@ -60,7 +62,12 @@ def run(
     ``loop_factory`` makes the event loop, such as ``uvloop.new_event_loop``; by default it is asyncio's own.
 
     If handlers do not end, it ends the process at once, with the exit code ABANDONED, and does not return.
+
+    Raises:
+        RunningEventLoopError: an event loop runs in this thread already, as in a notebook: use ``await worker.start()``
+            and ``await worker.stop()``, or ``async with worker``.
     """
+    _check_no_event_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         return _run(worker, health_file, loop_factory)
@@ -68,6 +75,17 @@ def run(
         # Ignored signals would be inherited by processes that the caller starts later.
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _check_no_event_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RunningEventLoopError(
+        "worker.run() needs a thread without a running event loop, and one runs here already, as in a notebook: use "
+        "await worker.start() and later await worker.stop(), or async with worker"
+    )
 
 
 def _run(
@@ -159,10 +177,19 @@ async def _serve(
         return code
     with tuned_gc():
         health_loop = _start_health_loop(worker, health_file)
-        await requested.wait()
-        await asyncio.gather(*stops)
+        await _first_of(requested, worker.lifespan_ended)
+        await asyncio.gather(*stops, *worker.stops)
         await _stop_health_loop(health_loop, health_file)
-    return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
+    if worker.abandoned:
+        return ExitCode.ABANDONED
+    return ExitCode.LIFESPAN if worker.lifespan_ended.is_set() else ExitCode.STOPPED
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 @contextmanager
@@ -202,6 +229,10 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
         advice = "" if isinstance(error, SchemaMissingError) else " (check the address, and that the server runs)"
         print(f"queuert: {error}{advice}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
+    except LifespanError as error:
+        _log.error("%s", error, exc_info=error.__cause__)
+        print(f"queuert: {error}", file=sys.stderr)  # noqa: T201
+        return ExitCode.LIFESPAN
     return None
 
 

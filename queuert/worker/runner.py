@@ -31,8 +31,8 @@ from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
-from queuert.worker import after_attempt, blocker_outputs, finishes
-from queuert.worker.attempt import AbortSignal, Attempt
+from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
+from queuert.worker.attempt import AbortSignal, Attempt, StartOptions, start_options
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
 from queuert.worker.middleware import PhaseMiddlewares, compose
@@ -41,6 +41,7 @@ from queuert.worker.processors import Processor
 from queuert.worker.telemetry import FinishReport
 
 if TYPE_CHECKING:
+    from queuert.client import AsyncClient, Client
     from queuert.worker.runtime import WorkerRuntime
 
 _RESOLVE_BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
@@ -90,6 +91,26 @@ class AttemptState:
     def job_types(self) -> JobTypes:
         """The job types of the worker's client."""
         return self._worker.job_types
+
+    def resources(self) -> Any:
+        """Return what the lifespan of the processors has yielded."""
+        return self._worker.lifespans.resources(self._processor.lifespan)
+
+    def client(self) -> AsyncClient | Client:
+        """Return the worker's client."""
+        return self._worker.client
+
+    async def read_start(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job."""
+        store, job = self._worker.store, self._job
+        [chain], [stored] = await store.get_chains([job.chain_id]), await store.get_jobs([job.id])
+        return start_options(job.id, chain, stored)
+
+    def read_start_in_thread(self) -> StartOptions:
+        """``read_start`` in a thread."""
+        store, job = self._worker.thread_store.get(), self._job
+        [chain], [stored] = store.get_chains([job.chain_id]), store.get_jobs([job.id])
+        return start_options(job.id, chain, stored)
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
@@ -553,6 +574,7 @@ class AttemptRunner:
         return None
 
     def _failure(self, error: BaseException) -> Finish:
+        error = handler_signature.call_error(self.job.type, self._processor.handler, error) or error
         return finishes.failed(self.job, self._processor.retry, error)
 
     async def _finish(self, finish: Finish | None) -> None:

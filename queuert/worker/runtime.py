@@ -13,7 +13,7 @@ from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Notification, Subscription, Topic
-from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopped, WorkerStopping
+from queuert.observability.events import LifespanFailed, StoreCallFailed, WorkerStarted, WorkerStopped, WorkerStopping
 from queuert.observability.snapshots import WorkerSnapshot
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
@@ -21,9 +21,11 @@ from queuert.state.types import ClaimedJob
 from queuert.worker.batches import Batches
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
+from queuert.worker.finishes import error_of
 from queuert.worker.health import Health
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
 from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
+from queuert.worker.lifespan import Lifespans
 from queuert.worker.loop_watch import LoopWatch
 from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import Prefetch
@@ -43,6 +45,12 @@ _AFTER_CANCEL = 2.0
 
 _CLOSE_TIMEOUT = 4.0
 """Seconds for the threads of a worker to end. Each has timeouts of its own, of some seconds together."""
+
+_PROCESSES_TIMEOUT = 1.0
+"""Seconds that an idle child process has to end, if nothing has a lifespan."""
+
+_LIFESPANS_TIMEOUT = 2.0
+"""Seconds that lifespans have to end at least, if handlers have used up the shutdown timeout."""
 
 _MAX_FINISHING = 1_000
 """Attempts whose handler has ended and whose finish is not written yet; with more, no attempt begins."""
@@ -81,7 +89,7 @@ class WorkerRuntime:
         """The attempts that have begun, until their finish is written."""
         self._finishing: dict[AttemptRunner, datetime] = {}
         """Attempts whose handler has ended and whose finish is not written yet, with the times of their claims."""
-        self._client = client
+        self.client = client
         self._concurrency = concurrency
         self._processors = processors
         self._limits = {
@@ -91,6 +99,7 @@ class WorkerRuntime:
         self._idle = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
+        self.lifespans = Lifespans(processor.lifespan for processor in processors.values())
         self._make_parts(poll_interval, claim_bytes)
         self._make_loops(name)
 
@@ -120,9 +129,9 @@ class WorkerRuntime:
             tracing=self.tracing,
         )
         self.threads = HandlerThreads(f"queuert-{self.name}")
-        self.thread_store = ThreadStore(self._client.state, min(self._concurrency, 20))
+        self.thread_store = ThreadStore(self.client.state, min(self._concurrency, 20))
         self.batches = Batches(self.threads, self.prefetch)
-        self.processes = HandlerProcesses(self.name, self._client.state, self.job_types.names)
+        self.processes = HandlerProcesses(self.name, self.client.state, self.job_types.names)
 
     def _make_loops(self, name: str) -> None:
         """Make the parts that run beside the jobs."""
@@ -159,7 +168,7 @@ class WorkerRuntime:
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
             self.leases,
-            self._client.state,
+            self.client.state,
             worker=self.name,
             shortest_lease=self._shortest_lease,
             shortest_interval=min(processor.lease.renewal_interval for processor in self._processors.values()),
@@ -187,7 +196,7 @@ class WorkerRuntime:
             self.store,
             self.notify,
             policies,
-            has_events=Capability.EVENTS in self._client.state.capabilities,
+            has_events=Capability.EVENTS in self.client.state.capabilities,
             worker=self.name,
             observers=self.observers,
         )
@@ -284,7 +293,7 @@ class WorkerRuntime:
             # The running attempts have used that time, too.
             await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began_at)))
         finally:
-            await self._close()
+            await self._close(began_at + shutdown_timeout)
         self.observers.emit(WorkerStopped(worker=self.name, abandoned=self.abandoned))
 
     async def _stop_claiming(self, shutdown_timeout: float) -> None:
@@ -350,7 +359,13 @@ class WorkerRuntime:
                 waiter.cancel()
         return not self.attempts
 
-    async def _close(self) -> None:
+    async def leave_lifespans(self, seconds: float) -> None:
+        """Leave the lifespans within so many seconds, since no handler runs any more. What they raise is reported."""
+        for lifespan, error in await self.lifespans.leave(seconds, self._hurry):
+            reported = error_of(error, "lifespan")
+            self.observers.emit(LifespanFailed(worker=self.name, lifespan=lifespan.name, early=False, error=reported))
+
+    async def _close(self, deadline: float) -> None:
         if self._subscription is not None:
             self._subscription.close()
         try:
@@ -359,8 +374,11 @@ class WorkerRuntime:
             self.prefetch.slots.cancel()
             for task in self._tasks:
                 task.cancel()
-            if not await run_within(_AFTER_CANCEL, self.processes.close()):
+            # Processes leave their lifespans, too.
+            seconds = max(_PROCESSES_TIMEOUT, deadline - time.monotonic() if len(self.lifespans) else 0.0)
+            if not await run_within(max(_AFTER_CANCEL, seconds + 1.0), self.processes.close(seconds)):
                 self._report_failure("end_processes", TimeoutError())
+            await self.leave_lifespans(max(_LIFESPANS_TIMEOUT, deadline - time.monotonic()))
             self.threads.close()
             self.loop_watch.stop()
             closing = (self.renewer.stop, self.thread_store.close, self.notify.close)

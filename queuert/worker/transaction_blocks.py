@@ -11,13 +11,17 @@ from contextlib import (
     ExitStack,
 )
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
 from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
+
+if TYPE_CHECKING:
+    from queuert.client import AsyncClient, Client
+    from queuert.worker.attempt import StartOptions
 
 T = TypeVar("T", bound="GuardedTransaction")
 
@@ -28,6 +32,22 @@ class BlockHost(Protocol):
     @property
     def job_types(self) -> HasTypeNames:
         """The job types of the worker's client."""
+        ...
+
+    def resources(self) -> Any:
+        """Return what the lifespan of the processors has yielded."""
+        ...
+
+    def client(self) -> AsyncClient | Client:
+        """Return the worker's client."""
+        ...
+
+    async def read_start(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job, in the worker's event loop."""
+        ...
+
+    def read_start_in_thread(self) -> StartOptions:
+        """``read_start`` in a thread, or in a child process."""
         ...
 
     def check_event_loop(self) -> None:

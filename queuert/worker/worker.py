@@ -12,16 +12,18 @@ from typing import Any, Self
 from queuert.client import AsyncClient, Client
 from queuert.client.schedules import schedule_records
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError
-from queuert.job_types import JobType
+from queuert.job_types import JobType, not_registered
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import RetentionMissing
+from queuert.observability.events import LifespanFailed, RetentionMissing
 from queuert.observability.snapshots import WorkerSnapshot
 from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.adapter import emit_store_warnings
 from queuert.state.async_store import AsyncStore
 from queuert.worker.executors import check_not_importing_main
+from queuert.worker.finishes import error_of
 from queuert.worker.health import STALE_AFTER, Health, HealthReport, report_health
+from queuert.worker.lifespan import EnteredLifespan
 from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processors, merged
@@ -109,6 +111,10 @@ class InProcessWorker:
         self._stop_requested = False
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
+        self.stops: list[asyncio.Future[None]] = []
+        """Its own stop, after the early end of a lifespan."""
+        self.lifespan_ended = asyncio.Event()
+        """Set when a lifespan has ended early, so that the worker stops."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -118,6 +124,7 @@ class InProcessWorker:
         Raises:
             StateUnavailableError: the store cannot be reached.
             SchemaMissingError: the schema does not exist: run ``queuert migrate up``.
+            LifespanError: the lifespan of processors could not be entered.
             ClosedError: the worker was started before.
             DefinitionError: it is started by a script that a handler's process imports: put the start under
                 ``if __name__ == "__main__"``.
@@ -132,14 +139,20 @@ class InProcessWorker:
             await store.open()
             await store.put_schedules(self._schedules)
             runtime = self._new_runtime(store, self._hurry)
-            await runtime.heartbeat.record_first(store)
+            try:
+                await runtime.lifespans.enter(self._on_lifespan_ended)
+                await runtime.heartbeat.record_first(store)
+            except BaseException:
+                await runtime.leave_lifespans(self._shutdown_timeout)
+                raise
         except BaseException:
             self._started = False  # Nothing was started: it may be called again.
             await store.aclose()
             raise
         if self._stop_requested:
-            # Stopped while it connected: only the connection and the heartbeat are to be undone.
+            # Stopped while it connected: only the lifespans, the heartbeat and the connection are to be undone.
             try:
+                await runtime.leave_lifespans(self._shutdown_timeout)
                 await runtime.heartbeat.withdraw(store)
             finally:
                 await store.aclose()
@@ -173,6 +186,16 @@ class InProcessWorker:
             hurry=hurry,
         )
 
+    def _on_lifespan_ended(self, entered: EnteredLifespan, error: BaseException | None) -> None:
+        """A lifespan has ended early: its handlers have no resources any more, so the worker stops."""
+        self.lifespan_ended.set()
+        reported = error_of(error or RuntimeError("it ended before the worker was stopped"), "lifespan")
+        self.observers.emit(
+            LifespanFailed(worker=self.name, lifespan=entered.lifespan.name, early=True, error=reported)
+        )
+        if not self._stop_requested:
+            self.stops.append(asyncio.ensure_future(self.stop()))
+
     async def stop(self, *, shutdown_timeout: float | None = None) -> None:
         """Stop: claim no more, let running handlers finish, then cancel them and release their jobs.
 
@@ -203,7 +226,11 @@ class InProcessWorker:
         await self.stop()
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT, then stop, and return the exit code. See :func:`queuert.worker.run.run`."""
+        """Run until SIGTERM or SIGINT, then stop, and return the exit code. See :func:`queuert.worker.run.run`.
+
+        Raises:
+            RunningEventLoopError: an event loop runs in this thread already: use ``async with worker``.
+        """
         from queuert.worker.run import run
 
         return run(self)
@@ -252,7 +279,11 @@ class InProcessWorker:
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:
-    unknown = sorted({job_type.name for job_type in job_types if job_type not in client.job_types})
+    missing = [job_type for job_type in job_types if job_type not in client.job_types]
+    for job_type in missing:
+        if client.job_types.get(job_type.name) is not None:
+            raise not_registered(job_type, client.job_types)  # It was made twice.
+    unknown = sorted({job_type.name for job_type in missing})
     if unknown:
         raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
 

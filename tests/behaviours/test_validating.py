@@ -19,7 +19,13 @@ from queuert import (
     Processors,
     RetryPolicy,
 )
-from queuert.errors import JobFailedError, PayloadError, UndeclaredContinuationError, UnknownJobTypeError
+from queuert.errors import (
+    DuplicateJobTypeError,
+    JobFailedError,
+    PayloadError,
+    UndeclaredContinuationError,
+    UnknownJobTypeError,
+)
 from queuert.notify.in_process import InProcessNotify
 from tests.behaviours.support import Caller, CallerHarness
 from tests.support.waiting import WAIT
@@ -110,10 +116,10 @@ async def test_types_that_are_not_registered_are_refused(office: Office) -> None
     """Alone and in a batch; so is another object of a registered name."""
     stranger = JobType("stranger", input=int, output=int)
     double = JobType("deliver", input=int, output=int)
-    for unknown in (stranger, double):
-        with pytest.raises(UnknownJobTypeError):
+    for unknown, error in ((stranger, UnknownJobTypeError), (double, DuplicateJobTypeError)):
+        with pytest.raises(error):
             await office.caller.start_chain(unknown, 1)
-        with pytest.raises(UnknownJobTypeError):
+        with pytest.raises(error):
             await office.caller.start_chains([NewChain(deliver, GOOD), NewChain(unknown, 1)])
     assert len(await office.caller.list_jobs()) == 0
 

@@ -105,6 +105,12 @@ re: with the new key
 """,
     "fan_out_and_join": "6 words\n",
     "limits": "8 done; at once for each: {'ada': 1, 'bob': 1}\n",
+    "lifespan": """\
+opened
+bonjour, Ada
+bonjour, Grace
+closed, after Ada, Grace
+""",
     "processes": """\
 1000
 the endless one has failed: timeout

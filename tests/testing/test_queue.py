@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -105,6 +106,29 @@ async def test_nothing_runs_until_the_test_says_so(queue: AsyncJobQueue) -> None
     ]
     assert {one.chain_id for one in ran} == {chain.id}
     assert await chain.result(timeout=0) == 4
+
+
+async def test_the_lifespan_of_the_processors_is_run(queue: AsyncJobQueue) -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[list[str]]:
+        steps.append("entered")
+        yield steps
+        steps.append("left")
+
+    with_resources = Processors(JOB_TYPES, lifespan=lifespan)
+
+    @with_resources.handles(archive)
+    async def handler(attempt: Attempt[str, int, list[str]]) -> Outcome[int]:
+        attempt.resources.append(attempt.input)
+        return 1
+
+    await queue.client.start_chain(archive, "idle")
+    await queue.run_until_idle(with_resources)
+    chain = await queue.client.start_chain(archive, "one")
+    await queue.process_job(with_resources, chain)
+    assert steps == ["entered", "idle", "left", "entered", "one", "left"]
 
 
 async def test_idle_with_nothing_to_do(queue: AsyncJobQueue) -> None:

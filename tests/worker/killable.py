@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -212,3 +215,58 @@ def current_trace(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return carrier["traceparent"]
+
+
+class Uncallable:
+    """Says that it can be called with an attempt, and cannot."""
+
+    __signature__ = None
+
+    def __call__(self) -> Any:
+        """Take no attempt."""
+
+
+uncallable: Any = Uncallable()
+
+
+# --- lifespans --------------------------------------------------------------------------------------------------------
+
+
+def _record(step: str) -> None:
+    with Path(os.environ["TEST_LIFESPAN_FILE"]).open("a") as file:
+        file.write(f"{step}-{os.getpid()}\n")
+
+
+@contextmanager
+def plain_lifespan() -> Iterator[str]:
+    """Record when it is entered and left."""
+    _record("entered")
+    yield f"resources of {os.getpid()}"
+    _record("left")
+
+
+@asynccontextmanager
+async def loop_lifespan() -> AsyncIterator[str]:
+    """Record when it is entered and left, in an event loop."""
+    async with asyncio.TaskGroup():
+        with plain_lifespan() as value:
+            yield value
+
+
+@contextmanager
+def failing_lifespan() -> Iterator[None]:
+    """Fail in every other process than the worker's."""
+    if os.environ["TEST_LIFESPAN_FAILS_OUTSIDE"] != str(os.getpid()):
+        raise OSError("not here")
+    yield None
+
+
+def resources(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """What the lifespan has yielded, and where."""
+    return {"pid": os.getpid(), "resources": attempt.resources}
+
+
+def start_options(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """What the chain was started with."""
+    options = attempt.read_start()
+    return [dict(options.attributes), options.limit_key]

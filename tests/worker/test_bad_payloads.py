@@ -9,6 +9,7 @@ import pytest
 from queuert import Attempt, JobStatus, JobType, NewChain, Outcome, RetryPolicy
 from queuert.errors import (
     ConfigurationError,
+    DuplicateJobTypeError,
     InvalidIdentifierError,
     PayloadDecodeError,
     PayloadError,
@@ -75,7 +76,7 @@ async def test_an_unknown_type_is_refused(harness: PostgresHarness) -> None:
     stranger = JobType("numbr", input=int, output=int)
     with pytest.raises(UnknownJobTypeError, match="did you mean 'number'"):
         await harness.client.start_chain(stranger, 1)
-    with pytest.raises(UnknownJobTypeError):
+    with pytest.raises(DuplicateJobTypeError, match="is not the one that is registered under this name"):
         await harness.client.start_chain(JobType("number", input=int, output=int), 1)
     assert harness.one("select count(*) from queuert.job") == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 from collections import Counter
@@ -73,6 +74,8 @@ class _Stub:
 
     def __init__(self) -> None:
         self.threshold = 0
+        self.lifespan_ended = asyncio.Event()
+        self.stops: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
         pass

@@ -250,7 +250,8 @@ async def test_its_writes_commit_with_the_finish(harness: PostgresHarness) -> No
 
 async def test_a_block_that_forgets_to_finish_is_rolled_back(harness: PostgresHarness) -> None:
     effects = effects_of(harness)
-    handles(harness, killable.completes)
+    retry = RetryPolicy(initial_delay=0, jitter=0, retry_programming_errors=True)
+    harness.handles(anything, killable.completes, executor="process", retry=retry)
     async with harness.worker():
         chain = await harness.client.start_chain(anything, "forgets")
         assert await chain.result(START) == 2

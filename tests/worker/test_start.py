@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import psycopg
 import pytest
 
 from queuert import AsyncClient, Attempt, InProcessWorker, Outcome, PostgresState
-from queuert.errors import ClosedError, SchemaMissingError, StateUnavailableError
+from queuert.errors import ClosedError, RunningEventLoopError, SchemaMissingError, StateUnavailableError
 from queuert.notify import InProcessNotify
 from queuert.notify.adapter import Notification, Topic
 from queuert.observability.events import (
@@ -177,3 +178,14 @@ async def test_an_exception_inside_the_block_passes_after_the_stop(
         await use()
     assert len(harness.log.of(WorkerStopped)) == 1
     assert await held_leases(harness) == 0
+
+
+@pytest.mark.filterwarnings("error")
+async def test_run_inside_a_running_event_loop_says_what_to_use_instead(harness: PostgresHarness) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
+    with pytest.raises(RunningEventLoopError, match=r"await worker.start\(\)"):
+        worker.run()
+    gc.collect()
+    async with worker:
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1

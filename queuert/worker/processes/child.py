@@ -20,12 +20,15 @@ from typing import Any
 from queuert.job_types import JobType
 from queuert.observability import context
 from queuert.policies import RetryPolicy
-from queuert.worker import executors, finishes
+from queuert.worker import executors, finishes, handler_signature
 from queuert.worker.attempt import Attempt
 from queuert.worker.django_connections import close_old_connections
+from queuert.worker.lifespan import GroupLifespan
 from queuert.worker.processes import messages
-from queuert.worker.processes.child_attempt import ChildAttempt, ChildStore, Connection
+from queuert.worker.processes.child_attempt import ChildAttempt, ChildLifespan, ChildStore, Connection
 from queuert.worker.processes.guard import die_with, kill_group
+
+_log = logging.getLogger("queuert.worker")
 
 
 def main(fd: int, parent: int) -> None:
@@ -49,11 +52,12 @@ class _Child:
         self._store = ChildStore(setup.state)
         self._work: SimpleQueue[ChildAttempt | None] = SimpleQueue()
         self._current: ChildAttempt | None = None
-        self._specs: dict[bytes, tuple[Any, JobType[Any, Any], RetryPolicy]] = {}
+        self._specs: dict[bytes, tuple[Any, JobType[Any, Any], RetryPolicy, GroupLifespan | None]] = {}
+        self._lifespans: dict[GroupLifespan, ChildLifespan] = {}
         self._main_imported = False
 
     def serve(self) -> None:
-        """Run attempts until the worker closes the socket."""
+        """Run attempts until the worker ends this process or closes the socket; then leave the lifespans."""
         sys.path[:] = self._setup.search_path
         sys.argv[:] = self._setup.arguments
         _send_logs(self._connection, self._setup.levels)
@@ -67,6 +71,12 @@ class _Child:
             attempt_state.over = True
             self._connection.send(result)
             close_old_connections()
+        while self._lifespans:
+            _, lifespan = self._lifespans.popitem()
+            try:
+                lifespan.leave()
+            except Exception:
+                _log.exception("a lifespan raised when its process ended")
         self._store.close()
 
     def _listen(self) -> None:
@@ -81,6 +91,8 @@ class _Child:
                     self._current.abort_transaction()
                 case messages.AfterAttemptApplied() if self._current is not None:
                     self._current.applied_finishes.put(message.finish)
+                case messages.End():
+                    self._work.put(None)
                 case messages.Stopping() if self._current is not None:
                     self._current.stopping = True
                 case _:
@@ -93,15 +105,17 @@ class _Child:
     # --- one attempt --------------------------------------------------------------------------------------------------
 
     def _run(self, attempt_state: ChildAttempt) -> messages.Returned | messages.Raised:
-        retry = RetryPolicy()
+        retry, handler = RetryPolicy(), None
         try:
-            handler, job_type, retry = self._spec(attempt_state.run.spec)
+            handler, job_type, retry, lifespan = self._spec(attempt_state.run.spec)
+            attempt_state.lifespan = None if lifespan is None else self._entered(lifespan)
             try:
                 return messages.Returned(_pickled_outcome(self._outcome(attempt_state, handler, job_type, retry)))
             except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
                 raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         except BaseException as error:
-            return messages.Raised(_pickled_exception(error), finishes.error_of(error), retry.allows_after(error))
+            raised = handler_signature.call_error(attempt_state.run.job.type, handler, error) or error
+            return messages.Raised(_pickled_exception(raised), finishes.error_of(raised), retry.allows_after(raised))
 
     def _outcome(
         self, attempt_state: ChildAttempt, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy
@@ -129,7 +143,13 @@ class _Child:
             raise TypeError("the handler returned an awaitable: executor='process' runs plain functions")
         return outcome
 
-    def _spec(self, spec: bytes) -> tuple[Any, JobType[Any, Any], RetryPolicy]:
+    def _entered(self, lifespan: GroupLifespan) -> ChildLifespan:
+        """Return the lifespan, entered by the first attempt that needs it."""
+        if lifespan not in self._lifespans:
+            self._lifespans[lifespan] = ChildLifespan(lifespan)
+        return self._lifespans[lifespan]
+
+    def _spec(self, spec: bytes) -> tuple[Any, JobType[Any, Any], RetryPolicy, GroupLifespan | None]:
         if spec not in self._specs:
             self._specs[spec] = self._loads(spec)
         return self._specs[spec]

@@ -7,11 +7,19 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
+from concurrent.futures import Future
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
-from queuert.errors import CompletionMisuseError
+from queuert.errors import CompletionMisuseError, DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import AbortReason
 from queuert.policies import RetryPolicy
@@ -20,7 +28,8 @@ from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
-from queuert.worker.attempt import AbortSignal
+from queuert.worker.attempt import AbortSignal, StartOptions, start_options
+from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
@@ -83,11 +92,70 @@ class ChildStore:
             self._store.close()
 
 
+class ChildLifespan:
+    """A lifespan in a child process: a plain one in the thread of the handlers, another one in an event loop.
+
+    That loop has a thread of its own, and runs until the lifespan is left.
+
+    Raises:
+        LifespanError: it could not be entered.
+    """
+
+    def __init__(self, lifespan: GroupLifespan) -> None:
+        self.resources: Any = None
+        self._stack = ExitStack()
+        manager = opened(lifespan)
+        try:
+            if isinstance(manager, AbstractAsyncContextManager):
+                self.resources = self._stack.enter_context(_in_event_loop(manager))
+            else:
+                self.resources = self._stack.enter_context(manager)
+        except BaseException as error:
+            raise entry_error(lifespan, error) from error
+
+    def leave(self) -> None:
+        """Leave it. What it raises is raised."""
+        self._stack.close()
+
+
+@contextmanager
+def _in_event_loop(manager: AbstractAsyncContextManager[Any]) -> Iterator[Any]:
+    entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, Any]] = Future()
+    left: Future[None] = Future()
+
+    async def serve() -> None:
+        leave = asyncio.Event()
+        async with manager as resources:
+            entered.set_result((asyncio.get_running_loop(), leave, resources))
+            await leave.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            (left if entered.done() else entered).set_exception(error)
+        else:
+            left.set_result(None)
+
+    threading.Thread(target=run, name="queuert-lifespan", daemon=True).start()
+    loop, leave, resources = entered.result()
+    try:
+        yield resources
+    finally:
+        with suppress(RuntimeError):  # It has ended early.
+            loop.call_soon_threadsafe(leave.set)
+        left.result()
+
+
 class NamedTypes:
     """The job types of the worker's client, by name, since they are other objects in this process."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
+
+    def get(self, name: str) -> JobType[Any, Any] | None:
+        """Return None: the job types themselves are in the worker's process."""
+        return None
 
     def __contains__(self, item: object) -> bool:
         return isinstance(item, JobType) and item.name in self.names
@@ -107,6 +175,7 @@ class ChildAttempt:
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
         self.applied_finishes: SimpleQueue[Finish] = SimpleQueue()
+        self.lifespan: ChildLifespan | None = None
         self._connection = connection
         self._store = store
         self._abort_transaction: Callable[[], None] | None = None
@@ -116,6 +185,26 @@ class ChildAttempt:
         abort_transaction = self._abort_transaction
         if abort_transaction is not None:
             abort_transaction()
+
+    def resources(self) -> Any:
+        """Return what the lifespan of the processors has yielded in this process."""
+        if self.lifespan is None:
+            raise no_resources()
+        return self.lifespan.resources
+
+    def client(self) -> NoReturn:
+        """Raise DefinitionError: the worker's client is in another process."""
+        raise DefinitionError("the worker's client is in another process: make a Client in the lifespan")
+
+    async def read_start(self) -> StartOptions:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.read_start_in_thread()
+
+    def read_start_in_thread(self) -> StartOptions:
+        """Read the attributes of the chain and the limit key of the job, on a connection of this process."""
+        store, job = self._store.get(), self.run.job
+        [chain], [stored] = store.get_chains([job.chain_id]), store.get_jobs([job.id])
+        return start_options(job.id, chain, stored)
 
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""

@@ -38,8 +38,6 @@ _ABORT_TIMEOUT = 1.0
 """Seconds that an aborted handler has to end before its process is killed."""
 _START_TIMEOUT = 60.0
 """Seconds that a child may take to import the handler, before its hard timeout begins."""
-_CLOSE_TIMEOUT = 1.0
-"""Seconds that an idle child has to end when the worker stops."""
 
 
 class AttemptHost(Protocol):
@@ -130,7 +128,7 @@ class HandlerProcesses:
     def _spec(self, processor: Processor) -> bytes:
         name = processor.job_type.name
         if name not in self._specs:
-            self._specs[name] = pickled(name, processor.handler, processor.job_type, processor.retry)
+            self._specs[name] = pickled(name, *processor.child_parts)
         return self._specs[name]
 
     async def _start(self) -> ChildProcess:
@@ -181,16 +179,17 @@ class HandlerProcesses:
         for child in self._children:
             child.send(messages.Stopping())
 
-    async def close(self) -> None:
-        """End all children: busy ones are killed at once, idle ones after a second. Idempotent."""
+    async def close(self, seconds: float) -> None:
+        """End all children: busy ones are killed at once, idle ones leave their lifespans, and are killed after so
+        many seconds. Idempotent."""
         children, idle, self._idle = list(self._children), set(self._idle), []
         for child in children:
             if child in idle:
-                child.hang_up()
+                child.send(messages.End())
             else:
                 child.kill()
         if children:
-            await asyncio.wait([child.exited for child in children], timeout=_CLOSE_TIMEOUT)
+            await asyncio.wait([child.exited for child in children], timeout=seconds)
         for child in children:
             child.kill()
             await asyncio.wait([child.exited])

@@ -45,7 +45,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the handler. ``spec`` is the handler, its job type and its retry policy, ``blockers`` a tuple of Blocker."""
+    """Run the handler. ``spec`` is the handler, its job type, policy and lifespan, ``blockers`` a tuple of Blocker."""
 
     spec: bytes = field(repr=False)
     job: ClaimedJob
@@ -72,6 +72,11 @@ class AbortTransaction:
 @dataclass(frozen=True, slots=True)
 class Stopping:
     """The worker has been asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Leave the lifespans, and end: no attempt runs. (If the worker dies instead, the guard kills the process.)"""
 
 
 @dataclass(frozen=True, slots=True)
