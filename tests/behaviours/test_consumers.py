@@ -131,7 +131,7 @@ async def test_the_story_of_a_job_that_failed_is_one_look(harness: Harness) -> N
             case 3:
                 return attempt.retry(after=0, reason="busy")
             case 4:
-                return "no number"
+                raise ValueError("no number")
             case 5:
                 raise RetryLater(after=0, reason="not yet")
             case _:

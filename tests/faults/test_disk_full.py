@@ -23,7 +23,7 @@ from queuert import (
 )
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import StateError
-from queuert.observability.events import AttemptRetried, LoopFailed, LoopRecovered, StoreCallFailed
+from queuert.observability.events import AttemptRetried, FinishFailed, LoopFailed, LoopRecovered, StoreCallFailed
 from tests.conftest import server_is_missing
 from tests.faults.application import EFFECT
 from tests.faults.disks import SmallDisk, limited_files, small_file_system
@@ -89,7 +89,7 @@ class DiskHarness(Harness):
 
     def is_in_trouble(self) -> bool:
         """Whether the worker failed to write its finishes."""
-        return bool(self.log.of(StoreCallFailed) or self.log.of(LoopFailed) or self.log.of(AttemptRetried))
+        return any(self.log.of(event) for event in (StoreCallFailed, LoopFailed, AttemptRetried, FinishFailed))
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Gate:
         self.arrived: asyncio.Queue[Attempt[Any, Any]] = asyncio.Queue()
         self._open = asyncio.Event()
 
-    async def pass_through(self, attempt: Attempt[Any, Any]) -> None:
+    async def pass_through(self, attempt: Attempt[Any, Any]) -> Any:
         """Record the arrival, and wait."""
         self.arrived.put_nowait(attempt)
         await self._open.wait()

@@ -121,7 +121,7 @@ def declared_input(job_type: JobType[Any, Any] | None) -> tuple[Any, PayloadLimi
     """Return the input type of a job type and its limits, as they are pickled."""
     if job_type is None:
         return Any, DEFAULT_LIMITS
-    _, (_, options) = job_type.__reduce__()
+    _, (_, options, _) = job_type.__reduce__()
     return options["input"], options["limits"]
 
 
