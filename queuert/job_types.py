@@ -239,6 +239,12 @@ class JobType(Generic[I, R]):
         """The type of the output, as it was passed; ``Any`` if there is none."""
         return self._spec[1].get("output", Any)
 
+    @property
+    def limits(self) -> PayloadLimits:
+        """The maximum size, depth and digits of inputs and outputs."""
+        limits: PayloadLimits = self._spec[1]["limits"]
+        return limits
+
     def encode_input(self, value: I) -> str:
         """Return the input as JSON text.
 

@@ -118,11 +118,10 @@ def _model_fields(job_type: JobType[Any, Any] | None) -> frozenset[str] | None:
 
 
 def declared_input(job_type: JobType[Any, Any] | None) -> tuple[Any, PayloadLimits]:
-    """Return the input type of a job type and its limits, as they are pickled."""
+    """Return the input type of a job type and its limits; any type and the usual limits without one."""
     if job_type is None:
         return Any, DEFAULT_LIMITS
-    _, (_, options, _) = job_type.__reduce__()
-    return options["input"], options["limits"]
+    return job_type.input_annotation, job_type.limits
 
 
 def check_type(given: t.DataType, what: str, depth: int = 0) -> None:
