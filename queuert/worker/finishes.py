@@ -29,7 +29,7 @@ MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
 """The most characters of an error that are stored."""
 
-_OUTCOME_CLASSES = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
+OUTCOME_CLASSES = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
 """What a handler may return besides an output."""
 
 
@@ -42,7 +42,7 @@ def finish(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
         UndeclaredContinuationError: the job type does not declare this continuation.
         CompletionMisuseError: the handler returned the result of a ``complete()`` block that did not commit.
     """
-    if not isinstance(outcome, _OUTCOME_CLASSES):
+    if not isinstance(outcome, OUTCOME_CLASSES):
         return Finish(job, FinishKind.COMPLETE, job_type.encode_output(outcome))
     match outcome:
         case ContinueWith():

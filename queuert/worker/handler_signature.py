@@ -18,10 +18,9 @@ from pydantic import BaseModel, RootModel
 
 from queuert.errors import HandlerCallError, HandlerSignatureError, PayloadError
 from queuert.job_types import JobType
-from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, _Finished
 from queuert.worker.attempt import Attempt
+from queuert.worker.finishes import OUTCOME_CLASSES
 
-_OUTCOMES = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
 _UNKNOWN = inspect.Parameter.empty
 """Of an annotation that is missing or cannot be resolved."""
 
@@ -70,11 +69,11 @@ def call_error(job_type: str, handler: object, error: BaseException) -> HandlerC
     code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__")
     if (module, code.co_name) not in _CALLERS:
         return None
-    found = HandlerCallError(
+    not_called = HandlerCallError(
         f"the handler {name_of(handler)} of job type {job_type!r} could not be called with its attempt: {error}"
     )
-    found.__cause__ = error
-    return found
+    not_called.__cause__ = error
+    return not_called
 
 
 _CALLERS = {
@@ -204,7 +203,7 @@ def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: An
 def _no_outcome(job_type: JobType[Any, Any], annotation: Any) -> bool:
     """Whether a handler of this job type certainly cannot return a value of this annotation."""
     found = _class(annotation)
-    if found is None or any(not _differ(found, outcome) for outcome in _OUTCOMES):
+    if found is None or any(not _differ(found, outcome) for outcome in OUTCOME_CLASSES):
         return False
     if issubclass(found, collections.abc.Awaitable):
         return False  # A plain function may return what is awaited for it.
