@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from queuert.errors import StateUnavailableError
@@ -26,6 +28,8 @@ ROUND = 8
 
 MAX_ROUND = 64
 """The longest round, reached while there are no jobs of worse ranks: a claim for them costs a second search."""
+
+_rank = attrgetter("rank")
 
 
 class ClaimOrder:
@@ -56,9 +60,11 @@ class ClaimOrder:
             if request.after_rank is not None:
                 self._claims = 0
             return
-        worst = max([job.rank for job in jobs])
+        # Stores return the best first, but for jobs of worse ranks that were to be claimed before all others.
+        ranked = jobs if request.after_rank is None else sorted(jobs, key=_rank)
+        worst = ranked[-1].rank
         if len(self._leases) > 1:
-            self._rotate(Counter(job.type for job in jobs if job.rank == worst))
+            self._rotate(Counter([job.type for job in ranked[bisect_left(ranked, worst, key=_rank) :]]))
         if request.after_rank is None:
             self._claims += 1
             self._worst_served = worst
