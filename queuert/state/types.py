@@ -447,6 +447,8 @@ class ChainUpdate:
     chain_seconds: float | None = field(default=None, compare=False)
     """By the store's clock, the seconds from the start of the chain to its end; None if this update did not close
     it."""
+    trace_context: str | None = field(default=None, compare=False)
+    """The trace context of the newest traced attempt of the last job; without one, of what created that job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,8 @@ class Claimer:
         if self.loop.stopping:
             self._releases.put_claim(request, answered=True)
             return len(jobs), False
+        if jobs and self._worker.tracing is not None:
+            self._worker.tracing.received(jobs, self._worker.name, duration)
         input_bytes = self._start_jobs(jobs, request, sent_at) if jobs else 0
         if self._observers.want(JobsClaimed):
             self._observers.emit(JobsClaimed(worker=self._worker.name, count=len(jobs), duration=duration))

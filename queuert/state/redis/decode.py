@@ -261,6 +261,7 @@ def update(one: Answer) -> ChainUpdate:
         written=bool(one[6]),
         due_types=texts(one[7]),
         chain_seconds=took(one[8]),
+        trace_context=maybe_text(one[9]),
     )
 
 
