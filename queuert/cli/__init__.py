@@ -24,6 +24,7 @@ from queuert.cli import (
     jobs,
     metrics,
     migrate,
+    prune,
     schedules,
     stats,
     version,
@@ -75,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    inspecting = (why, chains, jobs, stats, demand, activity, events, job_types, schedules)
+    inspecting = (why, chains, jobs, stats, demand, activity, events, job_types, schedules, prune)
     operating = (migrate, doctor, worker, workers, health, *inspecting, metrics, boards)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)

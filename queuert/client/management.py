@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from queuert.client.arguments import known_statuses
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import ChainRecord
+from queuert.jobs import ChainRecord, ChainStatus
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.payloads import check_text
+from queuert.policies import Keep, Kept, Retention
 from queuert.run_at import RunAt
 from queuert.state.types import NewJob
 
@@ -34,6 +36,22 @@ def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
     if isinstance(ids, str):
         raise InvalidIdentifierError("jobs must be a sequence of ids, got a string; write [id]")
     return tuple(dict.fromkeys(check_text(id, what="job id") for id in ids))
+
+
+def pruning(older_than: float, statuses: Iterable[ChainStatus | str] | None) -> Retention:
+    """Return the retention that keeps chains of these statuses for so many seconds, and all others.
+
+    Raises:
+        ConfigurationError: a status does not exist, or is ``open``.
+    """
+    chosen = known_statuses(ChainStatus, statuses)
+    if chosen is not None and ChainStatus.OPEN in chosen:
+        raise ConfigurationError("statuses must be completed, failed or cancelled, got open: cancel open chains first")
+    kept: dict[str, Kept] = {
+        status.value: Keep(age=older_than) if chosen is None or status in chosen else "forever"
+        for status in (ChainStatus.COMPLETED, ChainStatus.FAILED, ChainStatus.CANCELLED)
+    }
+    return Retention(**kept)
 
 
 class WorkerlessContinuation:

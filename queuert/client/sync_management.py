@@ -9,8 +9,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
+from queuert.client.arguments import type_filter
 from queuert.client.commits import emit_committed
-from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids
+from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids, pruning
+from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
@@ -22,7 +24,7 @@ from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
-from queuert.state.types import ChainUpdate, NewJob, WorkerlessCompletion
+from queuert.state.types import ChainUpdate, NewJob, PruneRequest, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
 
@@ -313,6 +315,47 @@ class ClientManagement(ClientBase):
         """
         ids, ttl = chain_ids(chains), checked_ttl("result_ttl", seconds)
         return (self._open_store()).update_result_ttl(ids, ttl)
+
+    def prune_chains(
+        self,
+        *,
+        older_than: float | timedelta,
+        job_types: Iterable[JobTypeReference] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+    ) -> int:
+        """Delete the chains that closed longer ago than this, as a worker does by its retention.
+
+        A chain that a job waits for, or that has a ``result_ttl`` of its own that is not over, stays. Chains whose
+        ``result_ttl`` is over are deleted as well. It deletes page by page, each in a transaction of its own: if it is
+        interrupted, what was deleted stays deleted, and the next call deletes the rest.
+
+        Args:
+            older_than: seconds or a timedelta, above 0 and at most a hundred years.
+            job_types: only chains whose first jobs have these job types, or names; by default all.
+            statuses: only chains of these closed statuses; by default all three.
+
+        Returns:
+            How many chains were deleted.
+
+        Raises:
+            ConfigurationError: ``older_than`` is out of range, or a status does not exist or is ``open``.
+            InvalidIdentifierError: the name of a job type is not valid.
+        """
+        policy = pruning(checked_ttl("older_than", older_than), statuses)
+        store = self._open_store()
+        types = type_filter(job_types)
+        if types is None:
+            types = tuple(sorted({one.type for one in store.count_jobs()}))
+        request, deleted = PruneRequest(dict.fromkeys(types, policy)), 0
+        while True:
+            result = store.prune(request)
+            if result.chain_ids:
+                deleted += len(result.chain_ids)
+                event = ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=False)
+                emit_committed(self.observers, [event], None)
+            if result.cursor is None:
+                return deleted
+            request = replace(request, cursor=result.cursor)
 
     # --- notifications and events -------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
     "migrate", "doctor", "worker", "health", "why", "chains", "jobs", "stats", "demand", "activity", "job-types",
-    "schedules", "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench", "dev demo",
-    "dev chaos", "version",
+    "prune", "schedules", "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench",
+    "dev demo", "dev chaos", "version",
 )  # fmt: skip
 
 

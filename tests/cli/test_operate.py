@@ -340,6 +340,45 @@ def test_counts_say_what_is_paused(run: Run, client: Client) -> None:
     assert [one["paused"] for one in document(run, "stats")["items"]] == [False, True]
 
 
+# --- prune ------------------------------------------------------------------------------------------------------------
+
+
+def test_prune(run: Run, client: Client, dsn: str) -> None:
+    """By age, type and status; a blocker of an open job stays."""
+    ids = [client.start_chain(number, at).id for at in range(5)]
+    other, blocker = client.start_chain(step, "x").id, client.start_chain(number, 9).id
+    client.start_chain(step, "waits", blockers=[blocker, client.start_chain(order, "open")])
+    for id in (*ids[:2], other, blocker):
+        client.cancel_chain(id)
+    client.complete_chain(ids[2], 1)
+    failed_chains(client, dsn, 1)
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "UPDATE queuert.job SET created_at = created_at - interval '40 days', chain_closed_at = now() - interval"
+            " '40 days' WHERE chain_closed_at IS NOT NULL AND id <> %s",
+            (ids[1],),
+        )
+    assert "add --yes" in run("prune", "--older-than", "30d", code=2)
+    assert document(run, "prune", "--older-than", "50d", "--yes") == {"deleted": 0}
+    assert run("prune", "--older-than", "30d", "--status", "cancelled", "--type", "number", "--yes") == "deleted 1\n"
+    assert set(ids[1:]) | {other, blocker} <= set(all_ids(run))
+    assert run("prune", "--older-than", "30d", "--yes") == "deleted 3\n"
+    left = all_ids(run)
+    assert {ids[1], ids[3], ids[4], blocker} <= set(left)
+    assert not {ids[0], ids[2], other} & set(left)
+
+
+def all_ids(run: Run) -> list[str]:
+    return ids(run, "chains", "list")
+
+
+def test_prune_refuses_open_chains(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="got open: cancel open chains first"):
+        client.prune_chains(older_than=60, statuses=["completed", "open"])
+    with pytest.raises(ConfigurationError, match="older_than must be"):
+        client.prune_chains(older_than=0)
+
+
 # --- why --------------------------------------------------------------------------------------------------------------
 
 
