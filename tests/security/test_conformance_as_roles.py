@@ -90,7 +90,6 @@ ELSEWHERE = {
     *(
         "find_expired_ids",
         "delete_stale_workers",
-        "start_scheduled",
         "delete_keys",
         "estimate",
         "notify",

@@ -357,7 +357,7 @@ HIDDEN = {
     "chain": {"input", "output", "error", "attributes"},
     "job_event": {"error"},
     "event": {"error"},
-    "schedule": {"input", "limit_key"},
+    "schedule": {"input", "limit_key", "attributes"},
     "bulk_write": {"reject_files"},
     "stream_write": {"reject_files"},
     **{
