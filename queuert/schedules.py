@@ -269,7 +269,7 @@ def checked_times(since: datetime | None, until: datetime | None) -> tuple[datet
         ConfigurationError: one has no time zone, or they are in the wrong order.
     """
     for name, moment in (("starts_at", since), ("ends_at", until)):
-        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+        if moment is not None and moment.tzinfo is None:
             raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
     if since is not None and until is not None and until < since:
         raise ConfigurationError(f"ends_at must not be before starts_at, got {until} and {since}")
@@ -402,6 +402,19 @@ def earlier_tick(spec: TickSpec, next_at: datetime, last_at: datetime | None, no
         return None
     corrected_a_little = last_at is not None and upcoming <= last_at <= now + LATENESS
     return None if corrected_a_little else upcoming
+
+
+def check_range(since: datetime, before: datetime) -> None:
+    """Check the range of a backfill.
+
+    Raises:
+        ConfigurationError: one has no time zone, or they are in the wrong order.
+    """
+    for name, moment in (("since", since), ("before", before)):
+        if moment.tzinfo is None:
+            raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+    if before < since:
+        raise ConfigurationError(f"before must not be earlier than since, got {before} and {since}")
 
 
 def ticks_between(spec: TickSpec, since: datetime, before: datetime) -> list[datetime]:
