@@ -229,7 +229,7 @@ def jitter_of(name: str, tick: datetime, jitter: float) -> timedelta:
 
     Example:
         >>> jitter_of("nightly", datetime(2030, 1, 31, 3, tzinfo=UTC), 600.0)
-        datetime.timedelta(seconds=275, microseconds=0)
+        datetime.timedelta(seconds=545, microseconds=407689)
     """
     digest = hashlib.sha256(tick_id(name, tick).encode()).digest()
     return timedelta(seconds=jitter * int.from_bytes(digest[:6], "big") / 2**48)

@@ -321,9 +321,37 @@ class InProcessWorker:
         return self._name if self._runtime is None else self._runtime.name
 
     @property
+    def client(self) -> AsyncClient | Client:
+        """The client whose store and job types it shares."""
+        return self._client
+
+    @property
+    def processors(self) -> tuple[Processors, ...]:
+        """The groups of processors that it was given."""
+        return tuple(self._groups)
+
+    @property
+    def schedules(self) -> tuple[RecurringSchedule, ...]:
+        """The schedules that it stores when it starts: its own, and those of its processors."""
+        return (*self._settings["schedules"], *(one for group in self._groups for one in group.schedules))
+
+    @property
     def running(self) -> int:
         """The number of attempts that run now."""
         return 0 if self._runtime is None else self._runtime.running
+
+    async def is_idle(self) -> bool:
+        """Return whether it runs no attempt, and no job or tick that it could take is due, at one moment of the call.
+
+        Jobs that limits or pauses hold back are not due, nor are retries that wait.
+
+        Raises:
+            StateUnavailableError: the store cannot be reached.
+            ClosedError: the worker is not running.
+        """
+        if self._runtime is None or self._stop_requested:
+            raise ClosedError("the worker must be running: call start() before is_idle()")
+        return await self._runtime.is_idle()
 
     @property
     def abandoned(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, JobType, JobTypes
+from queuert import AsyncClient, JobType, JobTypes, PostgresState
 from queuert.errors import (
     ConfigurationError,
     DefinitionError,
@@ -18,11 +18,10 @@ from queuert.errors import (
 )
 from queuert.notify import InProcessNotify
 from queuert.observability.events import SchedulesRemoved
-from queuert.state.redis import RedisState
 from queuert.schedules import RecurringSchedule
-from queuert.state.sqlite import SQLiteState
 from queuert.state.adapter import StateAdapter
-from queuert import PostgresState
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
 from queuert.worker import InProcessWorker, Processors
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number, text
@@ -191,7 +190,9 @@ def test_types_of_a_worker(harness: Harness) -> None:
     assert set(harness.worker(both)._processors) == {"number", "text"}
     assert set(harness.worker(both, types=["text"])._processors) == {"text"}
     assert set(harness.worker(both, exclude_types=[text])._processors) == {"number"}
-    with pytest.raises(DefinitionError, match="must have handlers, got 'nubmer'; those with handlers: 'number', 'text'"):
+    with pytest.raises(
+        DefinitionError, match="must have handlers, got 'nubmer'; those with handlers: 'number', 'text'"
+    ):
         harness.worker(both, types=["nubmer"])
     with pytest.raises(DefinitionError, match="leave none"):
         harness.worker(both, types=["text"], exclude_types=["text"])
