@@ -127,8 +127,8 @@ class ScheduleOwnerError(ConfigurationError):
             return "no owner" if one is None else f"the owner {one!r}"
 
         super().__init__(
-            f"schedule {name!r} must be stored by {text(owner)}, to which it belongs, got {text(given)}: choose another "
-            f"name, or delete it first (queuert schedules delete)"
+            f"schedule {name!r} must be stored by {text(owner)}, to which it belongs, got {text(given)}: choose "
+            "another name, or delete it first (queuert schedules delete)"
         )
         self.name = name
         self.owner = owner

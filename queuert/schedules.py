@@ -84,8 +84,8 @@ class RecurringSchedule:
         job_type: the job type of each chain's first job.
         input: the input of each chain's first job.
         cron: five fields (minute, hour, day, month, weekday) as in Debian's cron, in ``time_zone``, or ``@hourly``,
-            ``@daily``, ``@weekly`` (on Sundays), ``@monthly`` or ``@yearly``. Times that a change of clocks skips run at
-            the first moment after it; times that it repeats run once. If the minute or the hour begins with ``*``,
+            ``@daily``, ``@weekly`` (on Sundays), ``@monthly`` or ``@yearly``. Times that a change of clocks skips run
+            at the first moment after it; times that it repeats run once. If the minute or the hour begins with ``*``,
             ticks follow elapsed time: none is skipped or moved, and a repeated hour has its ticks twice.
         every: instead of ``cron``: an interval in seconds (or a timedelta), from a second to 366 days; ticks are its
             multiples since 1970, in UTC.
@@ -281,9 +281,10 @@ def _check_cron(cron: str, zone: ZoneInfo) -> None:
     if cron.strip().startswith("@"):
         raise ConfigurationError(f"cron expression must be five fields or one of {', '.join(ALIASES)}, got {cron!r}")
     if fields != 5:
-        hint = "; for intervals of seconds use every=" if fields == 6 else ""
+        advice = "; for intervals of seconds use every=" if fields == 6 else ""
         raise ConfigurationError(
-            f"cron expression must have five fields (minute, hour, day, month, weekday), got {fields} in {cron!r}{hint}"
+            f"cron expression must have five fields (minute, hour, day, month, weekday), got {fields} in "
+            f"{cron!r}{advice}"
         )
     try:
         next(iter(CronSim(cron, datetime(2024, 1, 1, tzinfo=zone))))

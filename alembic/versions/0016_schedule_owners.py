@@ -13,21 +13,34 @@ down_revision = "0015"
 branch_labels = None
 depends_on = None
 
-COLUMNS = {
-    "jitter": "float8 NOT NULL DEFAULT 0",
-    "result_ttl": "float8",
-    "starts_at": "timestamptz",
-    "ends_at": "timestamptz",
-    "owner": "text",
-    "overlap": "text NOT NULL DEFAULT 'allow'",
-    "last_chain_id": "text",
-    "attributes": "jsonb",
-}
+ADD = """
+ALTER TABLE schedule
+    ADD COLUMN jitter float8 NOT NULL DEFAULT 0,
+    ADD COLUMN result_ttl float8,
+    ADD COLUMN starts_at timestamptz,
+    ADD COLUMN ends_at timestamptz,
+    ADD COLUMN owner text,
+    ADD COLUMN overlap text NOT NULL DEFAULT 'allow',
+    ADD COLUMN last_chain_id text,
+    ADD COLUMN attributes jsonb
+"""
+
+DROP = """
+ALTER TABLE schedule
+    DROP COLUMN jitter,
+    DROP COLUMN result_ttl,
+    DROP COLUMN starts_at,
+    DROP COLUMN ends_at,
+    DROP COLUMN owner,
+    DROP COLUMN overlap,
+    DROP COLUMN last_chain_id,
+    DROP COLUMN attributes
+"""
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE schedule " + ", ".join(f"ADD COLUMN {name} {type}" for name, type in COLUMNS.items()))
+    op.execute(ADD)
 
 
 def downgrade() -> None:
-    op.execute("ALTER TABLE schedule " + ", ".join(f"DROP COLUMN {name}" for name in COLUMNS))
+    op.execute(DROP)

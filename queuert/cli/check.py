@@ -153,7 +153,7 @@ def problems_of(found: Found) -> Iterator[Problem]:
             text = f"job type {name!r} has several handlers, {', '.join(several)}: remove all but one"
             yield Problem("two_handlers", name, text)
         if found.declared and name not in found.declared:
-            text = f"handler {several[0]} is of job type {name!r}, which no JobTypes of the modules has: no client starts it"
+            text = f"handler {several[0]} is of job type {name!r}, which no JobTypes of the modules has"
             yield Problem("handler_without_type", name, text)
     for name, job_type in sorted(known.items()):
         for following in job_type.continuations:

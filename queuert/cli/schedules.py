@@ -21,7 +21,7 @@ A worker stores the schedules of its code when it starts, and removes those of
 their owner that left the code.
 """
 
-_COLUMNS = ("name", "owner", "type", "cron", "every", "time_zone", "overlap", "paused", "next_at", "last_at")
+_COLUMNS = ("name", "type", "cron", "every", "time_zone", "overlap", "owner", "paused", "next_at", "last_at")
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -116,7 +116,8 @@ def run_backfill(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"started": started, "existing": [chain.id for chain in chains if chain.deduplicated]})
     else:
-        print(f"started {len(started)} of {len(chains)} ticks: the others had a chain")
+        others = "" if len(started) == len(chains) else ": the others had a chain"
+        print(f"started the chains of {len(started)} of {len(chains)} ticks{others}")
     return Exit.DONE
 
 

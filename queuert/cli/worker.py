@@ -291,8 +291,8 @@ def build(args: argparse.Namespace) -> InProcessWorker:
     if isinstance(application, InProcessWorker):
         if refused := [option for name, option in _OF_THE_CLIENT.items() if name in of_the_client.keys() - passed]:
             raise UsageError(
-                f"{args.applications[0]!r} is an InProcessWorker with a client of its own: remove {', '.join(refused)}, "
-                f"or name a function that has parameters for it and makes the client accordingly"
+                f"{args.applications[0]!r} is an InProcessWorker with a client of its own: remove "
+                f"{', '.join(refused)}, or name a function that has parameters for it and makes the client accordingly"
             )
         # What a function took, it has used as it saw fit.
         changed = {name: value for name, value in settings.items() if name not in passed}

@@ -183,7 +183,7 @@ class ScheduleStore(Protocol):
         ...
 
     def delete_schedules(self, names: Sequence[str], *, owner: str | None = None) -> int:
-        """Delete schedules, with ``owner`` only those of the owner; return how many were deleted. Their chains remain."""
+        """Delete schedules, with ``owner`` only those of the owner; return how many were. Their chains remain."""
         ...
 
     def list_schedules(self) -> list[ScheduleRecord]:

@@ -178,7 +178,7 @@ async def _work_off(worker: InProcessWorker, budget: float | None, stop: Callabl
     """Call ``stop`` when nothing is due any more, or when the budget is used up."""
     with suppress(TimeoutError):
         async with asyncio.timeout(budget):
-            while not await _is_idle(worker):
+            while not await _is_idle(worker):  # noqa: ASYNC110  (what is due is known to the store alone)
                 await asyncio.sleep(_IDLE_POLL)
     stop()
 

@@ -156,7 +156,7 @@ class InProcessWorker:
 
         Example::
 
-            worker = make_worker().with_settings(concurrency=50)
+            worker = InProcessWorker(client, processors, name="mail").with_settings(concurrency=50)
         """
         if self._started:
             raise ClosedError("a worker that was started keeps its settings: call with_settings() before start()")

@@ -177,7 +177,7 @@ def test_flags_are_passed_to_a_function_that_has_parameters_for_them(application
     """What it takes, it uses as it sees fit; the others override."""
     worker = _built(f"{application}:configured", "--url", "dbname=here", "--name", "w", "--concurrency", "3")
     assert (worker.name, worker._concurrency) == ("made-for-w", 3)
-    assert worker.client.state.settings.conninfo == "dbname=here"  # type: ignore[attr-defined]
+    assert worker.client.state._settings.dsn == "dbname=here"  # type: ignore[attr-defined]
     assert _built(f"{application}:configured").name == "made-for-nobody"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from queuert import Attempt, Client, PostgresState
 from queuert.errors import ConfigurationError, ScheduleNotFoundError
-from queuert.jobs import ChainStatus, JobStatus
+from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, TickSkipped
 from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
@@ -88,7 +88,7 @@ async def test_a_tick_while_the_last_chain_is_open(harness: Harness, overlap: Ov
 
 async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
     """The handler of the chain that is replaced is told, and the chain of the tick runs."""
-    reasons = []
+    reasons: list[AbortReason | None] = []
 
     async def wait(attempt: Attempt[int, int]) -> int:
         if attempt.chain_id == first.id:
@@ -107,6 +107,7 @@ async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
         assert second is not None
         assert await second.result(20) == 1
     assert (await first.refresh()).status is ChainStatus.CANCELLED
+    assert reasons == [AbortReason.CANCELLED]
 
 
 # --- jitter, attributes, TTL ------------------------------------------------------------------------------------------
