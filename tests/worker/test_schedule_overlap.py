@@ -92,8 +92,10 @@ async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
 
     async def wait(attempt: Attempt[int, int]) -> int:
         if attempt.chain_id == first.id:
-            await attempt.abort.wait_async()
-            reasons.append(attempt.abort.reason)
+            try:
+                await attempt.abort.wait_async()
+            finally:
+                reasons.append(attempt.abort.reason)
         return 1
 
     harness.handles(number, wait)

@@ -180,7 +180,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
 def test_every_older_version_becomes_this_one(path: Path) -> None:
     """The steps that there are lead from the first version to what a new file has."""
 
-    def columns(connection: sqlite3.Connection) -> set[str]:
+    def columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
         tables = ("queuert_job", "queuert_schedule")
         return {(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")}
 
