@@ -91,8 +91,8 @@ class InProcessWorker:
         schedules: Sequence[RecurringSchedule] = (),
         schedule_owner: str | None = None,
         keep_schedules: bool = False,
-        types: Iterable[str | JobType[Any, Any]] | None = None,
-        exclude_types: Iterable[str | JobType[Any, Any]] = (),
+        types: Sequence[str | JobType[Any, Any]] | None = None,
+        exclude_types: Sequence[str | JobType[Any, Any]] = (),
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
         if not isinstance(client, AsyncClient | Client):
