@@ -33,7 +33,7 @@ from queuert.observability import LogObservability
 from queuert.outcomes import Outcome
 from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
 from queuert.run_at import RunAt, after, at
-from queuert.schedules import MissedRuns, RecurringSchedule
+from queuert.schedules import MissedRuns, Overlap, RecurringSchedule
 from queuert.state.postgres import PostgresState
 from queuert.worker import Attempt, AttemptMiddleware, CallNext, ContextKey, InProcessWorker, Processors
 
@@ -75,6 +75,7 @@ __all__ = [
     "MissedRuns",
     "NewChain",
     "Outcome",
+    "Overlap",
     "PostgresState",
     "Processors",
     "QueuertError",

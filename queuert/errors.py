@@ -10,6 +10,7 @@ The docstring of each class says what happened and what to do about it.
     │   ├── HandlerSignatureError       a function cannot be the handler of its job type
     │   └── BlockerMismatchError        the blockers of a job differ from their declaration
     ├── ConfigurationError              a setting is out of range
+    │   └── ScheduleOwnerError
     ├── UnknownJobTypeError
     ├── InvalidIdentifierError          an id, key or name that cannot be stored
     ├── PayloadError                    an input or output that cannot be stored
@@ -19,7 +20,8 @@ The docstring of each class says what happened and what to do about it.
     ├── JobIdConflictError
     ├── NotFoundError
     │   ├── JobNotFoundError
-    │   └── ChainNotFoundError
+    │   ├── ChainNotFoundError
+    │   └── ScheduleNotFoundError
     ├── JobTypeMismatchError
     ├── InvalidCursorError
     ├── NotInStatusError                the status of a job or chain does not allow the operation
@@ -113,6 +115,29 @@ class ConfigurationError(QueuertError, ValueError):
     """A setting is out of range or contradicts another; the message names both. Raised at construction."""
 
 
+class ScheduleOwnerError(ConfigurationError):
+    """A schedule of this name belongs to another owner, whose it remains.
+
+    Give the new schedule another name; or delete the stored one first, with ``client.delete_schedules`` or ``queuert
+    schedules delete``.
+    """
+
+    def __init__(self, name: str, owner: str | None, given: str | None) -> None:
+        def text(one: str | None) -> str:
+            return "no owner" if one is None else f"the owner {one!r}"
+
+        super().__init__(
+            f"schedule {name!r} must be stored by {text(owner)}, to which it belongs, got {text(given)}: choose "
+            "another name, or delete it first (queuert schedules delete)"
+        )
+        self.name = name
+        self.owner = owner
+        self.given = given
+
+    def __reduce__(self) -> tuple[type[ScheduleOwnerError], tuple[str, str | None, str | None]]:
+        return type(self), (self.name, self.owner, self.given)
+
+
 class UnknownJobTypeError(QueuertError, LookupError):
     """No job type of this name is registered. Add it to the ``JobTypes`` of the client or worker."""
 
@@ -203,6 +228,12 @@ class ChainNotFoundError(NotFoundError):
     """No chain has this id: it was never committed, or it was deleted."""
 
     _noun = "chain"
+
+
+class ScheduleNotFoundError(NotFoundError):
+    """No schedule has this name. ``client.list_schedules`` returns those that exist."""
+
+    _noun = "schedule"
 
 
 class JobTypeMismatchError(QueuertError, TypeError):

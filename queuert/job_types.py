@@ -210,7 +210,7 @@ class JobType(Generic[I, R]):
         format: PayloadFormat | None = None,
     ) -> None:
         self.name = checked_type_name(name)
-        self.module = _calling_module()
+        self.module = calling_module("typing", __name__)
         nexts = (continues_with,) if isinstance(continues_with, str | JobType) else tuple(continues_with)
         options = {"input": input, "continues_with": nexts, "limits": limits, "blockers": blockers, "format": format}
         self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
@@ -319,10 +319,10 @@ def _rebuild(name: str, options: dict[str, Any], module: str) -> JobType[Any, An
     return rebuilt
 
 
-def _calling_module() -> str:
-    """Return the name of the module whose code makes a job type."""
+def calling_module(*skipped: str) -> str:
+    """Return the name of the module whose code makes an object; that of its class, and other modules, are skipped."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") in ("typing", __name__):
+    while frame is not None and frame.f_globals.get("__name__") in skipped:
         frame = frame.f_back
     return "unknown" if frame is None else str(frame.f_globals.get("__name__", "unknown"))
 

@@ -10,6 +10,7 @@ EXTRAS = {
     "pyspark": "spark",
     "pyarrow": "spark",
     "uvloop": "uvloop",
+    "watchfiles": "reload",
     "prometheus_client": "prometheus",
     "opentelemetry.exporter": "otel",
     "opentelemetry.sdk": "otel",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -12,17 +13,34 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from queuert.errors import ConfigurationError
+from queuert.attributes import GivenAttributes, checked_attributes
+from queuert.errors import ConfigurationError, ScheduleOwnerError
 from queuert.job_types import JobType, not_a_job_type
 from queuert.payloads import check_text
+from queuert.policies import checked_ttl
 
 _LONGEST = 256
 """The most characters of a cron expression, and of a time zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 MAX_CATCH_UP = 1_000
-"""The most missed ticks for which ``MissedRuns.ALL`` starts chains."""
+"""The most ticks for which ``MissedRuns.ALL``, or one backfill, starts chains."""
+
+MAX_JITTER = 86_400.0
+"""The most seconds of a jitter."""
+
+ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""Names of cron expressions, as in Debian's cron."""
 
 
 class MissedRuns(StrEnum):
@@ -40,31 +58,56 @@ class MissedRuns(StrEnum):
     """A chain is started for each of them, at most for the latest 1,000."""
 
 
+class Overlap(StrEnum):
+    """What happens at a tick while the chain that the schedule started last is open.
+
+    >>> Overlap("skip") is Overlap.SKIP
+    True
+    """
+
+    ALLOW = "allow"
+    """The chain of the tick is started beside it."""
+    SKIP = "skip"
+    """No chain is started."""
+    CANCEL = "cancel"
+    """The open chain is cancelled, then the chain of the tick is started."""
+
+
 class RecurringSchedule:
     """Starts a chain at each tick, once per tick whatever the number of workers.
 
     The chain of a tick has the id ``<name>@<tick in UTC>``, so that no tick is started twice. Store the schedule with
-    ``client.put_schedules``, or pass it to the worker, which stores it when it starts.
+    ``client.put_schedules``, or pass it to the processors or the worker, which stores it when it starts.
 
     Args:
         name: the name; storing another schedule of this name replaces it. At most 480 characters.
         job_type: the job type of each chain's first job.
         input: the input of each chain's first job.
-        cron: five fields (minute, hour, day, month, weekday) as in Debian's cron, in ``time_zone``. Times that a
-            change of clocks skips run at the first moment after it; times that it repeats run once. If the minute or
-            the hour begins with ``*``, ticks follow elapsed time: none is skipped or moved, and a repeated hour has its
-            ticks twice.
+        cron: five fields (minute, hour, day, month, weekday) as in Debian's cron, in ``time_zone``, or ``@hourly``,
+            ``@daily``, ``@weekly`` (on Sundays), ``@monthly`` or ``@yearly``. Times that a change of clocks skips run
+            at the first moment after it; times that it repeats run once. If the minute or the hour begins with ``*``,
+            ticks follow elapsed time: none is skipped or moved, and a repeated hour has its ticks twice.
         every: instead of ``cron``: an interval in seconds (or a timedelta), from a second to 366 days; ticks are its
             multiples since 1970, in UTC.
         time_zone: an IANA name.
         missed: what happens to ticks that passed while no worker was running.
+        overlap: what happens at a tick while the chain that the schedule started last is open: ``"allow"`` starts
+            another one beside it, ``"skip"`` none, ``"cancel"`` cancels it first. The latter two start one chain at a
+            time, so they exclude ``missed="all"``.
+        jitter: the job of a tick is due up to so many seconds (or a timedelta) after the tick, at most a day. How many
+            follows from the name and the tick, so it is the same for all workers.
+        starts_at: an aware datetime; there is no tick before it.
+        ends_at: an aware datetime; there is no tick after it.
         priority: the priority of the jobs.
         limit_key: the limit key of the jobs.
+        attributes: the attributes of the chains, as those of ``start_chain``.
+        result_ttl: seconds or a timedelta that the chains are kept after they closed, as that of ``start_chain``.
 
     Raises:
-        ConfigurationError: not exactly one of ``cron`` and ``every`` is set, the interval is out of range, or the cron
-            expression or time zone is unknown or longer than 256 characters.
-        InvalidIdentifierError: the name or the limit key cannot be stored, or is too long.
+        ConfigurationError: not exactly one of ``cron`` and ``every`` is set; a number is out of range; the cron
+            expression or time zone is unknown or longer than 256 characters; a datetime has no time zone, or
+            ``ends_at`` is before ``starts_at``; or ``overlap`` excludes ``missed``.
+        InvalidIdentifierError: the name, the limit key or an attribute cannot be stored, or is too long.
         PayloadError: the input cannot be stored.
 
     Example:
@@ -84,21 +127,42 @@ class RecurringSchedule:
         every: float | timedelta | None = None,
         time_zone: str = "UTC",
         missed: MissedRuns | str = MissedRuns.ONCE,
+        overlap: Overlap | str = Overlap.ALLOW,
+        jitter: float | timedelta = 0.0,
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
         priority: int = 0,
         limit_key: str | None = None,
+        attributes: GivenAttributes | None = None,
+        result_ttl: float | timedelta | None = None,
     ) -> None:
         self.name = _checked_name(name)
         if not isinstance(job_type, JobType):
             raise not_a_job_type(job_type)
         self.job_type = job_type
         self.input_text = job_type.encode_input(input)
-        self.spec = TickSpec(cron=cron, every=_seconds(every), time_zone=time_zone)
+        self.spec = TickSpec(
+            cron=cron, every=_seconds(every), time_zone=time_zone, starts_at=starts_at, ends_at=ends_at
+        )
         try:
             self.missed = MissedRuns(missed)
         except ValueError:
             raise ConfigurationError(f"missed must be 'once', 'skip' or 'all', got {missed!r}") from None
+        try:
+            self.overlap = Overlap(overlap)
+        except ValueError:
+            raise ConfigurationError(f"overlap must be 'allow', 'skip' or 'cancel', got {overlap!r}") from None
+        if self.missed is MissedRuns.ALL and self.overlap is not Overlap.ALLOW:
+            raise ConfigurationError(
+                f"missed='all' may start several chains at once, so overlap must be 'allow', got {self.overlap.value!r}"
+            )
+        self.jitter = _seconds(jitter) or 0.0
+        if not 0 <= self.jitter <= MAX_JITTER:
+            raise ConfigurationError(f"jitter must be from 0 to {MAX_JITTER:,.0f} seconds, got {jitter!r}")
         self.priority = priority
         self.limit_key = None if limit_key is None else check_text(limit_key, what="limit key")
+        self.attributes = checked_attributes(attributes)
+        self.result_ttl = None if result_ttl is None else checked_ttl("result_ttl", result_ttl)
 
     def __repr__(self) -> str:
         return f"RecurringSchedule({self.name!r}, {self.job_type.name!r}, {self.spec})"
@@ -160,6 +224,17 @@ def tick_in(chain_id: str) -> Tick | None:
     return Tick(name, at) if at.tzinfo is not None and tick_id(name, at) == chain_id else None
 
 
+def jitter_of(name: str, tick: datetime, jitter: float) -> timedelta:
+    """Return how long after a tick its job is due: at least 0 and less than ``jitter`` seconds, the same everywhere.
+
+    Example:
+        >>> jitter_of("nightly", datetime(2030, 1, 31, 3, tzinfo=UTC), 600.0)
+        datetime.timedelta(seconds=545, microseconds=407689)
+    """
+    digest = hashlib.sha256(tick_id(name, tick).encode()).digest()
+    return timedelta(seconds=jitter * int.from_bytes(digest[:6], "big") / 2**48)
+
+
 def notification_key(job_type: str) -> str:
     """Return the key of the notification that schedules of a job type have changed; it wakes no claimer.
 
@@ -170,10 +245,52 @@ def notification_key(job_type: str) -> str:
     return f"schedules of {job_type}"
 
 
+def check_owners(given: Mapping[str, str | None], stored: Iterable[tuple[str, str | None]]) -> None:
+    """Check that schedules, by name, belong to the owners that store them.
+
+    Raises:
+        ScheduleOwnerError: a stored one has another owner than the given one.
+    """
+    for name, owner in stored:
+        if owner != given[name]:
+            raise ScheduleOwnerError(name, owner, given[name])
+
+
 def _seconds(every: float | timedelta | None) -> float | None:
     if isinstance(every, timedelta):
         return every.total_seconds()
     return None if every is None else float(every)
+
+
+def checked_times(since: datetime | None, until: datetime | None) -> tuple[datetime | None, datetime | None]:
+    """Return ``starts_at`` and ``ends_at`` in UTC.
+
+    Raises:
+        ConfigurationError: one has no time zone, or they are in the wrong order.
+    """
+    for name, moment in (("starts_at", since), ("ends_at", until)):
+        if moment is not None and moment.tzinfo is None:
+            raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+    if since is not None and until is not None and until < since:
+        raise ConfigurationError(f"ends_at must not be before starts_at, got {until} and {since}")
+    return since and since.astimezone(UTC), until and until.astimezone(UTC)
+
+
+def _check_cron(cron: str, zone: ZoneInfo) -> None:
+    fields = len(cron.split())
+    if cron.strip().startswith("@"):
+        raise ConfigurationError(f"cron expression must be five fields or one of {', '.join(ALIASES)}, got {cron!r}")
+    if fields != 5:
+        advice = "; for intervals of seconds use every=" if fields == 6 else ""
+        raise ConfigurationError(
+            f"cron expression must have five fields (minute, hour, day, month, weekday), got {fields} in "
+            f"{cron!r}{advice}"
+        )
+    try:
+        next(iter(CronSim(cron, datetime(2024, 1, 1, tzinfo=zone))))
+    except (CronSimError, StopIteration) as error:
+        reason = str(error) or "it matches no time"
+        raise ConfigurationError(f"cron expression {cron!r} is not valid: {reason}") from None
 
 
 class TickSpec:
@@ -183,9 +300,17 @@ class TickSpec:
         ConfigurationError: see :class:`RecurringSchedule`.
     """
 
-    __slots__ = ("cron", "every", "time_zone")
+    __slots__ = ("cron", "ends_at", "every", "starts_at", "time_zone")
 
-    def __init__(self, *, cron: str | None, every: float | None, time_zone: str) -> None:
+    def __init__(
+        self,
+        *,
+        cron: str | None,
+        every: float | None,
+        time_zone: str,
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
+    ) -> None:
         if (cron is None) == (every is None):
             raise ConfigurationError("a schedule must have exactly one of cron= and every=")
         if every is not None and not 1 <= every <= 86_400 * 366:
@@ -194,26 +319,27 @@ class TickSpec:
             # Parsing a list of a million minutes would block the event loop for seconds.
             if text is not None and len(text) > _LONGEST:
                 raise ConfigurationError(f"{what} must have at most {_LONGEST} characters, got {len(text)}")
-        self.cron = cron
+        self.cron = None if cron is None else ALIASES.get(cron.strip().lower(), cron)
         self.every = every
         self.time_zone = time_zone
+        self.starts_at, self.ends_at = checked_times(starts_at, ends_at)
         try:
             zone = ZoneInfo(time_zone)
         except (OSError, LookupError, ValueError, TypeError):
             raise ConfigurationError(f"time zone {time_zone!r} is not known here: use an IANA name") from None
-        if cron is not None:
-            try:
-                next(iter(CronSim(cron, datetime(2024, 1, 1, tzinfo=zone))))
-            except (CronSimError, StopIteration) as error:
-                reason = str(error) or "it matches no time"
-                raise ConfigurationError(f"cron expression {cron!r} is not valid: {reason}") from None
+        if self.cron is not None:
+            _check_cron(self.cron, zone)
 
     def __repr__(self) -> str:
         return f"every {self.every:g} s" if self.cron is None else f"{self.cron!r} {self.time_zone}"
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """Return the ticks later than ``moment``, in order, UTC. Those of a cron expression may end after 50 years."""
-        return self._every_after(moment) if self.cron is None else self._cron_after(self.cron, moment)
+        if self.starts_at is not None:
+            moment = max(moment, self.starts_at - _MICROSECOND)
+        ticks = self._every_after(moment) if self.cron is None else self._cron_after(self.cron, moment)
+        ends_at = self.ends_at
+        return ticks if ends_at is None else takewhile(lambda tick: tick <= ends_at, ticks)
 
     def _every_after(self, moment: datetime) -> Iterator[datetime]:
         assert self.every is not None
@@ -277,3 +403,28 @@ def earlier_tick(spec: TickSpec, next_at: datetime, last_at: datetime | None, no
         return None
     corrected_a_little = last_at is not None and upcoming <= last_at <= now + LATENESS
     return None if corrected_a_little else upcoming
+
+
+def check_range(since: datetime, before: datetime) -> None:
+    """Check the range of a backfill.
+
+    Raises:
+        ConfigurationError: one has no time zone, or they are in the wrong order.
+    """
+    for name, moment in (("since", since), ("before", before)):
+        if moment.tzinfo is None:
+            raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
+    if before < since:
+        raise ConfigurationError(f"before must not be earlier than since, got {before} and {since}")
+
+
+def ticks_between(spec: TickSpec, since: datetime, before: datetime) -> list[datetime]:
+    """Return the ticks from ``since`` until before ``before``, for a backfill.
+
+    Raises:
+        ConfigurationError: there are more than :data:`MAX_CATCH_UP`.
+    """
+    ticks = list(islice(takewhile(lambda tick: tick < before, spec.after(since - _MICROSECOND)), MAX_CATCH_UP + 1))
+    if len(ticks) > MAX_CATCH_UP:
+        raise ConfigurationError(f"a backfill may have at most {MAX_CATCH_UP:,} ticks: give a shorter range")
+    return ticks

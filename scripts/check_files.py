@@ -17,6 +17,7 @@ FORBIDDEN = {
     "the address of a package index": r"pypi\.{0}org|python{0}hosted\.org|registry\.npm{0}js|/sim{0}ple/?\b(?=\s|$|\")",
     "an option that names a package index": r"--(?:extra-)?index{0}-url|--find{0}-links",
     "a directory of somebody's machine": r"(?<![\w.])/(?:ro{0}ot|ho{0}me/\w+|Us{0}ers/\w+|wo{0}rk)/\w",
+    "a line of a merge that was not finished": r"^(?:<<<{0}<<<<|>>>{0}>>>>) ",
     "a private key": r"BEGIN (?:\w+ )?PRIV{0}ATE KEY",
 }
 PATTERNS = {what: re.compile(pattern.replace("{0}", "")) for what, pattern in FORBIDDEN.items()}

@@ -14,6 +14,7 @@ from queuert.cli import (
     activity,
     boards,
     chains,
+    check,
     demand,
     dev,
     doctor,
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = build_parser().parse_args(argv)
+        args.arguments = list(sys.argv[1:] if argv is None else argv)
     except SystemExit as end:  # --help, --version and wrong arguments: argparse has printed the message
         return end.code if isinstance(end.code, int) else Exit.DONE
     try:
@@ -77,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     inspecting = (why, chains, jobs, stats, demand, activity, events, job_types, schedules, prune)
-    operating = (migrate, doctor, worker, workers, health, *inspecting, metrics, boards)
+    operating = (migrate, doctor, check, worker, workers, health, *inspecting, metrics, boards)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)
     return parser

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,19 +19,53 @@ Application: TypeAlias = InProcessWorker | list[Processors]
 _EXPECTED = "a Processors, a sequence of them, an InProcessWorker, or a function that returns one of these"
 
 
-def load(target: str) -> Application:
-    """Import what ``MODULE:ATTRIBUTE`` names; a function is called without arguments.
+def load(target: str, settings: Mapping[str, Any] | None = None) -> Application:
+    """Import what ``MODULE:ATTRIBUTE`` names. A function is called with those settings that it has parameters for.
 
     Raises:
         UsageError: it does not exist, importing or calling it failed, or it has a wrong type.
     """
+    return load_with(target, settings or {})[0]
+
+
+def load_with(target: str, settings: Mapping[str, Any]) -> tuple[Application, frozenset[str]]:
+    """As :func:`load`, with the names of the settings that a function was called with."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise UsageError(f"the application must be MODULE:ATTRIBUTE, such as app.jobs:processors, got {target!r}")
-    found = _attribute(_module(module_name), attribute, target)
+    found = _attribute(imported(module_name), attribute, target)
+    passed: dict[str, Any] = {}
     if callable(found):
-        found = _called(found, target)
-    return _checked(found, target)
+        passed = {name: settings[name] for name in _parameters(found) if name in settings}
+        found = _called(found, target, passed)
+    return checked(found, target), frozenset(passed)
+
+
+def _parameters(function: Any) -> list[str]:
+    """The names of the parameters that can be passed by name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # A callable of C without a signature.
+        return []
+    return [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+
+
+def load_all(targets: Sequence[str], settings: Mapping[str, Any]) -> tuple[Application, frozenset[str]]:
+    """Import several targets: the groups of all of them, or the one worker; and the settings that functions took.
+
+    Raises:
+        UsageError: as of :func:`load`; or one of several is a worker.
+    """
+    loaded = [load_with(target, settings) for target in targets]
+    passed = frozenset().union(*(names for _, names in loaded))
+    groups: list[Processors] = []
+    for target, (found, _) in zip(targets, loaded, strict=True):
+        if isinstance(found, InProcessWorker):
+            if len(targets) > 1:
+                raise UsageError(f"an InProcessWorker must be the only target, got {target!r} beside others")
+            return found, passed
+        groups += found
+    return groups, passed
 
 
 def merged_job_types(groups: Sequence[Processors]) -> JobTypes:
@@ -43,7 +78,12 @@ def merged_job_types(groups: Sequence[Processors]) -> JobTypes:
     return JobTypes(*distinct.values())
 
 
-def _module(name: str) -> Any:
+def imported(name: str) -> Any:
+    """Import a module, from the current directory too.
+
+    Raises:
+        UsageError: it does not exist, or importing it failed.
+    """
     current_directory_is_importable()
     try:
         return importlib.import_module(name)
@@ -67,14 +107,15 @@ def _attribute(module: Any, path: str, target: str) -> Any:
     return found
 
 
-def _called(function: Any, target: str) -> Any:
+def _called(function: Any, target: str, settings: Mapping[str, Any]) -> Any:
     try:
-        return function()
+        return function(**settings)
     except (Exception, SystemExit) as error:
         raise _failed(f"calling {target!r}", error) from error
 
 
-def _checked(found: Any, target: str) -> Application:
+def checked(found: Any, target: str) -> Application:
+    """Return a worker, or groups of processors; raise UsageError for anything else."""
     if isinstance(found, InProcessWorker):
         return found
     groups = [found] if isinstance(found, Processors) else found

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import os
+import shlex
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -14,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from queuert.cli import logs, otel
-from queuert.cli.application import load, merged_job_types
+from queuert.cli.application import load_all, merged_job_types
 from queuert.cli.exit_codes import MEANINGS, PrerequisiteError, UsageError, exit_code_text
+from queuert.cli.list_options import age
 from queuert.cli.options import (
     Commands,
     current_directory_is_importable,
@@ -28,7 +32,7 @@ from queuert.cli.options import (
 )
 from queuert.client import AsyncClient
 from queuert.optional_packages import needing_extras
-from queuert.worker import InProcessWorker, Processors
+from queuert.worker import InProcessWorker
 from queuert.worker.run import ExitCode
 
 _log = logging.getLogger("queuert.worker")
@@ -38,7 +42,11 @@ seconds to finish.
 
 MODULE:ATTRIBUTE names a Processors, a sequence of them, an InProcessWorker, or
 a function that returns one of these. Modules in the current directory can be
-imported.
+imported. Several targets make one worker of all their processors.
+
+A function is called with those options that it has parameters for, such as
+url, schema, otel or concurrency. Options of the worker override the settings
+of an InProcessWorker.
 """
 
 _EXIT_CODES: Mapping[int, str] = {
@@ -55,6 +63,9 @@ _OF_THE_WORKER = {
     "shutdown_timeout": "--shutdown-timeout",
     "poll_interval": "--poll-interval",
     "claim_bytes": "--claim-bytes",
+    "types": "--types",
+    "exclude_types": "--exclude-types",
+    "keep_schedules": "--keep-schedules",
 }
 _OF_THE_CLIENT = {"url": "--url", "schema": "--schema", "otel": "--otel"}
 
@@ -69,7 +80,17 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug, database_options()],
     )
-    parser.add_argument("application", metavar="MODULE:ATTRIBUTE", help="the application, such as app.jobs:processors")
+    parser.add_argument(
+        "applications", nargs="+", metavar="MODULE:ATTRIBUTE", help="the application, such as app.jobs:processors"
+    )
+    _add_settings(parser)
+    _add_modes(parser)
+    _add_process_options(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """The settings of the worker."""
     # Without a default here: InProcessWorker has the defaults.
     parser.add_argument(
         "--concurrency", type=positive_int, metavar="N", help="maximum number of handlers at once (default: 1)"
@@ -93,6 +114,39 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         metavar="N",
         help="maximum total size of the inputs of claimed jobs (default: 67108864, 64 MiB)",
     )
+    parser.add_argument(
+        "--types", type=_names, metavar="NAMES", help="job types to handle, separated by commas (default: all)"
+    )
+    parser.add_argument(
+        "--exclude-types", type=_names, metavar="NAMES", help="job types not to handle, separated by commas"
+    )
+    parser.add_argument(
+        "--keep-schedules",
+        action="store_true",
+        default=None,
+        help="keep schedules of this application that are not in its code any more",
+    )
+
+
+def _add_modes(parser: argparse.ArgumentParser) -> None:
+    """When the worker ends, and when it starts again."""
+    parser.add_argument("--once", action="store_true", help="exit with 0 when no job and no schedule is due any more")
+    parser.add_argument(
+        "--budget",
+        type=_span,
+        metavar="TIME",
+        help="with --once: begin no jobs after this time, such as 20s or 5m (default: without end)",
+    )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: stop and start again when a Python file below the current directory changes; needs "
+        "queuert[reload]",
+    )
+
+
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
+    """The health file, the endpoints, the event loop and the log."""
     parser.add_argument("--health-file", type=Path, metavar="PATH", help="write a health file for queuert health")
     parser.add_argument(
         "--metrics-port",
@@ -125,20 +179,65 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         default=None,
         help="trace with OpenTelemetry, and export by OTLP as the OTEL_* variables say; needs queuert[otel]",
     )
-    parser.set_defaults(run=run)
+
+
+def _names(text: str) -> list[str]:
+    """Names of job types, separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"must be names separated by commas, got {text!r}")
+    return names
+
+
+def _span(text: str) -> float:
+    """A time above 0 in seconds, or with a unit."""
+    return age(text).total_seconds() if text[-1:].isalpha() and age(text) else positive_seconds(text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the worker; returns its exit code."""
     from queuert.worker.run import run as run_worker
 
+    if args.budget is not None and not args.once:
+        raise UsageError("--budget needs --once: add it")
+    if args.reload:
+        return _run_again_and_again(args)
     with _stopped_before_it_began():
         worker = build(args)
         health_file = _checked_health_file(args.health_file)
         loop_factory = _loop_factory(args.event_loop)
         logs.configure(args.log_level, as_json=args.log_json)
         with otel.exported() if args.otel else nullcontext(), _endpoints(worker, args):
-            return run_worker(worker, health_file=health_file, loop_factory=loop_factory)
+            return run_worker(
+                worker, health_file=health_file, loop_factory=loop_factory, once=args.once, budget=args.budget
+            )
+
+
+_AFTER_SHUTDOWN = 15.0
+"""Seconds beyond the shutdown timeout after which a worker that was told to stop is killed."""
+
+
+def _run_again_and_again(args: argparse.Namespace) -> int:
+    """Run the worker in a process of its own, and stop and start it when a Python file changes."""
+    if args.once:
+        raise UsageError("--reload and --once exclude each other: remove one")
+    try:
+        with needing_extras():
+            from watchfiles import PythonFilter, run_process
+    except ModuleNotFoundError as error:
+        raise PrerequisiteError(f"--reload: {error}") from error
+    # argparse takes an abbreviation of an option, too.
+    options = [one for one in args.arguments if not (one.startswith("--rel") and "--reload".startswith(one))]
+    logs.configure(args.log_level, as_json=args.log_json)
+    run_process(
+        Path.cwd(),
+        target=shlex.join([sys.executable, "-m", "queuert", *options]),
+        target_type="command",
+        watch_filter=PythonFilter(),
+        callback=lambda changes: _log.info("%d files have changed: the worker starts again", len(changes)),
+        sigint_timeout=math.ceil((30.0 if args.shutdown_timeout is None else args.shutdown_timeout) + _AFTER_SHUTDOWN),
+    )
+    return ExitCode.STOPPED
 
 
 @contextmanager
@@ -183,31 +282,28 @@ def build(args: argparse.Namespace) -> InProcessWorker:
     """The worker that the arguments describe.
 
     Raises:
-        UsageError: the application or an option is wrong.
+        UsageError: an application or an option is wrong.
+        DefinitionError: the processors contradict each other, or an option has a job type without a handler.
     """
     current_directory_is_importable()
-    application = load(args.application)
+    settings, of_the_client = _given(args, _OF_THE_WORKER), _given(args, _OF_THE_CLIENT)
+    application, passed = load_all(args.applications, {**settings, **of_the_client})
     if isinstance(application, InProcessWorker):
-        _refuse_settings(args)
-        return application
-    return _new_worker(application, args)
-
-
-def _new_worker(groups: list[Processors], args: argparse.Namespace) -> InProcessWorker:
+        if refused := [option for name, option in _OF_THE_CLIENT.items() if name in of_the_client.keys() - passed]:
+            raise UsageError(
+                f"{args.applications[0]!r} is an InProcessWorker with a client of its own: remove "
+                f"{', '.join(refused)}, or name a function that has parameters for it and makes the client accordingly"
+            )
+        # What a function took, it has used as it saw fit.
+        changed = {name: value for name, value in settings.items() if name not in passed}
+        return application.with_settings(**changed) if changed else application
     state = store(args, application_name="queuert worker")
-    client = AsyncClient(state, merged_job_types(groups), middlewares=otel.middlewares(args.otel))
-    return InProcessWorker(client, groups, **_given(args, _OF_THE_WORKER))
+    client = AsyncClient(state, merged_job_types(application), middlewares=otel.middlewares(args.otel))
+    return InProcessWorker(client, application, **settings)
 
 
-def _given(args: argparse.Namespace, names: dict[str, str]) -> dict[str, Any]:
+def _given(args: argparse.Namespace, names: Mapping[str, str]) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-
-
-def _refuse_settings(args: argparse.Namespace) -> None:
-    options = {**_OF_THE_WORKER, **_OF_THE_CLIENT}
-    given = [options[name] for name in _given(args, options)]
-    if given:
-        raise UsageError(f"{args.application!r} is an InProcessWorker with its own settings: remove {', '.join(given)}")
 
 
 def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 from queuert.attributes import GivenAttributes
@@ -20,12 +21,15 @@ from queuert.client.async_schedules import AsyncClientSchedules
 from queuert.client.async_waiting import AsyncChainWatcher
 from queuert.client.commits import emit_committed
 from queuert.client.middleware import apply_middlewares
+from queuert.client.schedules import schedule_names, superseded, tick_job
 from queuert.deduplication import Deduplicate
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
     JobNotFoundError,
     JobTypeMismatchError,
+    NotInStatusError,
+    ScheduleNotFoundError,
     StateUnavailableError,
 )
 from queuert.job_types import JobType
@@ -43,10 +47,14 @@ from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
-from queuert.state.types import StartedJob
+from queuert.schedules import Overlap, check_range, ticks_between
+from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
+
+_ROUNDS = 5
+"""How often a start from a schedule is repeated because the schedule has changed meanwhile."""
 
 
 class AsyncClient(
@@ -249,6 +257,93 @@ class AsyncClient(
         finally:
             watcher.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
+
+    # --- chains of schedules ------------------------------------------------------------------------------------------
+
+    async def run_schedule(self, name: str) -> AsyncChain[Any] | None:
+        """Start a chain of a schedule now, paused or not, beside those of its ticks, which stay as they are.
+
+        Its id is ``<name>@<now in UTC>``. If the chain that the schedule started last is open, its ``overlap`` decides:
+        with ``"skip"`` no chain is started and this returns None; with ``"cancel"`` that chain is cancelled first.
+
+        Raises:
+            ScheduleNotFoundError: no schedule has this name.
+            InvalidIdentifierError: the name is not valid.
+            NotInStatusError: other chains of the schedule were started during the call, again and again. Repeat it.
+            StateUnavailableError: the store cannot be reached; it is unknown whether the chain was started.
+        """
+        for _ in range(_ROUNDS):
+            schedule, now = await self._schedule(name)
+            if schedule.overlap is Overlap.CANCEL and schedule.last_chain_id is not None:
+                with suppress(ChainNotFoundError):
+                    await self.cancel_chain(schedule.last_chain_id, reason=superseded(schedule))
+            job = replace(tick_job(schedule, now), run_at=None)
+            started = await self._run_schedule(schedule, [job], overlap=False)
+            if started is not None:
+                return started[0] if started else None
+        raise NotInStatusError(f"schedule {name!r} starts other chains at the same time: repeat the call")
+
+    async def backfill_schedule(self, name: str, *, since: datetime, before: datetime) -> list[AsyncChain[Any]]:
+        """Start the chains of a schedule's ticks within a range of the past, all or none, and return their handles.
+
+        A tick that has a chain gets no second one: its handle has ``deduplicated`` set. The chains are started whatever
+        the schedule's ``overlap`` says, paused or not, and are due at once. Ticks that its times do not have, such as
+        those before ``starts_at``, are left out.
+
+        Args:
+            name: the name of the schedule.
+            since: the beginning of the range, an aware datetime.
+            before: its end, an aware datetime: ticks at this moment are not in the range.
+
+        Raises:
+            ScheduleNotFoundError: no schedule has this name.
+            ConfigurationError: a datetime has no time zone, ``before`` is before ``since`` or in the future, or there
+                are more than 1,000 ticks.
+            InvalidIdentifierError: the name is not valid.
+            StateUnavailableError: the store cannot be reached; it is unknown whether the chains were started. Repeat
+                it.
+        """
+        check_range(since, before)
+        for _ in range(_ROUNDS):
+            schedule, now = await self._schedule(name)
+            if before > now:
+                raise ConfigurationError(f"before must not be in the future (it is {now}), got {before}")
+            jobs = [
+                replace(tick_job(schedule, tick), run_at=None) for tick in ticks_between(schedule.spec, since, before)
+            ]
+            started = await self._run_schedule(schedule, jobs, overlap=True) if jobs else []
+            if started is not None:
+                return started
+        raise NotInStatusError(f"schedule {name!r} was changed again and again during the call: repeat the call")
+
+    async def _schedule(self, name: str) -> tuple[ScheduleRecord, datetime]:
+        """Return a schedule, and the time by the store's clock."""
+        store, [checked] = await self._open_store(), schedule_names([name])
+        for schedule in await store.list_schedules():
+            if schedule.name == checked:
+                return schedule, (await store.due_schedules([])).now
+        raise ScheduleNotFoundError(checked)
+
+    async def _run_schedule(
+        self, schedule: ScheduleRecord, jobs: Sequence[NewJob], *, overlap: bool
+    ) -> list[AsyncChain[Any]] | None:
+        store = await self._open_store()
+        send = Send((schedule.type,), len(jobs), schedule=schedule)
+        with NO_SENDING if self.tracing is None else self.tracing.sending(send) as sending:
+            if sending is not None:
+                jobs = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
+            started = await store.run_schedule(schedule.name, jobs, overlap=overlap)
+            if sending is not None:
+                sending.started(started) if started else sending.counted(0)
+        self._report_started(started or (), None)
+        return (
+            None
+            if started is None
+            else [
+                AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status)
+                for job in started
+            ]
+        )
 
     def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
         """Trace a start, if the client has a tracing middleware."""

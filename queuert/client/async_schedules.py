@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.schedules import JobTypeReference, schedule_names, schedule_records, type_names
+from queuert.client.schedules import JobTypeReference, checked_owner, schedule_names, schedule_records, type_names
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
 from queuert.schedules import RecurringSchedule, notification_key
@@ -19,14 +19,20 @@ class AsyncClientSchedules(AsyncClientBase):
 
     # --- schedules ----------------------------------------------------------------------------------------------------
 
-    async def put_schedules(self, schedules: Sequence[RecurringSchedule]) -> None:
+    async def put_schedules(self, schedules: Sequence[RecurringSchedule], *, owner: str | None = None) -> None:
         """Store recurring schedules; each replaces the schedule of the same name.
 
         A replaced schedule stays paused if it was, and keeps its next tick if its times are the same. The first tick of
         a new schedule is the first one after now. Workers of its job type start the chains; without such a worker, its
         ticks are missed. Other schedules are not affected.
 
+        Args:
+            schedules: all of them are stored, or none.
+            owner: to whom they belong, as those of workers do; by default to nobody. A schedule is replaced only for
+                the owner that it has.
+
         Raises:
+            ScheduleOwnerError: a stored schedule of one of the names belongs to another owner, or to none.
             UnknownJobTypeError: a job type is not registered with this client.
             ConfigurationError: two schedules have the same name, or a priority is out of range.
             StateUnavailableError: the store cannot be reached, and it is unknown whether they were written. Call it
@@ -37,7 +43,7 @@ class AsyncClientSchedules(AsyncClientBase):
             nightly = RecurringSchedule("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin")
             await client.put_schedules([nightly])
         """
-        records = schedule_records(self.job_types, schedules)
+        records = schedule_records(self.job_types, schedules, checked_owner(owner))
         store = await self._open_store()
         await store.put_schedules(records)
         self.notify.publish(Topic.JOBS, {notification_key(record.type) for record in records})
@@ -45,7 +51,7 @@ class AsyncClientSchedules(AsyncClientBase):
     async def delete_schedules(self, names: Iterable[str]) -> int:
         """Delete schedules by name and return how many existed. The chains that they started remain.
 
-        A worker that has the schedule in ``schedules=`` stores it again when it starts.
+        A worker whose code has the schedule stores it again when it starts.
 
         Raises:
             InvalidIdentifierError: a name is not valid, or ``names`` is a string.

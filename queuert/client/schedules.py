@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.job_types import JobType, JobTypes, not_registered
 from queuert.new_chain import checked_priority
 from queuert.payloads import check_text
-from queuert.schedules import RecurringSchedule
-from queuert.state.types import ScheduleRecord
+from queuert.run_at import RunAt
+from queuert.schedules import RecurringSchedule, jitter_of, tick_id
+from queuert.state.types import NewJob, ScheduleRecord
 
 JobTypeReference: TypeAlias = str | JobType[Any, Any]
 """A job type, or its name."""
 
 
-def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]) -> list[ScheduleRecord]:
+def schedule_records(
+    job_types: JobTypes, schedules: Iterable[RecurringSchedule], owner: str | None = None
+) -> list[ScheduleRecord]:
     """Return the schedules as a store keeps them.
 
     Raises:
@@ -25,20 +29,42 @@ def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]
             range.
     """
     records: dict[str, ScheduleRecord] = {}
-    for schedule in schedules:
+    for schedule in checked_schedules(schedules):
+        if schedule.job_type not in job_types:
+            raise not_registered(schedule.job_type, job_types)
+        records[schedule.name] = _record(schedule, owner)
+    return list(records.values())
+
+
+def checked_schedules(schedules: Iterable[RecurringSchedule]) -> tuple[RecurringSchedule, ...]:
+    """Return the schedules.
+
+    Raises:
+        ConfigurationError: an element is not a ``RecurringSchedule``, or two have the same name.
+    """
+    names: set[str] = set()
+    given = tuple(schedules)
+    for schedule in given:
         if not isinstance(schedule, RecurringSchedule):
             raise ConfigurationError(
                 f"schedules must be RecurringSchedule(name, job_type, input, ...) objects, got {schedule!r}"
             )
-        if schedule.job_type not in job_types:
-            raise not_registered(schedule.job_type, job_types)
-        if schedule.name in records:
+        if schedule.name in names:
             raise ConfigurationError(f"names of schedules must be unique, got {schedule.name!r} twice")
-        records[schedule.name] = _record(schedule)
-    return list(records.values())
+        names.add(schedule.name)
+    return given
 
 
-def _record(schedule: RecurringSchedule) -> ScheduleRecord:
+def checked_owner(owner: str | None) -> str | None:
+    """Return the owner of schedules.
+
+    Raises:
+        InvalidIdentifierError: it cannot be stored, or has more than 200 characters.
+    """
+    return None if owner is None else check_text(owner, what="owner of schedules", max_chars=200)
+
+
+def _record(schedule: RecurringSchedule, owner: str | None) -> ScheduleRecord:
     return ScheduleRecord(
         name=schedule.name,
         type=schedule.job_type.name,
@@ -49,7 +75,35 @@ def _record(schedule: RecurringSchedule) -> ScheduleRecord:
         missed=schedule.missed,
         priority=checked_priority(schedule.priority),
         limit_key=schedule.limit_key,
+        owner=owner,
+        overlap=schedule.overlap,
+        jitter=schedule.jitter,
+        starts_at=schedule.spec.starts_at,
+        ends_at=schedule.spec.ends_at,
+        attributes=schedule.attributes,
+        result_ttl=schedule.result_ttl,
     )
+
+
+def tick_job(schedule: ScheduleRecord, tick: datetime) -> NewJob:
+    """Return the first job of the chain of a tick."""
+    late = jitter_of(schedule.name, tick, schedule.jitter) if schedule.jitter else None
+    return NewJob(
+        id=tick_id(schedule.name, tick),
+        type=schedule.type,
+        input=schedule.input,
+        priority=schedule.priority,
+        id_chosen=True,
+        limit_key=schedule.limit_key,
+        run_at=None if late is None else RunAt(moment=tick + late),
+        attributes=schedule.attributes or None,
+        result_ttl=schedule.result_ttl,
+    )
+
+
+def superseded(schedule: ScheduleRecord) -> str:
+    """Return why a chain is cancelled for the next one."""
+    return f"the next chain of schedule {schedule.name!r} takes its place (overlap='cancel')"
 
 
 def type_names(types: Iterable[JobTypeReference]) -> list[str]:

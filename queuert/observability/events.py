@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar, TypeAlias, TypedDict
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
@@ -286,6 +287,33 @@ class TickIdTaken(BaseEvent):
     schedule: str
     taken_id: str
     chain_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickSkipped(BaseEvent):
+    """A tick started no chain, since the schedule has ``overlap="skip"``, and ``open_chain_id`` is open.
+
+    It is the chain that the schedule started last.
+    """
+
+    level: ClassVar[str] = "info"
+    worker: str
+    schedule: str
+    tick: datetime
+    open_chain_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulesRemoved(BaseEvent):
+    """A worker that starts removed schedules of an owner which its code does not have any more.
+
+    Their chains remain.
+    """
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    owner: str
+    schedules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,10 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.LoopRecovered: "worker %(worker)s: %(loop)s recovered after %(failures)s failures",
     events.TickIdTaken: "schedule %(schedule)s: a job of another type has the id %(taken_id)s of this tick, "
     "so worker %(worker)s started the chain as %(chain_id)s",
+    events.TickSkipped: "schedule %(schedule)s: the tick %(tick)s starts no chain, since chain %(open_chain_id)s is "
+    "open (worker %(worker)s)",
+    events.SchedulesRemoved: "worker %(worker)s removed schedules of the owner %(owner)s that are not in its code: "
+    "%(schedules)s",
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started" + _CALLERS + ", committed: %(committed)s",
     events.ChainsWritten: "%(count)s chains were written in %(duration)s s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",

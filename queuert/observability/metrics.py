@@ -143,6 +143,8 @@ _WORKERS = (
     ),
     _counter("chain.pruned", "chain", "Closed chains deleted by retention"),
     _counter("schedule.id_taken", "chain", "Ticks whose chain id was taken by a job of another type"),
+    _counter("schedule.tick_skipped", "tick", "Ticks that started no chain, since an earlier chain was open"),
+    _counter("schedule.removed", "schedule", "Schedules that a worker removed, since its code has them no more"),
     _counter("bulk_write.staging_dropped", "table", "Staging tables dropped whose drivers died"),
     _counter("bulk_write.cleanup_failed", "error", "Cleanups of staging that the worker's role may not do"),
     _counter("event_log.maintained", "round", "Rounds that created or dropped partitions of the event log"),

@@ -132,6 +132,8 @@ def _of_chains(meter: Meter) -> _Handlers:
     closed = _counter(meter, "queuert.chain.closed")
     duration = _histogram(meter, "queuert.chain.duration")
     taken = _counter(meter, "queuert.schedule.id_taken")
+    skipped = _counter(meter, "queuert.schedule.tick_skipped")
+    removed = _counter(meter, "queuert.schedule.removed")
 
     def close(event: events.ChainClosed) -> None:
         if not event.committed:
@@ -147,6 +149,8 @@ def _of_chains(meter: Meter) -> _Handlers:
         ),
         events.ChainClosed: close,
         events.TickIdTaken: lambda event: taken.add(1),
+        events.TickSkipped: lambda event: skipped.add(1),
+        events.SchedulesRemoved: lambda event: removed.add(len(event.schedules)),
     }
 
 

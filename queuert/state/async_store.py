@@ -178,11 +178,16 @@ class AsyncScheduleStore(Protocol):
     """Stores and fires schedules, without a leader: the first worker to see a tick writes its chain."""
 
     async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
-        """Write schedules by name. An existing one stays paused, and keeps its next tick if its times are the same."""
+        """Write schedules by name. An existing one stays paused, and keeps its next tick if its times are the same.
+
+        Raises:
+            ScheduleOwnerError: a schedule of one of the names belongs to another owner, or to none where one is given;
+                nothing was written.
+        """
         ...
 
-    async def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules and return how many existed. Their chains remain."""
+    async def delete_schedules(self, names: Sequence[str], *, owner: str | None = None) -> int:
+        """Delete schedules, with ``owner`` only those of the owner; return how many were. Their chains remain."""
         ...
 
     async def list_schedules(self) -> list[ScheduleRecord]:
@@ -213,6 +218,18 @@ class AsyncScheduleStore(Protocol):
         Chains that exist (their ids are those of their ticks) are not changed. If a job of another type has the id, the
         chain of the tick is started under a new id. Returns one result for each of the jobs, in order; or None if
         another worker fired the tick, or the schedule was changed or deleted: then nothing was written.
+
+        If the chain that the schedule started last is open and its ``overlap`` is SKIP, the schedule is advanced, and
+        the list is empty. If it is CANCEL, nothing is written, and the answer is None: cancel the chain first.
+        """
+        ...
+
+    async def run_schedule(self, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
+        """Start chains of a schedule out of turn, paused or not; its ticks stay as they are.
+
+        With ``overlap`` they are started whatever is open, and do not count as the chain that it started last. Without,
+        its policy decides as in :meth:`fire_schedule`. Chains that exist are not changed. Returns None if the schedule
+        does not exist or has another job type, or if the open chain must be cancelled first.
         """
         ...
 

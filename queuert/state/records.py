@@ -13,7 +13,7 @@ from typing import Any
 
 from queuert.attributes import attributes_of
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
-from queuert.schedules import MissedRuns
+from queuert.schedules import MissedRuns, Overlap
 from queuert.state.types import BlockerRecord, ScheduleRecord
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,6 +87,14 @@ def schedule(row: Sequence[Any]) -> ScheduleRecord:
         paused=bool(row[9]),
         next_at=row[10],
         last_at=row[11],
+        owner=row[12],
+        overlap=Overlap(row[13]),
+        jitter=row[14],
+        starts_at=row[15],
+        ends_at=row[16],
+        attributes=attributes_of(row[17]) if row[17] else {},
+        result_ttl=row[18],
+        last_chain_id=row[19],
     )
 
 

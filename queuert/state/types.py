@@ -15,7 +15,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
 from queuert.policies import Retention, RetryPolicy
 from queuert.run_at import RunAt
-from queuert.schedules import MissedRuns, TickSpec
+from queuert.schedules import MissedRuns, Overlap, TickSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,11 +527,30 @@ class ScheduleRecord:
     """The next tick; None if there is none."""
     last_at: datetime | None = None
     """The latest tick that started a chain."""
+    owner: str | None = None
+    """Whose code has the schedule; None if a client stored it without an owner."""
+    overlap: Overlap = Overlap.ALLOW
+    jitter: float = 0.0
+    """Seconds."""
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    attributes: Attributes = field(default_factory=dict, hash=False)
+    """Of its chains."""
+    result_ttl: float | None = None
+    """Seconds that its chains are kept after they closed."""
+    last_chain_id: str | None = None
+    """The chain that it started last, by a tick or by ``run_schedules``."""
 
     @property
     def spec(self) -> TickSpec:
         """The times of its ticks."""
-        return TickSpec(cron=self.cron, every=self.every, time_zone=self.time_zone)
+        return TickSpec(
+            cron=self.cron,
+            every=self.every,
+            time_zone=self.time_zone,
+            starts_at=self.starts_at,
+            ends_at=self.ends_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)

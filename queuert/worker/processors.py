@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
+from queuert.client.schedules import JobTypeReference, checked_owner, checked_schedules, type_names
 from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError
-from queuert.job_types import JobType, JobTypes, not_registered
+from queuert.job_types import JobType, JobTypes, calling_module, not_registered
 from queuert.limits import Limits
 from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, Retention, RetryPolicy
+from queuert.schedules import RecurringSchedule
 from queuert.worker import executors
 from queuert.worker.after_attempt import AfterAttempt
 from queuert.worker.after_attempt import checked as checked_hook
@@ -80,11 +82,17 @@ class Processors(Generic[S]):
         lifespan: a function without arguments, decorated with ``@asynccontextmanager`` or ``@contextmanager``. Each
             worker enters it once before its first claim, and leaves it after its last finish. Handlers get what it
             yields as ``attempt.resources``.
+        schedules: recurring schedules of these job types. A worker stores them when it starts, and removes those of
+            their owner that are not here any more.
+        schedule_owner: to whom they belong, so that nobody else's are replaced or removed; by default the name of the
+            module that makes the processors. Applications that share a store need different owners.
 
     Raises:
         DefinitionError: ``job_types`` is not a JobTypes, ``after_attempt`` cannot be called, or ``lifespan`` takes
             arguments or lacks its decorator.
-        ConfigurationError: ``retention`` is not a Retention.
+        ConfigurationError: ``retention`` is not a Retention, or two schedules have the same name.
+        UnknownJobTypeError: a schedule's job type is not among ``job_types``.
+        InvalidIdentifierError: the owner cannot be stored.
 
     Example::
 
@@ -106,6 +114,8 @@ class Processors(Generic[S]):
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
         lifespan: Lifespan[S] | None = None,
+        schedules: Sequence[RecurringSchedule] = (),
+        schedule_owner: str | None = None,
     ) -> None:
         if not isinstance(job_types, JobTypes):
             raise DefinitionError(f"job_types must be a JobTypes, got {job_types!r}: use Processors(JobTypes(...))")
@@ -116,6 +126,11 @@ class Processors(Generic[S]):
         self._retention = _checked_retention(retention) or Retention()
         self._after_attempt = checked_hook(after_attempt)
         self._lifespan = checked_lifespan(lifespan)
+        self.schedules = checked_schedules(schedules)
+        for schedule in self.schedules:
+            if schedule.job_type not in job_types:
+                raise not_registered(schedule.job_type, job_types)
+        self.schedule_owner = checked_owner(schedule_owner) or calling_module("typing", __name__)
         self._by_name: dict[str, Processor] = {}
 
     def handles(
@@ -335,6 +350,34 @@ def _runs(on_blocker_failure: str) -> bool:
     return on_blocker_failure == "run"
 
 
+def groups_of(processors: Processors | Sequence[Processors]) -> list[Processors]:
+    """Return one or several groups as a list."""
+    return list(processors) if isinstance(processors, Sequence) else [processors]
+
+
+def selected(
+    processors: Mapping[str, Processor], types: Iterable[JobTypeReference] | None, without: Iterable[JobTypeReference]
+) -> dict[str, Processor]:
+    """Return the processors of some job types: of ``types``, or of all, less those of ``without``.
+
+    Raises:
+        DefinitionError: a job type has no handler, or none is left.
+    """
+    chosen, excluded = None if types is None else type_names(types), type_names(without)
+    for name in (*(chosen or ()), *excluded):
+        if name not in processors:
+            raise DefinitionError(
+                f"the job types of a worker must have handlers, got {name!r}; those with handlers: "
+                f"{', '.join(map(repr, processors))}"
+            )
+    left = {
+        name: one for name, one in processors.items() if (chosen is None or name in chosen) and name not in excluded
+    }
+    if not left:
+        raise DefinitionError("a worker needs at least one handler, and types= and exclude_types= leave none")
+    return left
+
+
 def merged(
     processors: Processors | Sequence[Processors], required_middlewares: Sequence[Middleware] = ()
 ) -> dict[str, Processor]:
@@ -345,9 +388,8 @@ def merged(
         DefinitionError: there is no handler; one with ``executor="process"`` cannot be imported in another process; or
             a group lacks a required middleware.
     """
-    groups = list(processors) if isinstance(processors, Sequence) else [processors]
     by_name: dict[str, Processor] = {}
-    for group in groups:
+    for group in groups_of(processors):
         if not isinstance(group, Processors):
             raise DefinitionError(f"processors must be a Processors or several of them, got {group!r}")
         group.check_required(required_middlewares)

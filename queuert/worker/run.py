@@ -8,13 +8,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import LifespanError, RunningEventLoopError, SchemaMissingError, StateError
+from queuert.errors import LifespanError, RunningEventLoopError, SchemaMissingError, StateError, StateUnavailableError
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.timeouts import CountedThreads, cancel_leftovers, ended_within
@@ -28,6 +28,9 @@ _CANCEL_TIMEOUT = 2.0
 """Seconds for what was cancelled to end: a start, and what handlers have left in the event loop and in its threads."""
 
 _CANCELS_OF_START = 2
+
+_IDLE_POLL = 0.1
+"""Seconds between two looks whether anything is due."""
 
 _GC_THRESHOLD = 10_000
 """New objects, less those that were freed, after which the garbage collector runs. Python's default is 700."""
@@ -56,8 +59,13 @@ def run(
     *,
     health_file: Path | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    once: bool = False,
+    budget: float | None = None,
 ) -> int:
     """Run until SIGTERM or SIGINT, then stop, and return the exit code. A second signal cancels the running handlers.
+
+    With ``once`` it also stops when nothing is due any more, or after ``budget`` seconds; then no more jobs begin, and
+    the running ones have the shutdown timeout to finish.
 
     ``loop_factory`` makes the event loop, such as ``uvloop.new_event_loop``; by default it is asyncio's own.
 
@@ -70,7 +78,14 @@ def run(
     _check_no_event_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        return _run(worker, health_file, loop_factory)
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            code, all_ended = runner.run(_main(worker, health_file, budget if once else None, once=once))
+            if not all_ended:
+                logging.shutdown()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+            return code
     finally:
         # Ignored signals would be inherited by processes that the caller starts later.
         for number, handler in before.items():
@@ -88,20 +103,9 @@ def _check_no_event_loop() -> None:
     )
 
 
-def _run(
-    worker: InProcessWorker, health_file: Path | None, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
-) -> int:
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        code, all_ended = runner.run(_main(worker, health_file))
-        if not all_ended:
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-        return code
-
-
-async def _main(worker: InProcessWorker, health_file: Path | None) -> tuple[ExitCode, bool]:
+async def _main(
+    worker: InProcessWorker, health_file: Path | None, budget: float | None, *, once: bool
+) -> tuple[ExitCode, bool]:
     """Return the exit code, and whether all tasks and threads have ended, so that the event loop can be closed."""
     requested = asyncio.Event()
     stops: set[asyncio.Task[None]] = set()
@@ -113,7 +117,8 @@ async def _main(worker: InProcessWorker, health_file: Path | None) -> tuple[Exit
         stops.add(asyncio.ensure_future(worker.stop()))
 
     with on_signals(stop):
-        code = await _serve(worker, requested, stops, health_file)
+        work_off = partial(_work_off, worker, budget, stop) if once else None
+        code = await _serve(worker, requested, stops, health_file, work_off)
         if code is ExitCode.ABANDONED or await _all_ended(threads):
             return code, code is not ExitCode.ABANDONED
         return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
@@ -169,15 +174,39 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
 
 
+async def _work_off(worker: InProcessWorker, budget: float | None, stop: Callable[[], None]) -> None:
+    """Call ``stop`` when nothing is due any more, or when the budget is used up."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(budget):
+            while not await _is_idle(worker):  # noqa: ASYNC110  (what is due is known to the store alone)
+                await asyncio.sleep(_IDLE_POLL)
+    stop()
+
+
+async def _is_idle(worker: InProcessWorker) -> bool:
+    try:
+        return await worker.is_idle()
+    except StateUnavailableError as error:
+        _log.warning("cannot read whether jobs are due: %s", error)
+        return False
+
+
 async def _serve(
-    worker: InProcessWorker, requested: asyncio.Event, stops: set[asyncio.Task[None]], health_file: Path | None
+    worker: InProcessWorker,
+    requested: asyncio.Event,
+    stops: set[asyncio.Task[None]],
+    health_file: Path | None,
+    work_off: Callable[[], Coroutine[None, None, None]] | None,
 ) -> ExitCode:
     code = await _start(worker, requested)
     if code is not None:
         return code
     with tuned_gc():
         health_loop = _start_health_loop(worker, health_file)
+        working = None if work_off is None else asyncio.ensure_future(work_off())
         await _first_of(requested, worker.lifespan_ended)
+        if working is not None:
+            working.cancel()
         await asyncio.gather(*stops, *worker.stops)
         await _stop_health_loop(health_loop, health_file)
     if worker.abandoned:

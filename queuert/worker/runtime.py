@@ -404,6 +404,19 @@ class WorkerRuntime:
                 cancel_and_ignore(stop)
 
     @property
+    def _busy(self) -> bool:
+        return bool(self.attempts or len(self.prefetch)) or self.claimer.claiming_since is not None
+
+    async def is_idle(self) -> bool:
+        """Return whether nothing runs here, and nothing that this worker could run is due, during the call."""
+        if self._busy:
+            return False
+        types = list(self._processors)
+        if any(one.ready or one.due for one in await self.store.get_demand(types, counted_up_to=1)):
+            return False
+        return not (await self.store.due_schedules(types, limit=1)).due and not self._busy
+
+    @property
     def running(self) -> int:
         """The number of attempts that run, or whose finish is not written yet."""
         return len(self.attempts)

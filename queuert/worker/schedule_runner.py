@@ -8,13 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.client.schedules import superseded, tick_job
+from queuert.errors import ChainNotFoundError, ConfigurationError, StateUnavailableError
+from queuert.jobs import ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import ChainStarted, TickIdTaken
+from queuert.observability.events import ChainClosed, ChainStarted, TickIdTaken, TickSkipped
 from queuert.observability.tracing import Send, Tracing
-from queuert.schedules import earlier_tick, notification_key, tick_id, ticks_to_run
+from queuert.schedules import Overlap, earlier_tick, notification_key, ticks_to_run
 from queuert.state.async_store import AsyncStore
+from queuert.state.notifications import update_notifications
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
 
@@ -109,13 +112,38 @@ class ScheduleRunner:
         if due_at is None:
             return
         ticks, next_tick = ticks_to_run(schedule.spec, schedule.missed, due_at, now)
-        jobs = [_job(schedule, tick) for tick in ticks]
+        jobs = [tick_job(schedule, tick) for tick in ticks]
+        if jobs and schedule.overlap is Overlap.CANCEL and schedule.last_chain_id is not None:
+            await self._cancel(schedule.last_chain_id, superseded(schedule))
         started = await self._start(schedule, due_at, next_tick, jobs)
+        if jobs and started is not None and not started:
+            self._observers.emit(
+                TickSkipped(
+                    worker=self._worker, schedule=schedule.name, tick=ticks[-1], open_chain_id=schedule.last_chain_id
+                )
+            )
         self._report_started([job for job in started or () if not job.existing])
         for job, started_job in zip(jobs, started or (), strict=False):
             if started_job.id != job.id:
                 self._observers.emit(
                     TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=started_job.id)
+                )
+
+    async def _cancel(self, chain_id: str, reason: str) -> None:
+        """Cancel the chain of an earlier tick if it is open."""
+        [chain] = await self._store.get_chains([chain_id])
+        if chain is None or chain.status is not ChainStatus.OPEN:
+            return
+        # It may have been deleted, or closed, meanwhile.
+        with suppress(ChainNotFoundError):
+            results = [one for one in await self._store.cancel_chains([chain_id], reason=reason) if one.written]
+            for topic, keys in update_notifications(results).items():
+                self._notify.publish(topic, keys)
+            for one in results:
+                self._observers.emit(
+                    ChainClosed(
+                        chain_id=one.chain_id, type=one.chain_type, status=one.status, duration=one.chain_seconds
+                    )
                 )
 
     async def _start(
@@ -156,14 +184,3 @@ class ScheduleRunner:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
-
-
-def _job(schedule: ScheduleRecord, tick: datetime) -> NewJob:
-    return NewJob(
-        id=tick_id(schedule.name, tick),
-        type=schedule.type,
-        input=schedule.input,
-        priority=schedule.priority,
-        id_chosen=True,
-        limit_key=schedule.limit_key,
-    )

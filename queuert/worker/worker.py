@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import socket
 from collections.abc import Iterable, Sequence
@@ -10,24 +11,25 @@ from types import TracebackType
 from typing import Any, Self
 
 from queuert.client import AsyncClient, Client
-from queuert.client.schedules import schedule_records
+from queuert.client.schedules import checked_owner, checked_schedules, schedule_records
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError
 from queuert.job_types import JobType, not_registered
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import LifespanFailed, RetentionInUse
+from queuert.observability.events import LifespanFailed, RetentionInUse, SchedulesRemoved
 from queuert.observability.snapshots import WorkerSnapshot
 from queuert.policies import Retention
 from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.adapter import emit_store_warnings
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ScheduleRecord
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.finishes import error_of
 from queuert.worker.health import STALE_AFTER, Health, HealthReport, report_health
 from queuert.worker.lifespan import EnteredLifespan
 from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
-from queuert.worker.processors import Processors, merged
+from queuert.worker.processors import Processors, groups_of, merged, selected
 from queuert.worker.runtime import WorkerRuntime
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -53,16 +55,22 @@ class InProcessWorker:
             When they take more, it claims no jobs. By default 64 MB. One input may exceed it.
         max_connections: the most connections of the pool for claims, finishes and ``complete()`` blocks; by default
             enough for all handlers up to 20.
-        schedules: recurring schedules that it stores when it starts, as ``client.put_schedules`` does. Every worker
+        schedules: recurring schedules that it stores when it starts, beside those of the processors. Every worker
             starts the chains of all schedules of its job types, no matter who stored them.
+        schedule_owner: to whom its ``schedules`` belong; by default to the owner of its first processors.
+        keep_schedules: whether schedules of these owners that left the code are kept. By default the worker removes
+            them when it starts, except those of job types that its client knows and other workers handle.
+        types: job types, or names: it handles only these. By default it handles all that have a handler.
+        exclude_types: job types, or names, that it does not handle.
         required_middlewares: middlewares that each group of processors must have, the same objects in the same order,
             perhaps with others between them. The worker does not add them.
 
     Raises:
         ConfigurationError: a setting is out of range, or two schedules have the same name.
         DefinitionError: there is no handler, or two for one job type, or a handler or schedule of a type that the
-            client does not know; a group of processors lacks a required middleware; or the client or the processors
-            are of another class.
+            client does not know; ``types`` or ``exclude_types`` has a type without a handler; a group of processors
+            lacks a required middleware; or the client or the processors are of another class.
+        InvalidIdentifierError: the owner cannot be stored.
 
     Example::
 
@@ -82,11 +90,17 @@ class InProcessWorker:
         claim_bytes: int = INPUT_BYTES,
         max_connections: int | None = None,
         schedules: Sequence[RecurringSchedule] = (),
+        schedule_owner: str | None = None,
+        keep_schedules: bool = False,
+        types: Sequence[str | JobType[Any, Any]] | None = None,
+        exclude_types: Sequence[str | JobType[Any, Any]] = (),
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
         if not isinstance(client, AsyncClient | Client):
             raise DefinitionError(f"client must be an AsyncClient or a Client, got {type(client).__name__}")
-        self._processors = merged(processors, required_middlewares)
+        self._groups = groups_of(processors)
+        all_processors = merged(self._groups, required_middlewares)
+        self._processors = selected(all_processors, types, exclude_types)
         self._name = _checked_name(name)
         _check(concurrency >= 1, f"concurrency must be at least 1, got {concurrency}")
         _check(shutdown_timeout >= 0, f"shutdown_timeout must be at least 0 seconds, got {shutdown_timeout}")
@@ -98,9 +112,9 @@ class InProcessWorker:
             max_connections is None or max_connections >= 2,
             f"max_connections must be at least 2, got {max_connections}",
         )
-        _check_known(client, [processor.job_type for processor in self._processors.values()])
-        _check_known(client, [schedule.job_type for schedule in schedules])
-        self._schedules = schedule_records(client.job_types, schedules)
+        _check_known(client, [processor.job_type for processor in all_processors.values()])
+        self._schedules = self._schedules_by_owner(client, schedules, checked_owner(schedule_owner))
+        self._keep_schedules = keep_schedules
         self._client = client
         self._concurrency = concurrency
         self._shutdown_timeout = shutdown_timeout
@@ -116,6 +130,51 @@ class InProcessWorker:
         """Its own stop, after the early end of a lifespan."""
         self.lifespan_ended = asyncio.Event()
         """Set when a lifespan has ended early, so that the worker stops."""
+        self._settings: dict[str, Any] = {
+            "name": name,
+            "concurrency": concurrency,
+            "shutdown_timeout": shutdown_timeout,
+            "poll_interval": poll_interval,
+            "claim_bytes": claim_bytes,
+            "max_connections": max_connections,
+            "schedules": schedules,
+            "schedule_owner": schedule_owner,
+            "keep_schedules": keep_schedules,
+            "types": types,
+            "exclude_types": exclude_types,
+            "required_middlewares": required_middlewares,
+        }
+
+    def with_settings(self, **settings: Any) -> InProcessWorker:
+        """Return a new worker of the same client and processors, with some settings changed.
+
+        The settings are the keyword arguments of the class. ``queuert worker`` calls it with its flags.
+
+        Raises:
+            ClosedError: this worker was started before.
+            ConfigurationError: as of the class.
+            DefinitionError: as of the class.
+
+        Example::
+
+            worker = InProcessWorker(client, processors, name="mail").with_settings(concurrency=50)
+        """
+        if self._started:
+            raise ClosedError("a worker that was started keeps its settings: call with_settings() before start()")
+        return type(self)(self._client, self._groups, **{**self._settings, **settings})
+
+    def _schedules_by_owner(
+        self, client: AsyncClient | Client, schedules: Sequence[RecurringSchedule], owner: str | None
+    ) -> dict[str, list[ScheduleRecord]]:
+        """Return the schedules that it stores, by owner; an owner may have none."""
+        given = [(group.schedule_owner, group.schedules) for group in self._groups]
+        given.append((owner or self._groups[0].schedule_owner, checked_schedules(schedules)))
+        checked_schedules([schedule for _, some in given for schedule in some])
+        _check_known(client, [schedule.job_type for _, some in given for schedule in some])
+        found: dict[str, list[ScheduleRecord]] = {}
+        for each, some in given:
+            found.setdefault(each, []).extend(schedule_records(client.job_types, some, each))
+        return found
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
@@ -138,7 +197,7 @@ class InProcessWorker:
         store = self._client.state.async_store(max_connections=self._max_connections)
         try:
             await store.open()
-            await store.put_schedules(self._schedules)
+            await self._store_schedules(store)
             runtime = self._new_runtime(store, self._hurry)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
@@ -161,9 +220,28 @@ class InProcessWorker:
         emit_store_warnings(self._client.state, store.risks, self.observers)
         self._report_retention()
         self._client.notify.open(self._client.observers)
-        self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in self._schedules})
+        stored = itertools.chain.from_iterable(self._schedules.values())
+        self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
         self._runtime = runtime
         runtime.start()
+
+    async def _store_schedules(self, store: AsyncStore) -> None:
+        """Store the schedules of the code, and remove those of the same owners that are not in it."""
+        await store.put_schedules(list(itertools.chain.from_iterable(self._schedules.values())))
+        if self._keep_schedules:
+            return
+        stored = await store.list_schedules()
+        for owner, schedules in self._schedules.items():
+            names = {schedule.name for schedule in schedules}
+            left = [
+                one.name for one in stored if one.owner == owner and one.name not in names and self._may_remove(one)
+            ]
+            if left and await store.delete_schedules(left, owner=owner):
+                self.observers.emit(SchedulesRemoved(worker=self.name, owner=owner, schedules=tuple(left)))
+
+    def _may_remove(self, schedule: ScheduleRecord) -> bool:
+        """Whether the code of this worker has to do with a schedule: other workers may have the same owner."""
+        return schedule.type in self._processors or self._client.job_types.get(schedule.type) is None
 
     def _report_retention(self) -> None:
         """Say which closed chains are kept for how long: whoever has set nothing learns it from the log."""
@@ -242,9 +320,37 @@ class InProcessWorker:
         return self._name if self._runtime is None else self._runtime.name
 
     @property
+    def client(self) -> AsyncClient | Client:
+        """The client whose store and job types it shares."""
+        return self._client
+
+    @property
+    def processors(self) -> tuple[Processors, ...]:
+        """The groups of processors that it was given."""
+        return tuple(self._groups)
+
+    @property
+    def schedules(self) -> tuple[RecurringSchedule, ...]:
+        """The schedules that it stores when it starts: its own, and those of its processors."""
+        return (*self._settings["schedules"], *(one for group in self._groups for one in group.schedules))
+
+    @property
     def running(self) -> int:
         """The number of attempts that run now."""
         return 0 if self._runtime is None else self._runtime.running
+
+    async def is_idle(self) -> bool:
+        """Return whether it runs no attempt, and no job or tick that it could take is due, at one moment of the call.
+
+        Jobs that limits or pauses hold back are not due, nor are retries that wait.
+
+        Raises:
+            StateUnavailableError: the store cannot be reached.
+            ClosedError: the worker is not running.
+        """
+        if self._runtime is None or self._stop_requested:
+            raise ClosedError("the worker must be running: call start() before is_idle()")
+        return await self._runtime.is_idle()
 
     @property
     def abandoned(self) -> int:

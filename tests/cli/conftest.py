@@ -11,7 +11,7 @@ APPLICATION = """
 import asyncio
 from pathlib import Path
 
-from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors, RetryPolicy
 from queuert.worker.health import UnhealthyError, check_health_file
 
 shout = JobType("shout", input=str, output=str)
@@ -46,8 +46,24 @@ def made():
     return both
 
 
+endless = Processors(job_types, retry=RetryPolicy(max_attempts=1_000_000))
+
+
+@endless.handles(probe)
+def retry(attempt):
+    return attempt.retry(after=0.0)
+
+
+busy = [first, endless]
+
+
 def ready():
-    return InProcessWorker(AsyncClient(PostgresState("dbname=nowhere"), job_types), both)
+    client = AsyncClient(PostgresState("dbname=nowhere"), job_types)
+    return InProcessWorker(client, both, name="ready", concurrency=7)
+
+
+def configured(url="dbname=nowhere", *, name="nobody"):
+    return InProcessWorker(AsyncClient(PostgresState(url), job_types), both, name=f"made-for-{name}")
 
 
 def broken():

@@ -14,8 +14,8 @@ from queuert.errors import ConfigurationError, MigrationError, SchemaMissingErro
 from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
-    "migrate", "doctor", "worker", "health", "why", "chains", "jobs", "stats", "demand", "activity", "job-types",
-    "prune", "schedules", "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench",
+    "migrate", "doctor", "check", "worker", "health", "why", "chains", "jobs", "stats", "demand", "activity",
+    "job-types", "prune", "schedules", "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench",
     "dev demo", "dev chaos", "version",
 )  # fmt: skip
 

@@ -491,6 +491,30 @@ def test_activity_needs_times_with_a_zone(client: Client) -> None:
         client.get_activity(until=datetime(2026, 1, 1))
 
 
+def test_a_schedule_is_run_now(run: Run, client: Client) -> None:
+    client.put_schedules([RecurringSchedule("nightly", number, 1, cron="@daily", overlap="skip")])
+    assert re.fullmatch(r"started nightly@\S+Z\n", run("schedules", "run", "nightly"))
+    assert run("schedules", "run", "nightly", code=1) == "skipped nightly: its last chain is open\n"
+    assert document(run, "schedules", "run", "nightly", code=1) == {"started": {"nightly": None}}
+    assert "schedule 'nowhere' does not exist" in run("schedules", "run", "nowhere", code=1)
+    [listed] = document(run, "schedules", "list")["items"]
+    assert (listed["overlap"], listed["owner"], listed["last_at"]) == ("skip", None, None)
+
+
+def test_a_schedule_is_backfilled(run: Run, client: Client) -> None:
+    client.put_schedules([RecurringSchedule("nightly", number, 1, cron="@daily")])
+    since = ["schedules", "backfill", "nightly", "--since", "2024-01-01T00:00Z"]
+    assert run(*since, "--before", "2024-01-03T00:00Z") == "started the chains of 2 of 2 ticks\n"
+    assert (
+        run(*since, "--before", "2024-01-04T00:00Z") == "started the chains of 1 of 3 ticks: the others had a chain\n"
+    )
+    ids = [f"nightly@2024-01-0{day}T00:00:00Z" for day in (1, 2, 3)]
+    assert document(run, *since, "--before", "2024-01-04T00:00Z") == {"started": [], "existing": ids}
+    assert "at most 1,000 ticks" in run("schedules", "backfill", "nightly", "--since", "2004-01-01T00:00Z", code=2)
+    assert "required" in run("schedules", "backfill", "nightly", code=2)
+    assert run("schedules", "backfill", "nightly", "--since", "1s").startswith("started the chains of 0 of 0")
+
+
 def test_schedules(run: Run, client: Client) -> None:
     assert run("schedules", "list") == "none\n"
     client.put_schedules([RecurringSchedule(name, number, 1, cron="0 3 * * *") for name in ("nightly", "backup")])

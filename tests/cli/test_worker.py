@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from queuert import Client, JobType, JobTypes, PostgresState
+from queuert import Client, JobType, JobTypes, PostgresState, after
 from queuert.cli import build_parser, main
 from queuert.cli.application import load, merged_job_types
 from queuert.cli.exit_codes import UsageError
 from queuert.cli.logs import JsonFormatter
 from queuert.cli.worker import build
 from queuert.errors import ConfigurationError, DuplicateJobTypeError
+from queuert.jobs import ChainStatus
 from queuert.worker import InProcessWorker, Processors
 
 shout = JobType("shout", input=str, output=str)
@@ -156,13 +157,136 @@ def test_groups_share_job_types() -> None:
         merged_job_types([one, other])
 
 
-def test_a_worker_that_is_ready_takes_no_settings(application: str, capsys: pytest.CaptureFixture[str]) -> None:
-    target = f"{application}:ready"
-    assert main(["worker", target, "--concurrency", "3", "--url", UNREACHABLE]) == 2
-    error = capsys.readouterr().err
-    assert "--concurrency" in error
-    assert "--url" in error
-    assert isinstance(build(build_parser().parse_args(["worker", target])), InProcessWorker)
+def _built(*arguments: str) -> InProcessWorker:
+    return build(build_parser().parse_args(["worker", *arguments]))
+
+
+def test_flags_override_the_settings_of_a_worker(application: str) -> None:
+    """Those that are not given stay as the function has set them."""
+    worker = _built(f"{application}:ready", "--concurrency", "3", "--shutdown-timeout", "4", "--keep-schedules")
+    assert (worker._concurrency, worker._shutdown_timeout, worker._keep_schedules) == (3, 4.0, True)
+    assert worker.name == "ready"
+    assert _built(f"{application}:ready")._concurrency == 7
+    worker = _built(f"{application}:ready", "--name", "w", "--poll-interval", "2", "--claim-bytes", "5")
+    assert (worker.name, worker._concurrency, worker._poll_interval, worker._claim_bytes) == ("w", 7, 2.0, 5)
+    worker = _built(f"{application}:ready", "--types", "shout")
+    assert list(worker._processors) == ["shout"]
+
+
+def test_flags_are_passed_to_a_function_that_has_parameters_for_them(application: str) -> None:
+    """What it takes, it uses as it sees fit; the others override."""
+    worker = _built(f"{application}:configured", "--url", "dbname=here", "--name", "w", "--concurrency", "3")
+    assert (worker.name, worker._concurrency) == ("made-for-w", 3)
+    assert worker.client.state._settings.dsn == "dbname=here"  # type: ignore[attr-defined]
+    assert _built(f"{application}:configured").name == "made-for-nobody"
+
+
+@pytest.mark.parametrize("options", [["--url", UNREACHABLE], ["--schema", "other"], ["--otel"]])
+def test_a_worker_with_a_client_of_its_own_takes_no_settings_of_clients(
+    application: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["worker", f"{application}:ready", *options]) == 2
+    assert f"remove {options[0]}, or name a function that has parameters for it" in capsys.readouterr().err
+
+
+def test_several_targets(application: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One worker of all processors; handlers of one type are refused by name, and so is a worker beside others."""
+    address = ["--url", UNREACHABLE]
+    worker = _built(f"{application}:first", f"{application}:second", *address)
+    assert list(worker._processors) == ["shout", "probe"]
+    assert main(["worker", f"{application}:first", f"{application}:both", *address]) == 2
+    assert "job type 'shout' has two handlers, " in capsys.readouterr().err
+    assert main(["worker", f"{application}:first", f"{application}:ready", *address]) == 2
+    assert "an InProcessWorker must be the only target" in capsys.readouterr().err
+
+
+def test_job_types_to_handle(application: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = [f"{application}:both", "--url", UNREACHABLE]
+    assert list(_built(*target, "--types", "probe, shout")._processors) == ["shout", "probe"]
+    assert list(_built(*target, "--types", "probe")._processors) == ["probe"]
+    assert list(_built(*target, "--exclude-types", "probe")._processors) == ["shout"]
+    assert main(["worker", *target, "--types", "probes"]) == 2
+    assert "must have handlers, got 'probes'; those with handlers: 'shout', 'probe'" in capsys.readouterr().err
+    assert main(["worker", *target, "--types", "probe,"]) == 2
+    assert "must be names separated by commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--budget", "20s"], "--budget needs --once: add it"),
+        (["--once", "--budget", "0"], "must be a number of seconds above 0"),
+        (["--once", "--budget", "soon"], "must be an age such as 90s"),
+        (["--once", "--reload"], "--reload and --once exclude each other"),
+    ],
+)
+def test_modes_that_make_no_sense(
+    application: str, options: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["worker", f"{application}:both", "--url", UNREACHABLE, *options]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_budget_has_a_unit_or_is_in_seconds() -> None:
+    for text, seconds in (("20s", 20.0), ("5m", 300.0), ("1.5", 1.5)):
+        assert build_parser().parse_args(["worker", "a:b", "--once", "--budget", text]).budget == seconds
+
+
+@pytest.mark.timeout(240)
+def test_once_works_off_what_is_due(dsn: str, application: str) -> None:
+    """Also chains that its schedules start; what is scheduled for later stays. The exit code is 0."""
+    with Client(PostgresState(dsn), JOB_TYPES) as client:
+        chains = [client.start_chain(shout, f"hello {number}") for number in range(50)]
+        later = client.start_chain(shout, "later", run_at=after(hours=1))
+        with worker_process(dsn, f"{application}:both", "--once", "--concurrency", "4") as process:
+            _, log = process.communicate(timeout=WAIT)
+        assert process.returncode == 0, log
+        assert {chain.refresh().status for chain in chains} == {ChainStatus.COMPLETED}
+        assert later.refresh().status is ChainStatus.OPEN
+
+
+@pytest.mark.timeout(240)
+def test_once_ends_after_its_budget(dsn: str, application: str) -> None:
+    """A job that retries for ever keeps the worker busy; with the budget it ends, and the job stays."""
+    with Client(PostgresState(dsn), JOB_TYPES) as client:
+        endless = client.start_chain(probe, "/no/such/file")
+        with worker_process(dsn, f"{application}:busy", "--once", "--budget", "2s") as process:
+            _, log = process.communicate(timeout=WAIT)
+        assert process.returncode == 0, log
+        assert endless.refresh().status is ChainStatus.OPEN
+
+
+def test_reload_without_watchfiles(
+    application: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    assert main(["worker", f"{application}:both", "--url", UNREACHABLE, "--reload"]) == 3
+    assert capsys.readouterr().err == (
+        "queuert: --reload: the package 'watchfiles' is not installed: pip install 'queuert[reload]'\n"
+    )
+
+
+@pytest.mark.timeout(240)
+def test_reload_starts_the_worker_again_when_a_file_changes(dsn: str, application: str, tmp_path: Path) -> None:
+    """The running worker is stopped as by Ctrl-C, and the new code runs."""
+    source = tmp_path / f"{application}.py"
+    with (
+        worker_process(dsn, f"{application}:both", "--reload") as process,
+        Client(PostgresState(dsn), JOB_TYPES) as client,
+    ):
+        assert client.start_chain(shout, "hello").result(timeout=WAIT) == "HELLO"
+        source.write_text(source.read_text().replace("attempt.input.upper()", "attempt.input.title()"))
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "the worker starts again" in line:
+                break
+        for line in process.stderr:
+            if " started: " in line:
+                break
+        assert client.start_chain(shout, "hello").result(timeout=WAIT) == "Hello"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT)
+        assert process.returncode == 0
 
 
 def test_settings_reach_the_worker(application: str) -> None:
@@ -199,13 +323,6 @@ def test_a_health_file_that_cannot_be_written(application: str, capsys: pytest.C
     arguments = ["worker", f"{application}:both", "--url", UNREACHABLE, "--health-file", "no/such/directory/health"]
     assert main(arguments) == 2
     assert "no directory" in capsys.readouterr().err
-
-
-def test_a_worker_with_a_client_of_its_own_has_its_own_tracing(
-    application: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["worker", f"{application}:ready", "--otel"]) == 2
-    assert "remove --otel" in capsys.readouterr().err
 
 
 def test_a_record_as_json_is_one_line_with_the_events_fields() -> None:

@@ -179,8 +179,10 @@ MUTANTS = [
     ("claim_admitted", "attempt = attempt + 1", "attempt = attempt", "limits-retries_are_starts"),
     ("claim_admitted", "coalesce(limit_key, '')", "'x'", "limits-jobs_without_a_key_share_a_rate"),
     ("prune_rate_window", "AND started_at <= ", "AND started_at >= ", "limits-no_more_starts_than_the_rate"),
-    ("advance_schedule", "AND next_at = %(tick)s", "", "schedules-each_tick_once_by_racers"),
-    ("advance_schedule", "AND NOT paused", "", "schedules-paused_ones_are_not_due"),
+    ("delete_schedules", "OR owner = %(owner)s::text", "OR true", "schedules-deleted_by_owner"),
+    ("chain_is_open", "AND chain_status = 'open'", "", "schedules-overlapping_ticks"),
+    ("lock_due_schedule", "AND next_at = %(tick)s", "", "schedules-each_tick_once_by_racers"),
+    ("lock_due_schedule", "AND NOT paused", "", "schedules-paused_ones_are_not_due"),
     (
         "put_schedules",
         "THEN schedule.next_at ELSE",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ import pytest
 
 from queuert.deduplication import Deduplicate
 from queuert.event_log import EventFilter, EventLevel
+from queuert.schedules import Overlap
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.protocol import NamedStatement
@@ -24,6 +26,7 @@ from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.conformance.test_postgres import Rows
 from tests.redis.test_identifiers import Tour
 from tests.security.conftest import LoginOf
+from tests.state.scenes import SCHEDULE
 
 
 def one_of_each_group() -> list[Case]:
@@ -90,7 +93,6 @@ ELSEWHERE = {
     *(
         "find_expired_ids",
         "delete_stale_workers",
-        "start_scheduled",
         "delete_keys",
         "estimate",
         "notify",
@@ -123,6 +125,10 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.closed_chains(["b"])
         store.get_event_log()
         store.get_demand()
+        store.put_schedules([replace(SCHEDULE, overlap=Overlap.SKIP)])
+        for _ in range(2):
+            store.run_schedule(SCHEDULE.name, [job(SCHEDULE.type, id="now")], overlap=False)
+        store.run_schedule(SCHEDULE.name, [job(SCHEDULE.type, id="now")], overlap=True)
     finally:
         store.close()
     apart = {

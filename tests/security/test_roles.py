@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -25,6 +26,7 @@ from queuert import (
 from queuert.cli import main
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateError
+from queuert.jobs import ChainStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted, EventLogMaintenanceFailed
 from queuert.policies import RetryPolicy
@@ -122,6 +124,37 @@ async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture
     run("schedules", "pause", "often")
     run("schedules", "resume", "often")
     run("schedules", "delete", "often", "--yes")
+
+
+async def test_schedules_are_run_and_backfilled_by_the_role_of_workers(login: LoginOf) -> None:
+    """Also what overlaps is cancelled. Operators store schedules, and start no chains."""
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    async with AsyncClient(PostgresState(login(Role.OPERATOR)), TYPES) as operator:
+        schedule = RecurringSchedule("daily", number, 7, cron="@daily", overlap="cancel", attributes={"a": 1})
+        await operator.put_schedules([schedule])
+        with pytest.raises(StateError, match="permission denied"):
+            await operator.run_schedule("daily")
+    async with AsyncClient(PostgresState(login(Role.WORKER)), TYPES) as worker:
+        first = await worker.run_schedule("daily")
+        second = await worker.run_schedule("daily")
+        assert first is not None
+        assert second is not None
+        assert (await first.refresh()).status is ChainStatus.CANCELLED
+        [tick] = await worker.backfill_schedule("daily", since=day, before=day + timedelta(days=1))
+        assert tick.id == "daily@2024-01-01T00:00:00Z"
+
+
+async def test_a_worker_whose_code_has_schedules_has_both_roles(login: LoginOf) -> None:
+    """What is stored, and what left the code and is removed; without schedules the role of workers is enough."""
+    state = PostgresState(login(Role.WORKER, Role.OPERATOR))
+    nightly = RecurringSchedule("nightly", number, 7, cron="@daily")
+    for schedules in ([nightly], []):
+        client = AsyncClient(state, TYPES)
+        async with client, InProcessWorker(client, processors(), schedules=schedules):
+            assert len(await client.list_schedules()) == len(schedules)
+    client = AsyncClient(PostgresState(login(Role.WORKER)), TYPES)
+    async with client, InProcessWorker(client, processors()):
+        pass
 
 
 async def test_ticks_are_fired_by_workers(login: LoginOf) -> None:
@@ -357,7 +390,7 @@ HIDDEN = {
     "chain": {"input", "output", "error", "attributes"},
     "job_event": {"error"},
     "event": {"error"},
-    "schedule": {"input", "limit_key"},
+    "schedule": {"input", "limit_key", "attributes"},
     "bulk_write": {"reject_files"},
     "stream_write": {"reject_files"},
     **{

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +19,11 @@ from queuert.schedules import (
     MissedRuns,
     RecurringSchedule,
     TickSpec,
+    jitter_of,
     notification_key,
     tick_id,
     tick_of,
+    ticks_between,
     ticks_to_run,
 )
 
@@ -141,11 +144,82 @@ def test_every_goes_on_from_its_own_ticks(seconds: float, moment: datetime) -> N
         {"every": 86_400 * 400},
         {"every": timedelta(milliseconds=10)},
         {"every": 60, "missed": "never"},
+        {"every": 60, "overlap": "never"},
+        {"every": 60, "overlap": "skip", "missed": "all"},
+        {"every": 60, "overlap": "cancel", "missed": "all"},
+        {"every": 60, "jitter": -1},
+        {"every": 60, "jitter": 86_401},
+        {"every": 60, "jitter": float("nan")},
+        {"every": 60, "starts_at": NOON.replace(tzinfo=None)},
+        {"every": 60, "ends_at": NOON.replace(tzinfo=None)},
+        {"every": 60, "starts_at": NOON, "ends_at": NOON - timedelta(seconds=1)},
+        {"every": 60, "result_ttl": 0},
+        {"every": 60, "attributes": {"a": None}},
     ],
 )
 def test_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         RecurringSchedule("nightly", report, "all", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("*/5 * * * * *", r"must have five fields \(minute, hour, day, month, weekday\), got 6 .* use every="),
+        ("* * * *", "must have five fields .* got 4 in"),
+        ("@reboot", "must be five fields or one of @hourly, @daily, .* got '@reboot'"),
+    ],
+)
+def test_what_a_cron_expression_must_be(expression: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        cron(expression)
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        (" @Daily ", "0 0 * * *"),
+    ],
+)
+def test_names_of_cron_expressions(name: str, expression: str) -> None:
+    assert cron(name).cron == expression
+    assert list(islice(cron(name).after(NOON), 3)) == list(islice(cron(expression).after(NOON), 3))
+
+
+def test_ticks_between_start_and_end() -> None:
+    """Both are included, whatever their time zone; a range of ticks begins with its first moment."""
+    noon = NOON.astimezone(ZoneInfo("Asia/Tokyo"))
+    hours = [NOON + timedelta(hours=hour) for hour in range(3)]
+    spec = TickSpec(cron=None, every=3600, time_zone="UTC", starts_at=noon, ends_at=NOON + timedelta(hours=2))
+    assert (spec.starts_at, spec.ends_at) == (NOON, NOON + timedelta(hours=2))
+    assert list(spec.after(NOON - timedelta(days=9))) == hours
+    assert spec.next_after(hours[-1]) is None
+    assert ticks_between(spec, NOON - timedelta(days=9), NOON + timedelta(days=9)) == hours
+    assert ticks_between(spec, hours[1], hours[2]) == [hours[1]]
+    whole = TickSpec(cron="@hourly", every=None, time_zone="UTC", starts_at=noon)
+    assert list(islice(whole.after(NOON - timedelta(days=9)), 3)) == hours
+
+
+def test_a_backfill_is_bounded() -> None:
+    assert len(ticks_between(every(60), NOON, NOON + timedelta(minutes=MAX_CATCH_UP))) == MAX_CATCH_UP
+    with pytest.raises(ConfigurationError, match="at most 1,000 ticks"):
+        ticks_between(every(60), NOON, NOON + timedelta(minutes=MAX_CATCH_UP + 1))
+
+
+def test_jitter_is_spread_and_the_same_everywhere() -> None:
+    late = [jitter_of("nightly", NOON + timedelta(days=day), 600.0).total_seconds() for day in range(200)]
+    assert all(0 <= one < 600 for one in late)
+    assert min(late) < 60
+    assert max(late) > 540
+    assert jitter_of("nightly", NOON.astimezone(ZoneInfo("Asia/Tokyo")), 600.0).total_seconds() == late[0]
+    assert jitter_of("other", NOON, 600.0).total_seconds() != late[0]
 
 
 def test_names_and_inputs_are_checked() -> None:

@@ -66,7 +66,7 @@ class ScheduleHarness(Harness):
 async def harness(state: StateAdapter) -> AsyncIterator[ScheduleHarness]:
     """A client with a schedule that is put."""
     harness = ScheduleHarness(state)
-    await harness.client.put_schedules([harness.schedule])
+    await harness.client.put_schedules([harness.schedule], owner="tests")
     yield harness
     await harness.close()
 
@@ -75,7 +75,7 @@ async def test_a_schedule_ticks_on_after_a_restart_when_the_clock_had_been_ahead
     """Also if the worker that starts puts the same schedule again, which keeps its next tick."""
     ahead = await harness.tick_while_the_clock_is_ahead()
     assert ahead is not None
-    async with harness.worker(schedules=[harness.schedule]):
+    async with harness.worker(schedules=[harness.schedule], schedule_owner="tests"):
         started = await harness.log.wait_for(ChainStarted, times=2)
     assert tick_of(started.chain_id) < ahead
     assert await harness.next_at() < ahead

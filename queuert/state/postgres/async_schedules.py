@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from queuert.schedules import Overlap, check_owners
 from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
-from queuert.state.postgres.async_statements import fetch
+from queuert.state.postgres.async_statements import fetch, insert_jobs
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
+from queuert.state.postgres.rows import Row
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
 
 
@@ -20,13 +22,18 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
 
     async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
         """Write schedules by name. An existing one stays paused, and keeps its next tick if its times are the same."""
-        if schedules:
-            [[now]] = await self._fetch(self._sql.now)
-            await self._fetch(self._sql.put_schedules, schedule_rows.put(schedules, now))
+        if not schedules:
+            return
+        owners = {schedule.name: schedule.owner for schedule in schedules}
+        [[now]] = await self._fetch(self._sql.now)
+        async with self._transaction() as connection:
+            await fetch(connection, self._sql.put_schedules, schedule_rows.put(schedules, now))
+            check_owners(owners, await fetch(connection, self._sql.schedule_owners, {"names": list(owners)}))
 
-    async def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules and return how many existed. Their chains remain."""
-        return len(await self._fetch(self._sql.delete_schedules, {"names": list(names)})) if names else 0
+    async def delete_schedules(self, names: Sequence[str], *, owner: str | None = None) -> int:
+        """Delete schedules, with ``owner`` only those of the owner; return how many were deleted."""
+        params = {"names": list(names), "owner": owner}
+        return len(await self._fetch(self._sql.delete_schedules, params)) if names else 0
 
     async def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""
@@ -51,20 +58,49 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
     ) -> list[StartedJob] | None:
         """Start the chains of a due schedule and advance it, if its next tick still is ``tick``."""
         async with self._transaction() as connection:
-            if not await fetch(connection, self._sql.advance_schedule, schedule_rows.fire(name, tick, next_at, jobs)):
+            found = await fetch(connection, self._sql.lock_due_schedule, {"name": name, "tick": tick})
+            if not found:
                 return None
-            return await self._start_ticks(connection, jobs) if jobs else []
+            overlap = await self._overlap(connection, found[0]) if jobs else None
+            if overlap is Overlap.CANCEL:
+                return None
+            started = [] if overlap is Overlap.SKIP else await self._start_ticks(connection, jobs)
+            fired = jobs if started else ()
+            await fetch(connection, self._sql.advance_schedule, schedule_rows.advance(name, next_at, fired, started))
+            return started
+
+    async def run_schedule(self, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
+        """Start chains of a schedule out of turn."""
+        async with self._transaction() as connection:
+            found = await fetch(connection, self._sql.lock_schedule, {"name": name})
+            if not found or found[0][0] != jobs[0].type:
+                return None
+            if overlap:
+                return await self._start_ticks(connection, jobs)
+            held = await self._overlap(connection, found[0])
+            if held is not None:
+                return None if held is Overlap.CANCEL else []
+            started = await self._start_ticks(connection, jobs)
+            await fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
+            return started
+
+    async def _overlap(self, connection: AsyncAnyConnection, row: Row) -> Overlap | None:
+        """The policy of a locked schedule if the chain that it started last is open, and it allows no other."""
+        policy, chain_id = Overlap(row[1]), row[2]
+        if policy is Overlap.ALLOW or chain_id is None:
+            return None
+        return policy if await fetch(connection, self._sql.chain_is_open, {"id": chain_id}) else None
 
     async def _start_ticks(self, connection: AsyncAnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
-        found = schedule_rows.started(await fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(jobs)))
-        if unseen := [job for job in jobs if job.id not in found]:
-            # Other transactions committed these ids after the statement began: the next statement sees them.
-            found |= schedule_rows.started(
-                await fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(unseen))
-            )
+        """Start the chains that do not exist. If a job of another type has the id of one, that one gets a new id."""
+        if not jobs:
+            return []
+        found = await insert_jobs(connection, self._sql, self._sql.start_if_absent, jobs)
+        if missing := [job.id for job in jobs if job.id not in found]:
+            # A statement of its own sees those that other transactions have committed meanwhile.
+            found |= schedule_rows.existing(await fetch(connection, self._sql.find_ticks, {"ids": missing}))
         if moved := schedule_rows.moved(jobs, found):
-            rows = await fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(list(moved.values())))
-            beside = schedule_rows.started(rows)
+            beside = await insert_jobs(connection, self._sql, self._sql.start_if_absent, list(moved.values()))
             found |= {id: beside[job.id] for id, job in moved.items()}
         return [found[job.id] for job in jobs]
 

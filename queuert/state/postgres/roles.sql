@@ -69,7 +69,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_ext
     TO {worker};
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};
-GRANT UPDATE (next_at, last_at) ON {schema}.schedule TO {worker};
+GRANT UPDATE (next_at, last_at, last_chain_id) ON {schema}.schedule TO {worker};
 -- For the cleanup of old bulk writes. Only their creator and the owner can drop the staging tables themselves.
 GRANT SELECT, UPDATE, DELETE ON {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_stage TO {worker};
 
@@ -123,7 +123,8 @@ GRANT SELECT
      worker)
     ON {schema}.event TO {observer};
 GRANT SELECT
-    (created_at, updated_at, next_at, last_at, every, priority, paused, name, type, cron, time_zone, missed)
+    (created_at, updated_at, next_at, last_at, every, priority, paused, name, type, cron, time_zone, missed, owner, overlap,
+     jitter, starts_at, ends_at, result_ttl, last_chain_id)
     ON {schema}.schedule TO {observer};
 GRANT SELECT (committed_at, rows, started, rejected, write_id, type) ON {schema}.bulk_write TO {observer};
 GRANT SELECT (committed_at, batch, rows, rejected, sink, query) ON {schema}.stream_write TO {observer};

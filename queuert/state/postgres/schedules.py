@@ -11,7 +11,7 @@ from queuert.ids import new_id
 from queuert.jobs import JobStatus
 from queuert.schedules import tick_of
 from queuert.state import records
-from queuert.state.postgres.parameters import Parameters, array, quoted
+from queuert.state.postgres.parameters import Parameters, array
 from queuert.state.postgres.rows import Row
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
@@ -33,6 +33,13 @@ def _row(schedule: ScheduleRecord, next_at: datetime | None) -> str:
         "limit_key": schedule.limit_key,
         "paused": schedule.paused,
         "next_at": None if next_at is None else next_at.isoformat(),
+        "owner": schedule.owner,
+        "overlap": schedule.overlap.value,
+        "jitter": schedule.jitter,
+        "starts_at": None if schedule.starts_at is None else schedule.starts_at.isoformat(),
+        "ends_at": None if schedule.ends_at is None else schedule.ends_at.isoformat(),
+        "attributes": schedule.attributes or None,
+        "result_ttl": schedule.result_ttl,
     }
     # The input is JSON text already and is copied as it is.
     return f'{json.dumps(fields)[:-1]}, "input": {schedule.input}}}'
@@ -41,28 +48,18 @@ def _row(schedule: ScheduleRecord, next_at: datetime | None) -> str:
 def due(rows: Sequence[Row], limit: int) -> DueSchedules:
     """Decode the rows of ``due_schedules``."""
     found = [records.schedule(row) for row in rows if row[0] is not None]
-    return DueSchedules(now=rows[0][12], due=found, next_in=0.0 if len(found) >= limit else rows[0][13])
+    return DueSchedules(now=rows[0][20], due=found, next_in=0.0 if len(found) >= limit else rows[0][21])
 
 
-def fire(name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]) -> Parameters:
+def advance(name: str, next_at: datetime | None, jobs: Sequence[NewJob], started: Sequence[StartedJob]) -> Parameters:
     """Return the parameters of ``advance_schedule``."""
     last_at = max((tick_of(job.id) for job in jobs), default=None)
-    return {"name": name, "tick": tick, "next_at": next_at, "last_at": last_at}
+    return {"name": name, "next_at": next_at, "last_at": last_at, "last_chain_id": started[-1].id if started else None}
 
 
-def ticks(jobs: Sequence[NewJob]) -> Parameters:
-    """Return the parameters of ``start_scheduled``."""
-    rows = (
-        f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"input":{job.input},'
-        f'"trace_context":{quoted(job.trace_context)},"limit_key":{quoted(job.limit_key)}}}'
-        for job in jobs
-    )
-    return {"jobs": array(rows)}
-
-
-def started(rows: Sequence[Row]) -> dict[str, StartedJob]:
-    """Decode the rows of ``start_scheduled``, by id."""
-    return {row[0]: StartedJob(row[0], row[1], JobStatus(row[2]), row[3], existing=row[4]) for row in rows}
+def existing(rows: Sequence[Row]) -> dict[str, StartedJob]:
+    """Decode the rows of ``find_ticks``, by id."""
+    return {row[0]: StartedJob(row[0], row[1], JobStatus(row[2]), row[3], existing=True) for row in rows}
 
 
 def moved(jobs: Sequence[NewJob], found: Mapping[str, StartedJob]) -> dict[str, NewJob]:

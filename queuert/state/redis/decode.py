@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from queuert.activity import Activity, numbers_of
+from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
-from queuert.schedules import MissedRuns
+from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
 from queuert.state.redis.encode import EPOCH
@@ -309,6 +310,14 @@ def schedule(stored: bytes) -> ScheduleRecord:
         paused=bool(fields.get("paused")),
         next_at=maybe_moment(fields.get("next_at")),
         last_at=maybe_moment(fields.get("last_at")),
+        owner=fields.get("owner"),
+        overlap=Overlap(fields.get("overlap", "allow")),
+        jitter=float(fields.get("jitter", 0.0)),
+        starts_at=maybe_moment(fields.get("starts_at")),
+        ends_at=maybe_moment(fields.get("ends_at")),
+        attributes=attributes_of(fields.get("attributes")),
+        result_ttl=None if fields.get("result_ttl") is None else float(fields["result_ttl"]),
+        last_chain_id=fields.get("last_chain_id"),
     )
 
 

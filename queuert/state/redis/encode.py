@@ -320,6 +320,13 @@ def _schedule(schedule: ScheduleRecord, now: datetime) -> Mapping[str, Any]:
         "paused": schedule.paused,
         "next_at": None if next_at is None else str(microseconds(next_at)),
         "last_at": None,
+        "owner": schedule.owner,
+        "overlap": schedule.overlap.value,
+        "jitter": repr(schedule.jitter),
+        "starts_at": None if schedule.starts_at is None else str(microseconds(schedule.starts_at)),
+        "ends_at": None if schedule.ends_at is None else str(microseconds(schedule.ends_at)),
+        "attributes": attributes_text(schedule.attributes),
+        "result_ttl": None if schedule.result_ttl is None else repr(schedule.result_ttl),
     }
 
 
@@ -332,13 +339,20 @@ def fire(
     name: str, tick: datetime, next_at: datetime | None, last_at: datetime | None, jobs: Sequence[NewJob]
 ) -> Arguments:
     """Return the arguments of ``fire_schedule``."""
-    payloads = _Payloads()
-    return payloads.behind(
-        _set(
-            name=name,
-            tick=str(microseconds(tick)),
-            next_at=None if next_at is None else str(microseconds(next_at)),
-            last_at=None if last_at is None else str(microseconds(last_at)),
-            jobs=[{**_new_job(job, payloads), "beside": new_id()} for job in jobs],
-        )
+    return _fire(
+        jobs,
+        name=name,
+        tick=str(microseconds(tick)),
+        next_at=None if next_at is None else str(microseconds(next_at)),
+        last_at=None if last_at is None else str(microseconds(last_at)),
     )
+
+
+def run_schedule(name: str, jobs: Sequence[NewJob], *, overlap: bool) -> Arguments:
+    """Return the arguments of ``fire_schedule`` for a start out of turn."""
+    return _fire(jobs, name=name, overlap=overlap or None)
+
+
+def _fire(jobs: Sequence[NewJob], **params: Any) -> Arguments:
+    payloads = _Payloads()
+    return payloads.behind(_set(**params, jobs=[{**_new_job(job, payloads), "beside": new_id()} for job in jobs]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from queuert.schedules import tick_of
+from queuert.schedules import check_owners, tick_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
@@ -19,11 +19,16 @@ class RedisSchedules(RedisBase):
         """Write schedules by name."""
         if schedules:
             now, *_ = self._run("list_schedules", [])
-            self._commit("put_schedules", encode.schedules(schedules, decode.moment(now)))
+            refused = self._commit("put_schedules", encode.schedules(schedules, decode.moment(now)))
+            owners = {schedule.name: schedule.owner for schedule in schedules}
+            if refused:
+                name, *owner = map(decode.text, refused)
+                check_owners(owners, [(name, owner[0] if owner else None)])
 
-    def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules and return how many existed."""
-        return int(self._commit("delete_schedules", encode.plain(list(names))))
+    def delete_schedules(self, names: Sequence[str], *, owner: str | None = None) -> int:
+        """Delete schedules, with ``owner`` only those of the owner; return how many were deleted."""
+        params = {"names": list(names), **({} if owner is None else {"owner": owner})}
+        return int(self._commit("delete_schedules", encode.plain(params)))
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""
@@ -49,6 +54,11 @@ class RedisSchedules(RedisBase):
         """Start the chains of a due schedule and advance it."""
         last_at = max((tick_of(job.id) for job in jobs), default=None)
         answer = self._run("fire_schedule", encode.fire(name, tick, next_at, last_at, jobs))
+        return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
+
+    def run_schedule(self, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
+        """Start chains of a schedule out of turn."""
+        answer = self._commit("fire_schedule", encode.run_schedule(name, jobs, overlap=overlap))
         return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
 
     def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:

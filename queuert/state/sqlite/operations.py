@@ -192,10 +192,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._writing() as connection:
             schedule_rows.put(connection, schedules)
 
-    def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules and return how many existed."""
+    def delete_schedules(self, names: Sequence[str], *, owner: str | None = None) -> int:
+        """Delete schedules, with ``owner`` only those of the owner; return how many were deleted."""
         with self._writing() as connection:
-            return schedule_rows.delete(connection, names)
+            return schedule_rows.delete(connection, names, owner)
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""
@@ -223,6 +223,11 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Start the chains of a due schedule and advance it."""
         with self._writing() as connection:
             return schedule_rows.fire(connection, name, tick, next_at, jobs)
+
+    def run_schedule(self, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
+        """Start chains of a schedule out of turn."""
+        with self._writing() as connection:
+            return schedule_rows.run_now(connection, name, jobs, overlap=overlap)
 
     def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Stop all claims of these job types."""

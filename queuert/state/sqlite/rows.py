@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from queuert.attributes import attributes_text
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
 from queuert.run_at import RunAt
 from queuert.state import records
@@ -113,7 +114,7 @@ def chain(row: Row) -> ChainRecord:
 
 def schedule(row: Row) -> ScheduleRecord:
     """Decode a row of ``list_schedules``."""
-    return records.schedule(_with_times(row, 10, 11))
+    return records.schedule(_with_times(row, 10, 11, 15, 16))
 
 
 def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, Any]:
@@ -130,6 +131,13 @@ def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, 
         "limit_key": one.limit_key,
         "paused": int(one.paused),
         "next_at": None if next_at is None else microseconds(next_at),
+        "owner": one.owner,
+        "overlap": one.overlap.value,
+        "jitter": one.jitter,
+        "starts_at": None if one.starts_at is None else microseconds(one.starts_at),
+        "ends_at": None if one.ends_at is None else microseconds(one.ends_at),
+        "attributes": attributes_text(one.attributes),
+        "result_ttl": one.result_ttl,
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from queuert.ids import new_id
-from queuert.schedules import tick_of
+from queuert.schedules import Overlap, check_owners, tick_of
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
@@ -22,12 +22,13 @@ def put(connection: Connection, schedules: Sequence[ScheduleRecord]) -> None:
     now = rows.moment(now_us())
     ticks = [one.spec.next_after(now) for one in schedules]
     for one, next_at in zip(schedules, ticks, strict=True):
+        check_owners({one.name: one.owner}, run(connection, "schedule_owner", name=one.name))
         run(connection, "put_schedule", **rows.schedule_values(one, next_at))
 
 
-def delete(connection: Connection, names: Sequence[str]) -> int:
-    """Delete schedules and return how many existed."""
-    return sum(execute(connection, "delete_schedule", name=one) for one in set(names))
+def delete(connection: Connection, names: Sequence[str], owner: str | None) -> int:
+    """Delete schedules, with an owner only those of the owner; return how many were deleted."""
+    return sum(execute(connection, "delete_schedule", name=one, owner=owner) for one in set(names))
 
 
 def listed(connection: Connection) -> list[ScheduleRecord]:
@@ -66,11 +67,47 @@ def fire(
     connection: Connection, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
 ) -> list[StartedJob] | None:
     """Start the chains of a due schedule and advance it; None if its next tick is another one."""
-    last = max((tick_of(job.id) for job in jobs), default=None)
-    times = {"tick": tick, "next_at": next_at, "last_at": last}
-    params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
-    if not execute(connection, "advance_schedule", name=name, **params):
+    row = fetch_one(connection, "find_due_schedule", name=name, tick=rows.microseconds(tick))
+    if row is None:
         return None
+    overlap = _overlap(connection, row) if jobs else None
+    if overlap is Overlap.CANCEL:
+        return None
+    fired = () if overlap is Overlap.SKIP else jobs
+    last = max((tick_of(job.id) for job in fired), default=None)
+    times = {"next_at": next_at, "last_at": last}
+    params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
+    execute(connection, "advance_schedule", name=name, **params)
+    started = _start(connection, fired)
+    if started:
+        execute(connection, "set_last_chain", name=name, last_chain_id=started[-1].id)
+    return started
+
+
+def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
+    """Start chains of a schedule out of turn; None if it does not exist, or its open chain must be cancelled first."""
+    row = fetch_one(connection, "find_schedule", name=name)
+    if row is None or row[0] != jobs[0].type:
+        return None
+    if overlap:
+        return _start(connection, jobs)
+    held = _overlap(connection, row)
+    if held is not None:
+        return None if held is Overlap.CANCEL else []
+    started = _start(connection, jobs)
+    execute(connection, "set_last_chain", name=name, last_chain_id=started[-1].id)
+    return started
+
+
+def _overlap(connection: Connection, row: rows.Row) -> Overlap | None:
+    """The policy of a schedule if the chain that it started last is open, and it allows no other."""
+    policy = Overlap(row[1])
+    if policy is Overlap.ALLOW or row[2] is None:
+        return None
+    return policy if fetch_one(connection, "chain_is_open", id=row[2]) else None
+
+
+def _start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
     now = now_us()
     created = created_next(connection, now)
     return [_tick(connection, job, now, created + index) for index, job in enumerate(jobs)]

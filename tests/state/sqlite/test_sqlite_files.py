@@ -180,8 +180,9 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
 def test_every_older_version_becomes_this_one(path: Path) -> None:
     """The steps that there are lead from the first version to what a new file has."""
 
-    def columns(connection: sqlite3.Connection) -> set[str]:
-        return {row[1] for row in connection.execute("PRAGMA table_info(queuert_job)")}
+    def columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+        tables = ("queuert_job", "queuert_schedule")
+        return {(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")}
 
     store = opened(path)
     [started] = store.start_jobs([job()])
@@ -190,6 +191,8 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
     new = columns(connection)
     for column in ("progress", "attempt_trace_context", "failures"):
         connection.execute(f"ALTER TABLE queuert_job DROP COLUMN {column}")
+    for column in ("owner", "overlap", "jitter", "starts_at", "ends_at", "attributes", "result_ttl", "last_chain_id"):
+        connection.execute(f"ALTER TABLE queuert_schedule DROP COLUMN {column}")
     connection.execute("DROP TABLE queuert_type_limit")
     connection.execute("DROP TABLE queuert_activity")
     connection.execute("UPDATE queuert_schema SET version = 1")

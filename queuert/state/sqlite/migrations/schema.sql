@@ -105,7 +105,15 @@ CREATE TABLE queuert_schedule (
     limit_key TEXT,
     paused    INTEGER NOT NULL DEFAULT 0,
     next_at   INTEGER,
-    last_at   INTEGER
+    last_at   INTEGER,
+    owner         TEXT,
+    overlap       TEXT NOT NULL DEFAULT 'allow',
+    jitter        REAL NOT NULL DEFAULT 0,
+    starts_at     INTEGER,
+    ends_at       INTEGER,
+    attributes    TEXT,
+    result_ttl    REAL,
+    last_chain_id TEXT
 ) WITHOUT ROWID;
 CREATE INDEX queuert_schedule_due ON queuert_schedule (type, next_at) WHERE NOT paused;
 CREATE TABLE queuert_worker (

@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, ScheduleOwnerError
 from queuert.jobs import JobStatus
-from queuert.schedules import MissedRuns, tick_id
+from queuert.run_at import at
+from queuert.schedules import MissedRuns, Overlap, tick_id
 from queuert.state import AsyncStore
-from queuert.state.types import NewJob, ScheduleRecord
+from queuert.state.paging import ChainFilter, PageRequest
+from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.testing.conformance.builders import claim_one, complete, error_of, eventually, job, read, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
@@ -158,6 +160,72 @@ async def deleted(stores: Stores) -> None:
     assert [one.name for one in await store.list_schedules()] == ["other"]
     assert (await read(store, tick_id("daily", tick))).status is JobStatus.READY
     assert await store.fire_schedule("daily", tick + _DAY, None, [_job(tick + _DAY)]) is None
+
+
+@case()
+async def options_are_stored(stores: Stores) -> None:
+    """All that a schedule says of its owner, its times and its chains is listed as it was put, and can be replaced."""
+    store = await stores.open()
+    options: dict[str, Any] = {
+        "owner": "app 'é'",
+        "overlap": Overlap.SKIP,
+        "jitter": 12.5,
+        "starts_at": _LONG_AGO,
+        "ends_at": datetime(2200, 1, 1, tzinfo=UTC),
+        "attributes": {"customer": "17", "tags": ("a", "b")},
+        "result_ttl": 86_400.5,
+    }
+    plain = {name: getattr(_schedule(), name) for name in options} | {"owner": options["owner"]}
+    for given in (options, plain, options):
+        await store.put_schedules([_schedule(**given)])
+        found = await _listed(store)
+        assert {name: getattr(found, name) for name in options} == given
+        assert found.last_chain_id is None
+        due = await store.due_schedules(["work"])
+        assert (list(due.due), due.next_in is None) == ([], False)
+    await _make_due(store)
+    [due_one] = (await store.due_schedules(["work"])).due
+    assert {name: getattr(due_one, name) for name in options} == options
+
+
+@case()
+async def start_and_end_bound_the_ticks(stores: Stores) -> None:
+    """The first tick is not before the start; after the end there is none; other bounds begin anew."""
+    store = await stores.open()
+    start, end = datetime(2190, 1, 1, tzinfo=UTC), datetime(2190, 1, 2, tzinfo=UTC)
+    await store.put_schedules([_schedule(every=3600.0, starts_at=start, ends_at=end)])
+    assert (await _listed(store)).next_at == start
+    await store.put_schedules([_schedule(every=3600.0, ends_at=_LONG_AGO)])
+    assert (await _listed(store)).next_at is None
+    await store.put_schedules([_schedule(every=3600.0, starts_at=start)])
+    assert (await _listed(store)).next_at == start
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+@case()
+async def owners_keep_their_schedules(stores: Stores) -> None:
+    """A schedule of another owner, or of none, is not replaced, and none of the batch is written."""
+    store = await stores.open()
+    await store.put_schedules([_schedule("mine", owner="me"), _schedule("free")])
+    for given in (_schedule("mine", owner="you"), _schedule("mine"), _schedule("free", owner="me")):
+        error = await error_of(ScheduleOwnerError, store.put_schedules([_schedule("a", owner=given.owner), given]))
+        assert (error.name, error.given) == (given.name, given.owner)
+        assert error.owner == ("me" if given.name == "mine" else None)
+    assert [(one.name, one.owner) for one in await store.list_schedules()] == [("free", None), ("mine", "me")]
+    await store.put_schedules([_schedule("mine", owner="me", priority=3)])
+    assert (await _listed(store, "mine")).priority == 3
+
+
+@case()
+async def deleted_by_owner(stores: Stores) -> None:
+    """With an owner, only its own schedules are deleted; without one, all that are named."""
+    store = await stores.open()
+    await store.put_schedules([_schedule("mine", owner="me"), _schedule("yours", owner="you"), _schedule("free")])
+    assert await store.delete_schedules(["mine", "yours", "free", "none"], owner="me") == 1
+    assert [one.name for one in await store.list_schedules()] == ["free", "yours"]
+    assert await store.delete_schedules(["yours", "free"]) == 2
 
 
 # --- due --------------------------------------------------------------------------------------------------------------
@@ -308,6 +376,144 @@ async def the_last_tick(stores: Stores) -> None:
     assert (await _listed(store)).next_at is None
     found = await store.due_schedules(["work"])
     assert (list(found.due), found.next_in) == ([], None)
+
+
+@case()
+async def chains_have_what_their_jobs_say(stores: Stores) -> None:
+    """The chain of a tick has the attributes and the TTL that its job has, and is due when it says."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    tick = await _make_due(store)
+    late = datetime(2190, 1, 1, tzinfo=UTC)
+    jobs = [
+        _job(tick, attributes={"customer": "17"}, result_ttl=3600.0, run_at=at(tick)),
+        _job(tick + _DAY, run_at=at(late)),
+    ]
+    started = await store.fire_schedule("daily", tick, tick + 2 * _DAY, jobs)
+    assert started is not None
+    assert [one.status for one in started] == [JobStatus.READY, JobStatus.SCHEDULED]
+    assert (await read(store, jobs[1].id)).scheduled_at == late
+    [listed] = await store.list_chains(ChainFilter(attributes=(("customer", "17"),)), PageRequest())
+    assert listed.id == jobs[0].id
+    claimed = await claim_one(store)
+    assert claimed.result_ttl == 3600.0
+
+
+# --- overlap ----------------------------------------------------------------------------------------------------------
+
+
+async def _fired(store: AsyncStore, tick: datetime) -> list[StartedJob] | None:
+    return await store.fire_schedule("daily", tick, tick + _DAY, [_job(tick)])
+
+
+@case()
+async def overlapping_ticks(stores: Stores) -> None:
+    """While the chain of the last tick is open, the next one is started, skipped, or waits for its cancellation."""
+    store = await stores.open()
+    for overlap in Overlap:
+        await store.put_schedules([_schedule(overlap=overlap)])
+        tick = await _make_due(store, tick=_LONG_AGO + (len(overlap.value) * 100) * _DAY)
+        assert await _fired(store, tick)
+        first = tick_id("daily", tick)
+        assert (await _listed(store)).last_chain_id == first
+        second = await _fired(store, tick + _DAY)
+        found = await _listed(store)
+        if overlap is Overlap.ALLOW:
+            assert second is not None
+            assert [one.id for one in second] == [tick_id("daily", tick + _DAY)]
+            assert (found.last_at, found.last_chain_id) == (tick + _DAY, second[0].id)
+        elif overlap is Overlap.SKIP:
+            assert second == []
+            assert (found.next_at, found.last_at, found.last_chain_id) == (tick + 2 * _DAY, tick, first)
+            assert await store.get_jobs([tick_id("daily", tick + _DAY)]) == [None]
+        else:
+            assert second is None
+            assert (found.next_at, found.last_at, found.last_chain_id) == (tick + _DAY, tick, first)
+        await store.cancel_chains([first], reason="test")
+        if overlap is Overlap.CANCEL:
+            assert await _fired(store, tick + _DAY)
+        elif overlap is Overlap.SKIP:
+            assert await _fired(store, tick + 2 * _DAY)
+        await store.delete_schedules(["daily"])
+
+
+@case()
+async def overlap_with_a_new_id(stores: Stores) -> None:
+    """If the tick's chain has a new id, since another type has its own, that is the chain which must close."""
+    store = await stores.open()
+    await store.put_schedules([_schedule(overlap=Overlap.SKIP)])
+    tick = await _make_due(store)
+    await start(store, _job(tick, type="other"))
+    started = await _fired(store, tick)
+    assert started is not None
+    assert (await _listed(store)).last_chain_id == started[0].id != tick_id("daily", tick)
+    assert await _fired(store, tick + _DAY) == []
+
+
+@case()
+async def advanced_without_jobs(stores: Stores) -> None:
+    """A schedule is advanced without starting a chain whatever is open, such as for ticks that were missed."""
+    store = await stores.open()
+    for overlap in Overlap:
+        await store.put_schedules([_schedule(overlap=overlap)])
+        tick = await _make_due(store, tick=_LONG_AGO + (len(overlap.value) * 100) * _DAY)
+        started = await _fired(store, tick)
+        assert started is not None
+        assert await store.fire_schedule("daily", tick + _DAY, tick + 2 * _DAY, []) == []
+        assert (await _listed(store)).last_chain_id == started[0].id
+        await store.delete_schedules(["daily"])
+
+
+# --- out of turn ------------------------------------------------------------------------------------------------------
+
+
+@case()
+async def run_out_of_turn(stores: Stores) -> None:
+    """A schedule can be run out of turn, also while it is paused; its ticks stay as they are."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    before = replace(await _listed(store), paused=True)
+    await store.set_schedules_paused(["daily"], True)
+    started = await store.run_schedule("daily", [_job(_LONG_AGO, input="7")], overlap=False)
+    assert started is not None
+    assert [(one.id, one.existing) for one in started] == [(tick_id("daily", _LONG_AGO), False)]
+    assert (await read(store, started[0].id)).input == 7
+    assert await _listed(store) == replace(before, last_chain_id=started[0].id)
+    again = await store.run_schedule("daily", [_job(_LONG_AGO), _job(_LONG_AGO + _DAY)], overlap=True)
+    assert again is not None
+    assert [one.existing for one in again] == [True, False]
+    assert (await _listed(store)).last_chain_id == started[0].id
+    assert await store.run_schedule("unknown", [_job(_LONG_AGO)], overlap=True) is None
+    assert await store.run_schedule("daily", [_job(_LONG_AGO + 9 * _DAY, type="other")], overlap=True) is None
+
+
+@case()
+async def run_out_of_turn_while_open(stores: Stores) -> None:
+    """Out of turn, the policy of the schedule holds, unless it is left aside; and the next tick minds the chain."""
+    store = await stores.open()
+    for overlap in Overlap:
+        await store.put_schedules([_schedule(overlap=overlap)])
+        tick = await _make_due(store, tick=_LONG_AGO + (len(overlap.value) * 100) * _DAY)
+        [first] = await store.run_schedule("daily", [_job(tick + _DAY / 2)], overlap=False) or []
+        second = await store.run_schedule("daily", [_job(tick + _DAY / 4)], overlap=False)
+        assert (second is None, not second) == (overlap is Overlap.CANCEL, overlap is not Overlap.ALLOW)
+        assert len(await store.run_schedule("daily", [_job(tick + _DAY / 8)], overlap=True) or []) == 1
+        if overlap is not Overlap.ALLOW:
+            assert (await _listed(store)).last_chain_id == first.id
+            assert not await _fired(store, tick)
+        await store.delete_schedules(["daily"])
+
+
+@case()
+async def one_of_many_at_once(stores: Stores) -> None:
+    """With SKIP, of eight stores that run a schedule at once, one starts a chain."""
+    several = await stores.open_many(8)
+    await several[0].put_schedules([_schedule(overlap=Overlap.SKIP)])
+    ids = [_LONG_AGO + number * _DAY for number in range(8)]
+    results = await asyncio.gather(
+        *(store.run_schedule("daily", [_job(one)], overlap=False) for store, one in zip(several, ids, strict=True))
+    )
+    assert sorted(len(result or ()) for result in results) == [0] * 7 + [1]
 
 
 @case()

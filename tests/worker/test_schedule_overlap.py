@@ -1,0 +1,210 @@
+"""Ticks while an earlier chain is open, jitter, and chains of a schedule out of turn, on each store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, Client, PostgresState
+from queuert.errors import ConfigurationError, ScheduleNotFoundError
+from queuert.jobs import AbortReason, ChainStatus, JobStatus
+from queuert.notify import InProcessNotify
+from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, TickSkipped
+from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
+from queuert.state.adapter import StateAdapter
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
+from tests.support.harness import Harness
+from tests.support.job_types import JOB_TYPES, echo, number
+
+FAR = 86_400.0 * 300
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
+    """Each store."""
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState(tmp_path / "queue.db")
+
+
+@pytest.fixture
+async def harness(state: StateAdapter) -> AsyncIterator[Harness]:
+    """A client, and workers that report what they do."""
+    harness = Harness(state, notify=InProcessNotify())
+    yield harness
+    await harness.close()
+
+
+def far(**more: Any) -> RecurringSchedule:
+    """A schedule that does not tick while a test runs."""
+    return RecurringSchedule("far", number, 1, every=FAR, **more)
+
+
+async def make_due(harness: Harness) -> datetime:
+    """Set the schedule's next tick back to the last one before now, and return it."""
+    [schedule] = await harness.client.list_schedules()
+    assert schedule.next_at is not None
+    tick = schedule.spec.next_after(schedule.next_at - timedelta(seconds=1.5 * FAR))
+    assert tick is not None
+    store = await harness.client._open_store()
+    assert await store.fire_schedule("far", schedule.next_at, tick, []) == []
+    return tick
+
+
+# --- overlap ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_a_tick_while_the_last_chain_is_open(harness: Harness, overlap: Overlap) -> None:
+    """A worker starts its chain, skips it, or cancels the open one and starts it, and says so."""
+    harness.handles(number, echo)
+    await harness.client.put_schedules([far(overlap=overlap)])
+    await harness.client.pause_job_types([number])
+    first = await harness.client.run_schedule("far")
+    assert first is not None
+    tick = await make_due(harness)
+    async with harness.worker():
+        if overlap is Overlap.SKIP:
+            skipped = await harness.log.wait_for(TickSkipped)
+            assert (skipped.schedule, skipped.tick, skipped.open_chain_id) == ("far", tick, first.id)
+        else:
+            await harness.log.wait_for(ChainStarted, chain_id=tick_id("far", tick))
+    first = await first.refresh()
+    assert first.status is (ChainStatus.CANCELLED if overlap is Overlap.CANCEL else ChainStatus.OPEN)
+    assert bool(harness.log.of(ChainClosed, chain_id=first.id)) == (overlap is Overlap.CANCEL)
+    if overlap is Overlap.CANCEL:
+        assert "schedule 'far' takes its place" in str(first.error)
+    ids = [chain.id for chain in (await harness.client.list_chains()).items]
+    assert (tick_id("far", tick) in ids) == (overlap is not Overlap.SKIP)
+
+
+async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
+    """The handler of the chain that is replaced is told, and the chain of the tick runs."""
+    reasons: list[AbortReason | None] = []
+
+    async def wait(attempt: Attempt[int, int]) -> int:
+        if attempt.chain_id == first.id:
+            try:
+                await attempt.abort.wait_async()
+            finally:
+                reasons.append(attempt.abort.reason)
+        return 1
+
+    harness.handles(number, wait)
+    await harness.client.put_schedules([far(overlap="cancel")])
+    started = await harness.client.run_schedule("far")
+    assert started is not None
+    first = started
+    async with harness.worker():
+        await harness.log.wait_for(AttemptStarted)
+        second = await harness.client.run_schedule("far")
+        assert second is not None
+        assert await second.result(20) == 1
+    assert (await first.refresh()).status is ChainStatus.CANCELLED
+    assert reasons == [AbortReason.CANCELLED]
+
+
+# --- jitter, attributes, TTL ------------------------------------------------------------------------------------------
+
+
+async def test_a_tick_with_jitter(harness: Harness) -> None:
+    """The chain is started at the tick; its job is due later, always by the same time."""
+    harness.handles(number, echo)
+    schedule = RecurringSchedule("often", number, 7, every=1, jitter=86_400, attributes={"a": 1}, result_ttl=60)
+    await harness.client.put_schedules([schedule])
+    async with harness.worker():
+        started = await harness.log.wait_for(ChainStarted)
+    job = await harness.job(started.chain_id)
+    late = jitter_of("often", tick_of(started.chain_id), 86_400)
+    assert (job.status, job.scheduled_at) == (JobStatus.SCHEDULED, tick_of(started.chain_id) + late)
+    listed = await harness.client.list_chains(attributes={"a": 1})
+    assert started.chain_id in [chain.id for chain in listed.items]
+
+
+# --- out of turn ------------------------------------------------------------------------------------------------------
+
+
+async def test_run_now(harness: Harness) -> None:
+    """A chain with the time of the call as its tick; the schedule's ticks stay, also while it is paused."""
+    await harness.client.put_schedules([far(jitter=600, attributes={"a": 1}, result_ttl=60)])
+    await harness.client.pause_schedules(["far"])
+    [before] = await harness.client.list_schedules()
+    chain = await harness.client.run_schedule("far")
+    assert chain is not None
+    [after] = await harness.client.list_schedules()
+    assert (after.next_at, after.last_at, after.paused) == (before.next_at, None, True)
+    assert after.last_chain_id == chain.id
+    job = await harness.job(chain.id)
+    assert job.status is JobStatus.READY
+    harness.handles(number, echo)
+    async with harness.worker():
+        assert await chain.result(20) == 1
+    assert abs(tick_of(chain.id) - job.created_at) < timedelta(minutes=1)
+
+
+async def test_run_now_while_a_chain_is_open(harness: Harness) -> None:
+    """The policy holds: beside it, not at all, or in its place."""
+    for overlap in Overlap:
+        await harness.client.put_schedules([far(overlap=overlap)])
+        first = await harness.client.run_schedule("far")
+        second = await harness.client.run_schedule("far")
+        assert first is not None
+        assert (second is None) == (overlap is Overlap.SKIP)
+        assert ((await first.refresh()).status is ChainStatus.OPEN) == (overlap is not Overlap.CANCEL)
+        await harness.client.delete_schedules(["far"])
+    with pytest.raises(ScheduleNotFoundError, match="'far'"):
+        await harness.client.run_schedule("far")
+
+
+async def test_backfill(harness: Harness) -> None:
+    """Each tick of the range gets a chain, once, whatever the policy; the schedule stays as it is."""
+    schedule = RecurringSchedule(
+        "daily", number, 1, cron="@daily", overlap="skip", starts_at=datetime(2024, 1, 3, tzinfo=UTC)
+    )
+    await harness.client.put_schedules([schedule])
+    before = await harness.client.list_schedules()
+    first, last = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 6, tzinfo=UTC)
+    chains = await harness.client.backfill_schedule("daily", since=first, before=last)
+    assert [chain.id for chain in chains] == [tick_id("daily", first + days * DAY) for days in (2, 3, 4)]
+    assert not any(chain.deduplicated for chain in chains)
+    again = await harness.client.backfill_schedule("daily", since=first, before=last + DAY)
+    assert [chain.deduplicated for chain in again] == [True, True, True, False]
+    assert await harness.client.backfill_schedule("daily", since=last, before=last) == []
+    assert await harness.client.list_schedules() == before
+
+
+async def test_a_backfill_that_makes_no_sense_is_refused(harness: Harness) -> None:
+    """Ranges without a time zone, backwards, in the future or with too many ticks; schedules that do not exist."""
+    await harness.client.put_schedules([RecurringSchedule("often", number, 1, every=60)])
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    for since, before, message in (
+        (day.replace(tzinfo=None), day, "since must be a datetime with a time zone"),
+        (day, day.replace(tzinfo=None), "before must be a datetime with a time zone"),
+        (day, day - DAY, "before must not be earlier than since"),
+        (day, day + DAY, "at most 1,000 ticks"),
+        (day, datetime.now(UTC) + DAY, "before must not be in the future"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            await harness.client.backfill_schedule("often", since=since, before=before)
+    with pytest.raises(ScheduleNotFoundError, match="'never'"):
+        await harness.client.backfill_schedule("never", since=day, before=day)
+    assert not (await harness.client.list_chains()).items
+
+
+def test_a_sync_client_runs_and_backfills(state: StateAdapter) -> None:
+    """The synchronous client does the same."""
+    with Client(state, JOB_TYPES, notify=InProcessNotify()) as client:
+        client.put_schedules([RecurringSchedule("daily", number, 1, cron="@daily")], owner="me")
+        chain = client.run_schedule("daily")
+        assert chain is not None
+        day = datetime(2024, 1, 1, tzinfo=UTC)
+        [tick] = client.backfill_schedule("daily", since=day, before=day + DAY)
+        assert tick.id == tick_id("daily", day)
