@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from queuert.activity import Activity, numbers_of
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus
 from queuert.schedules import MissedRuns
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
@@ -217,6 +217,15 @@ def chain(one: Any) -> ChainRecord | None:
     row[3] = row[3] or ""
     row[7], row[8], row[10] = moment(one[7]), maybe_moment(one[8]), maybe_moment(one[10])
     return records.chain(row)
+
+
+def chain_state(one: Any) -> ChainState | None:
+    """Decode an entry of ``get_chain_states``."""
+    if not one:
+        return None
+    row: list[Any] = [text(value) if isinstance(value, bytes) else value for value in one]
+    row[7] = moment(row[7])
+    return records.chain_state(row)
 
 
 def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
