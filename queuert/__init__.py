@@ -26,7 +26,7 @@ from queuert.errors import (
 )
 from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
+from queuert.jobs import AbortReason, ChainState, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.observability import LogObservability
 from queuert.outcomes import Outcome
@@ -47,6 +47,7 @@ __all__ = [
     "ChainAlreadyClosedError",
     "ChainCancelledError",
     "ChainNotFoundError",
+    "ChainState",
     "ChainStatus",
     "Client",
     "ClientMiddleware",

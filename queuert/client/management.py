@@ -14,6 +14,9 @@ from queuert.payloads import check_text
 from queuert.run_at import RunAt
 from queuert.state.types import NewJob
 
+CANCELLED_BY_CLIENT = "cancelled by the client"
+"""The reason of a cancellation without one."""
+
 
 def expected_last_type(
     job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None

@@ -226,6 +226,7 @@ async def test_a_conflict_does_not_spoil_the_callers_transaction(harness: Postgr
 
 async def test_a_connection_of_the_wrong_kind_is_refused(harness: PostgresHarness) -> None:
     with psycopg.connect(harness.dsn) as connection:
+        wrong: Any
         for wrong in (connection, object(), "dsn", 1):
             with pytest.raises(UnsupportedConnectionError):
                 await harness.client.start_chain(number, 1, connection=wrong)

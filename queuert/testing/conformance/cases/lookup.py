@@ -229,8 +229,8 @@ async def progress_of_chains(stores: Stores) -> None:
     [found] = await store.get_jobs([held.id])
     assert state is not None
     assert found is not None
-    assert found.progress is not None
     assert state.progress == found.progress
+    assert state.progress is not None
     assert (state.job_status, state.progress.done, state.progress.message) == (JobStatus.RUNNING, 3, "pages")
 
 
