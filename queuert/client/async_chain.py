@@ -268,7 +268,7 @@ class AsyncChain(Generic[R]):
                 yield state
 
     async def jobs(self) -> list[Job]:
-        """Read all jobs of the chain, in order; ``client.list_chain_jobs`` reads those of a very long chain in pages."""
+        """Read all jobs of the chain, in order; ``client.list_chain_jobs`` reads those of a long chain in pages."""
         jobs: list[Job] = []
         cursor: str | None = None
         while True:

@@ -40,7 +40,7 @@ class LendsConnections(Protocol):
 
 
 class Proxy(Protocol):
-    """An object whose attributes are those of a connection, such as Django's ``connection`` or one of asyncpg's pool."""
+    """An object whose attributes are a connection's, such as Django's ``connection`` or one of asyncpg's pool."""
 
     def __getattr__(self, name: str, /) -> Any: ...
 

@@ -269,7 +269,7 @@ class Chain(Generic[R]):
                 yield state
 
     def jobs(self) -> list[Job]:
-        """Read all jobs of the chain, in order; ``client.list_chain_jobs`` reads those of a very long chain in pages."""
+        """Read all jobs of the chain, in order; ``client.list_chain_jobs`` reads those of a long chain in pages."""
         jobs: list[Job] = []
         cursor: str | None = None
         while True:
