@@ -29,7 +29,7 @@ from queuert.job_types import JobType, JobTypes
 from queuert.jobs import AbortReason, ChainState, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.observability import LogObservability
-from queuert.outcomes import Outcome
+from queuert.outcomes import Continues, Outcome
 from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
 from queuert.run_at import RunAt, after, at
 from queuert.schedules import MissedRuns, RecurringSchedule
@@ -52,6 +52,7 @@ __all__ = [
     "Client",
     "ClientMiddleware",
     "ContextKey",
+    "Continues",
     "DatabaseMovedError",
     "Deduplicate",
     "EventKind",

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.attributes import Attributes
 from queuert.client.connections import AsyncConnectionLike
-from queuert.client.management import CANCELLED_BY_CLIENT
+from queuert.client.management import CANCELLED_BY_CLIENT, Completable
 from queuert.errors import ChainCancelledError, ChainNotReadError, JobFailedError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError
@@ -53,8 +53,8 @@ class AsyncChainClient(Protocol):
 
     async def complete_chain(
         self,
-        chain: str,
-        output: Any,
+        chain: Completable[S],
+        output: S,
         *,
         expecting: JobType[Any, Any] | None = None,
         connection: AsyncConnectionLike | None = None,
@@ -293,7 +293,7 @@ class AsyncChain(Generic[R]):
 
         The handle is updated, unless ``connection`` is given, as the completion then waits for your commit.
         """
-        await self._client.complete_chain(self.id, output, expecting=expecting, connection=connection)
+        await self._client.complete_chain(self, output, expecting=expecting, connection=connection)
         if connection is None:
             await self.refresh()
 

@@ -6,12 +6,19 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.commits import emit_committed
 from queuert.client.connections import AsyncConnectionLike
-from queuert.client.management import CANCELLED_BY_CLIENT, WorkerlessContinuation, expected_last_type, job_ids
+from queuert.client.management import (
+    CANCELLED_BY_CLIENT,
+    Completable,
+    HasResult,
+    WorkerlessContinuation,
+    expected_last_type,
+    job_ids,
+)
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
@@ -25,6 +32,7 @@ from queuert.state.notifications import Notifications, delete_notifications, tri
 from queuert.state.types import ChainUpdate, NewJob, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 
 _ROUNDS = 5
 """How often an operation is repeated because the chain has advanced meanwhile."""
@@ -46,12 +54,40 @@ class AsyncClientManagement(AsyncClientBase):
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
+    # A handle says what the chain may result in, and so does the expected job type; an id says nothing.
+    @overload
+    async def complete_chain(
+        self,
+        chain: Completable[O],
+        output: O,
+        *,
+        expecting: JobType[Any, Any] | None = None,
+        connection: AsyncConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    async def complete_chain(
+        self,
+        chain: str,
+        output: O,
+        *,
+        expecting: HasResult[O],
+        connection: AsyncConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    async def complete_chain(
+        self,
+        chain: str,
+        output: Any,
+        *,
+        expecting: None = None,
+        connection: AsyncConnectionLike | None = None,
+    ) -> None: ...
     async def complete_chain(
         self,
         chain: ChainReference,
         output: Any,
         *,
-        expecting: JobType[Any, Any] | None = None,
+        expecting: Any = None,
         connection: AsyncConnectionLike | None = None,
     ) -> None:
         """Complete a chain with an output, instead of its last job's handler: an approval, or a result known early.

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.attributes import Attributes
 from queuert.client.connections import ConnectionLike
-from queuert.client.management import CANCELLED_BY_CLIENT
+from queuert.client.management import CANCELLED_BY_CLIENT, Completable
 from queuert.errors import ChainCancelledError, ChainNotReadError, JobFailedError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError
@@ -54,8 +54,8 @@ class ChainClient(Protocol):
 
     def complete_chain(
         self,
-        chain: str,
-        output: Any,
+        chain: Completable[S],
+        output: S,
         *,
         expecting: JobType[Any, Any] | None = None,
         connection: ConnectionLike | None = None,
@@ -294,7 +294,7 @@ class Chain(Generic[R]):
 
         The handle is updated, unless ``connection`` is given, as the completion then waits for your commit.
         """
-        self._client.complete_chain(self.id, output, expecting=expecting, connection=connection)
+        self._client.complete_chain(self, output, expecting=expecting, connection=connection)
         if connection is None:
             self.refresh()
 

@@ -7,11 +7,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from queuert.client.commits import emit_committed
 from queuert.client.connections import ConnectionLike
-from queuert.client.management import CANCELLED_BY_CLIENT, WorkerlessContinuation, expected_last_type, job_ids
+from queuert.client.management import (
+    CANCELLED_BY_CLIENT,
+    Completable,
+    HasResult,
+    WorkerlessContinuation,
+    expected_last_type,
+    job_ids,
+)
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
@@ -26,6 +33,7 @@ from queuert.state.notifications import Notifications, delete_notifications, tri
 from queuert.state.types import ChainUpdate, NewJob, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 
 _ROUNDS = 5
 """How often an operation is repeated because the chain has advanced meanwhile."""
@@ -47,12 +55,40 @@ class ClientManagement(ClientBase):
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
+    # A handle says what the chain may result in, and so does the expected job type; an id says nothing.
+    @overload
+    def complete_chain(
+        self,
+        chain: Completable[O],
+        output: O,
+        *,
+        expecting: JobType[Any, Any] | None = None,
+        connection: ConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    def complete_chain(
+        self,
+        chain: str,
+        output: O,
+        *,
+        expecting: HasResult[O],
+        connection: ConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    def complete_chain(
+        self,
+        chain: str,
+        output: Any,
+        *,
+        expecting: None = None,
+        connection: ConnectionLike | None = None,
+    ) -> None: ...
     def complete_chain(
         self,
         chain: ChainReference,
         output: Any,
         *,
-        expecting: JobType[Any, Any] | None = None,
+        expecting: Any = None,
         connection: ConnectionLike | None = None,
     ) -> None:
         """Complete a chain with an output, instead of its last job's handler: an approval, or a result known early.

@@ -26,7 +26,7 @@ import queuert
 from examples.media import Published, Resize, Thumbnail, job_types, publish, resize
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, NewChain, PostgresState, Processors
 
-NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Outcome"}
+NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Continues", "Outcome"}
 """Aliases, which have no docstring at run time. Errors need none: they say when they are raised, and what to do."""
 
 _BLOCK = re.compile(r"::\n\n((?:    .*\n|\n)+)")

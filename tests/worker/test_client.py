@@ -83,7 +83,7 @@ async def test_results_of_every_finish(harness: PostgresHarness) -> None:
     with pytest.raises(ChainCancelledError, match="not wanted"):
         await closed[2].result()
     assert [chain.input for chain in closed] == [0, 1, 2]
-    assert all(chain.created_at and chain.closed_at and chain.created_at < chain.closed_at for chain in closed)
+    assert all(chain.closed_at and chain.created_at < chain.closed_at for chain in closed)
 
 
 async def test_what_does_not_exist_is_a_typed_error(harness: PostgresHarness) -> None:
