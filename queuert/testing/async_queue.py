@@ -109,10 +109,11 @@ class AsyncJobQueue:
         concurrency: int = 4,
         timeout: float = 30.0,
     ) -> RanUntilIdle:
-        """Run a worker until no job of these processors can be claimed or runs; return the attempts that ran, as a list.
+        """Run a worker until no job of these processors can be claimed or runs; return the attempts that ran.
 
         Jobs that are scheduled for later, including retries after a pause, are not run, nor are those that limits or a
-        pause of their type hold back: see :meth:`advance`. ``left`` of the list says by job type what did not run::
+        pause of their type hold back: see :meth:`advance`. ``left`` of the returned list says what did not run, by job
+        type::
 
             ran = await queue.run_until_idle(processors)
             assert [str(left) for left in ran.left] == ["send: 3 held back by limits"]

@@ -149,7 +149,7 @@ async def test_schedules_tick(state: StateAdapter) -> None:
 
 
 @pytest.mark.parametrize("leases", [False, True])
-async def test_leases_pass_only_if_asked(state: StateAdapter, leases: bool) -> None:
+async def test_leases_pass_only_if_they_are_to(state: StateAdapter, leases: bool) -> None:
     async with AsyncJobQueue(state, JOB_TYPES) as queue:
         await queue.client.start_chain(plain, 1)
         store = await queue._opened()

@@ -34,7 +34,7 @@ class Plain(unittest.TestCase):
         chain = self.queue.client.start_chain(greet, "ada", run_at=after(hours=1))
         self.queue.advance(hours=1)
         self.queue.run_until_idle(processors)
-        self.assertEqual(chain.result(timeout=0), "hello ada")
+        assert chain.result(timeout=0) == "hello ada"
 
 
 class Asynchronous(unittest.IsolatedAsyncioTestCase):
@@ -44,7 +44,7 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
     async def test_greeting(self) -> None:
         chain = await self.queue.client.start_chain(greet, "ada")
         await self.queue.run_until_idle(processors)
-        self.assertEqual(await chain.result(timeout=0), "hello ada")
+        assert await chain.result(timeout=0) == "hello ada"
 
 
 class _InTransactions(TransactionTestCase):
@@ -62,7 +62,7 @@ class _InTransactions(TransactionTestCase):
             chain = self.queue.client.start_chain(greet, "ada", connection=connection)
         self.queue.assert_started(greet)
         self.queue.run_until_idle(processors)
-        self.assertEqual(chain.result(timeout=0), "hello ada")
+        assert chain.result(timeout=0) == "hello ada"
 
     def test_greeting_again(self) -> None:
         """The rate of one a day, and the chains of the test before, are gone."""
@@ -78,7 +78,7 @@ class _Uncommitted(TestCase):
         with Client(PostgresState(self.dsn), JOB_TYPES) as client, connection.cursor() as cursor:
             client.start_chain(greet, "ada", connection=connection)
             cursor.execute("select type, input from queuert.job")
-            self.assertEqual(cursor.fetchall(), [("greet", '"ada"')])
+            assert cursor.fetchall() == [("greet", '"ada"')]
 
     def test_greeting_again(self) -> None:
         self.test_greeting()
