@@ -144,7 +144,10 @@ class AsyncChain(Generic[R]):
             ChainNotReadError: the start was a duplicate, and the chain was not read since.
         """
         record = self._record("output")
-        return self._decoded_output(record) if record.status is ChainStatus.COMPLETED else None
+        if record.status is not ChainStatus.COMPLETED:
+            return None
+        output: R = self._client.job_types[record.tail_type].decode_output(record.output or "null")
+        return output
 
     @property
     def error(self) -> JobError | None:
@@ -196,10 +199,6 @@ class AsyncChain(Generic[R]):
         """Show the chain as this record does, from now on."""
         self._known, self._new = record, None
 
-    def _decoded_output(self, record: ChainRecord) -> R:
-        output: R = self._client.job_types[record.tail_type].decode_output(record.output or "null")
-        return output
-
     # --- read ---------------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> AsyncChain[R]:
@@ -231,9 +230,11 @@ class AsyncChain(Generic[R]):
         """
         if not isinstance(self._known, ChainRecord) or self._known.status is ChainStatus.OPEN:
             await self._client.wait([self], timeout=timeout)
-        record = self._record("result")
+        record = self._known
+        assert isinstance(record, ChainRecord)
         if record.status is ChainStatus.COMPLETED:
-            return self._decoded_output(record)
+            output: R = self._client.job_types[record.tail_type].decode_output(record.output or "null")
+            return output
         reason = str(record.error) if record.error else "without a reason"
         if record.status is ChainStatus.FAILED:
             raise JobFailedError(self.id, f"failed: {reason}")

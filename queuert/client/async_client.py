@@ -341,7 +341,7 @@ class AsyncClient(
         def update(closed: dict[str, ChainRecord]) -> None:
             for chain in handles:
                 if chain.id in closed:
-                    chain._update(closed[chain.id])
+                    chain._known, chain._new = closed[chain.id], None
 
         watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:

@@ -342,7 +342,7 @@ class Client(
         def update(closed: dict[str, ChainRecord]) -> None:
             for chain in handles:
                 if chain.id in closed:
-                    chain._update(closed[chain.id])
+                    chain._known, chain._new = closed[chain.id], None
 
         watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
         try:
