@@ -27,10 +27,10 @@ from queuert.errors import (
 from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
+from queuert.jobs import AbortReason, ChainState, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.observability import LogObservability
-from queuert.outcomes import Outcome
+from queuert.outcomes import Continues, Outcome
 from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
 from queuert.run_at import RunAt, after, at
 from queuert.schedules import MissedRuns, Overlap, RecurringSchedule
@@ -49,10 +49,12 @@ __all__ = [
     "ChainAlreadyClosedError",
     "ChainCancelledError",
     "ChainNotFoundError",
+    "ChainState",
     "ChainStatus",
     "Client",
     "ClientMiddleware",
     "ContextKey",
+    "Continues",
     "DatabaseMovedError",
     "Deduplicate",
     "EventKind",

@@ -30,6 +30,7 @@ The docstring of each class says what happened and what to do about it.
     │   ├── JobNotTriggerableError
     │   └── BlockerReferenceError
     ├── WaitTimeoutError
+    ├── ChainNotReadError               a handle does not know this of its chain yet
     ├── ChainClosedError                the chain closed without an output
     │   ├── JobFailedError
     │   └── ChainCancelledError
@@ -62,6 +63,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from queuert.jobs import ChainState
 
 
 class QueuertError(Exception):
@@ -304,14 +309,37 @@ class BlockerReferenceError(NotInStatusError):
         )
 
 
-class WaitTimeoutError(QueuertError, TimeoutError):
-    """The chains did not close within the timeout. They keep running: wait again, or read a worker's log."""
+SHOWN_CHAINS = 5
+"""Of how many chains the message of a WaitTimeoutError says where they are."""
 
-    def __init__(self, open_ids: Iterable[str], timeout: float) -> None:
+
+class WaitTimeoutError(QueuertError, TimeoutError):
+    """The chains did not close within the timeout. They keep running: wait again, or read a worker's log.
+
+    ``open_ids`` has the ids of the chains that are open. ``states`` says of the first five of them where they are: the
+    status of their last jobs, their attempts and last errors. It is empty if the store could not be reached.
+    """
+
+    def __init__(self, open_ids: Iterable[str], timeout: float, states: Iterable[ChainState] = ()) -> None:
         self.open_ids = tuple(open_ids)
         self.timeout = timeout
-        shown = ", ".join(map(repr, self.open_ids[:5])) + (" ..." if len(self.open_ids) > 5 else "")
-        super().__init__(f"{len(self.open_ids)} chain(s) are still open after {timeout:g} seconds: {shown}")
+        self.states = tuple(states)
+        known = {state.id: f"{state.id!r} ({state})" for state in self.states}
+        shown = ", ".join(known.get(id, repr(id)) for id in self.open_ids[:SHOWN_CHAINS])
+        more = " ..." if len(self.open_ids) > SHOWN_CHAINS else ""
+        super().__init__(f"{len(self.open_ids)} chain(s) are still open after {timeout:g} seconds: {shown}{more}")
+
+
+class ChainNotReadError(QueuertError, RuntimeError):
+    """The start of a handle was a duplicate, so the handle does not know this of the existing chain. Read the chain
+    first: ``refresh()``, ``wait()`` and ``result()`` do.
+    """
+
+    def __init__(self, chain_id: str, wanted: str) -> None:
+        super().__init__(
+            f"the start of chain {chain_id!r} was a duplicate: call refresh() of the handle before reading its {wanted}"
+        )
+        self.chain_id = chain_id
 
 
 class ChainClosedError(QueuertError):

@@ -300,6 +300,10 @@ class JobType(Generic[I, R]):
         """
         return (self._input if field == "input" else self._kept).shown(stored)
 
+    if TYPE_CHECKING:
+        # What type checkers take a job type to be that some output must fit, see ``HasResult``. ``R`` is covariant.
+        def _results_in(self, result: R, /) -> None: ...  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
+
     def _no_output(self, kind: type[PayloadError]) -> PayloadError:
         reason = f"the job type declares no output; it continues with {', '.join(self.continuations)}"
         return kind(job_type=self.name, field="output", path="output", reason=reason)

@@ -246,6 +246,60 @@ class ChainRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainState:
+    """Where a chain is, without its input and output: its status, and its last job, as they were when it was read.
+
+    Example::
+
+        async for state in chain.watch():
+            print(state.status, state.job_type, state.job_status, state.progress)
+    """
+
+    id: str
+    type: str
+    """Job type of the first job."""
+    status: ChainStatus
+    job_id: str
+    """Id of the last job."""
+    job_type: str
+    """Job type of the last job."""
+    job_status: JobStatus
+    """Status of the last job."""
+    attempt: int
+    """The number of attempts of the last job so far, with the running one."""
+    scheduled_at: datetime
+    """When the last job is due, or became due."""
+    open_blockers: int
+    """The number of blockers of the last job that have not closed."""
+    last_error: JobError | None
+    """Why the last attempt of the last job did not complete it; None if there was none, or once it is completed."""
+    progress: JobProgress | None
+    """What the newest attempt of the last job has recorded with ``record_progress``."""
+
+    def __str__(self) -> str:
+        if self.status is not ChainStatus.OPEN:
+            return str(self.status)
+        parts = [f"job of type {self.job_type!r} is {self.job_status}"]
+        if self.job_status is JobStatus.BLOCKED:
+            parts[0] += f" by {self.open_blockers} open chain(s)"
+        if self.job_status is JobStatus.SCHEDULED:
+            parts[0] += f" for {self.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+        if self.attempt:
+            parts.append(f"attempt {self.attempt}")
+        if self.last_error is not None:
+            parts.append(f"last error: {_first_line(str(self.last_error))}")
+        return ", ".join(parts)
+
+
+_SHOWN_ERROR = 200
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _SHOWN_ERROR else f"{line[:_SHOWN_ERROR]}..."
+
+
+@dataclass(frozen=True, slots=True)
 class Blocker:
     """A chain that a job waits for, or waited for, with its result."""
 

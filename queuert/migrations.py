@@ -57,7 +57,14 @@ def checked_dsn(dsn: str) -> dict[str, Any]:
         return dict(conninfo_to_dict(dsn))
     except psycopg.Error:
         pass
-    raise ConfigurationError("libpq cannot parse the connection string: write postgresql://user@host/database")
+    scheme, separator, _ = dsn.partition("://")
+    driver = "; leave out the driver after +" if separator and "+" in scheme else ""
+    raise ConfigurationError(f"libpq cannot parse the connection string: write postgresql://user@host/database{driver}")
+
+
+def upgrade_command(schema: str) -> str:
+    """Return the command that upgrades this schema."""
+    return "queuert migrate up" if schema == DEFAULT_SCHEMA else f"queuert migrate up --schema {schema}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar
 
 from queuert.attributes import Attributes
 from queuert.errors import ConfigurationError
 from queuert.policies import LONGEST_PAUSE
 from queuert.run_at import RunAt
 
-R = TypeVar("R", covariant=True)
+R = TypeVar("R", default=Any, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ class _Finished(Generic[R]):
 
 Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Finished[R]
 """What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""
+
+
+Continues: TypeAlias = ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Finished[R]
+"""What a handler returns that never completes its chain: as ``Outcome``, without an output."""
 
 
 def seconds(value: float | timedelta | None) -> float | None:

@@ -74,6 +74,22 @@ def postgres_from_url(url: str, **options: str) -> tuple[str, str]:
     return _postgres_dsn(address)
 
 
+def split_schema(dsn: str, schema: str | None) -> tuple[str, str]:
+    """Return a connection string without the option ``schema``, and the schema: this one, that option, or the default.
+
+    Raises:
+        ConfigurationError: both are given, and differ; or the scheme is unknown.
+    """
+    from queuert.migrations import DEFAULT_SCHEMA
+
+    query = dsn.partition("?")[2] if "://" in dsn.partition("=")[0] else ""
+    if "schema" not in dict(_pairs(query)):
+        return dsn, DEFAULT_SCHEMA if schema is None else schema
+    address = _address(dsn, {} if schema is None else {"schema": schema})
+    others = {name: value for name, value in address.options.items() if name != "schema"}
+    return address.with_options(others), address.options["schema"]
+
+
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 

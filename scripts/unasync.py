@@ -59,6 +59,7 @@ SUBSTITUTIONS = [
     (r"AbstractAsyncContextManager", "AbstractContextManager"),
     (r"asynccontextmanager", "contextmanager"),
     (r"aclose", "close"),
+    (r"aclosing", "closing"),
     (r"an async client", "a sync client"),
     (r"asynchronous", "synchronous"),
     (r"AsyncpgConnection", "Psycopg2Connection"),

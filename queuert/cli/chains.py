@@ -118,9 +118,15 @@ def run_cancel(args: argparse.Namespace) -> int:
 def run_retry(args: argparse.Namespace) -> int:
     """Retry the given chains, or all failed chains of some types."""
     if bool(args.ids) == args.failed:
-        raise UsageError("chains retry needs either ids, or --failed and --type")
+        raise UsageError(
+            "chains retry needs either the ids of chains, or --failed with the job types whose failed chains to retry, "
+            "as in queuert chains retry --failed --type NAME"
+        )
     if args.failed and not args.types:
-        raise UsageError("chains retry --failed needs the job types: add --type NAME")
+        raise UsageError(
+            "chains retry --failed needs the job types, so that it does not retry chains that nobody has looked at: "
+            "add --type NAME, once for each; queuert chains list --status failed shows them"
+        )
     if args.types and not args.failed:
         raise UsageError("chains retry accepts --type only with --failed")
     with operator(args) as client:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from queuert.cli.exit_codes import Exit, UsageError
 from queuert.cli.list_options import output_options
-from queuert.cli.options import Commands, add_command, database_options, store
+from queuert.cli.options import Commands, add_command, database_options, existing_store
 from queuert.cli.output import print_json, shown
 from queuert.state.diagnosis import Diagnosable, Finding, Severity
 
@@ -40,7 +40,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings."""
-    state = store(args, application_name="queuert doctor")
+    state = existing_store(args, application_name="queuert doctor")
     if not isinstance(state, Diagnosable):
         raise UsageError(f"the address must be one of a store that doctor can check, got a {type(state).__name__}")
     findings = state.diagnose()

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from queuert.cli.exit_codes import MEANINGS, exit_code_text
-from queuert.cli.options import Commands, Run, add_command, database_options, integer, store
+from queuert.cli.options import Commands, Run, add_command, database_options, existing_store, integer
 from queuert.client import Client
 from queuert.job_types import JobTypes
 from queuert.state.paging import MAX_PAGE
@@ -25,7 +25,7 @@ _AGO = re.compile(r"(\d{1,6})([smhd])")
 @contextmanager
 def operator(args: argparse.Namespace) -> Iterator[Client]:
     """A client without job types, of the database that the options name."""
-    with Client(store(args), JobTypes(), max_connections=1) as client:
+    with Client(existing_store(args), JobTypes(), max_connections=1) as client:
         yield client
 
 

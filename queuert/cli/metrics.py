@@ -10,7 +10,7 @@ import threading
 
 from queuert.cli import logs
 from queuert.cli.exit_codes import Exit, PrerequisiteError, UsageError
-from queuert.cli.options import Commands, add_command, database_options, port, positive_seconds, store
+from queuert.cli.options import Commands, add_command, database_options, existing_store, port, positive_seconds
 
 _log = logging.getLogger("queuert.observability")
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise PrerequisiteError(f"queuert metrics: {error}") from error
     metrics = PrometheusMetrics()
     gauges = StoreGauges(
-        store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval or _INTERVAL
+        existing_store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval or _INTERVAL
     )
     if args.serve is None:
         try:

@@ -208,7 +208,7 @@ def status_line(status: migrations.MigrationStatus, schema: str) -> str:
     where = "has no tables of Queuert" if status.current is None else f"is at revision {status.current}"
     if not status.pending:
         return f"schema {schema} {where}: up to date"
-    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (run queuert migrate up)"
+    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (run {migrations.upgrade_command(schema)})"
 
 
 @contextmanager

@@ -7,11 +7,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn, Protocol
 
 from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
+from queuert.errors import SchemaMissingError
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.adapter import StateAdapter
+from queuert.state.sqlite import SQLiteState
+from queuert.state.sqlite.paths import MEMORY
 from queuert.urls import postgres_from_url, state_from_url
 
 URL_VARIABLE = "QUEUERT_URL"
@@ -126,6 +130,22 @@ def store(args: argparse.Namespace, *, application_name: str = "queuert") -> Sta
         ConfigurationError: the address is not valid, or is of a store that has no schema where one was named.
     """
     return state_from_url(_address(args), application_name=application_name, **_schema(args))
+
+
+def existing_store(args: argparse.Namespace, *, application_name: str = "queuert") -> StateAdapter:
+    """The store that an option or the environment names, for commands that look at it or change what is in it.
+
+    Raises:
+        SchemaMissingError: it is a file of SQLite that does not exist, which opening it would create.
+
+    It also raises the errors of :func:`store`.
+    """
+    state = store(args, application_name=application_name)
+    if isinstance(state, SQLiteState) and state.path != MEMORY and not Path(state.path).exists():
+        raise SchemaMissingError(
+            f"the file {state.path!r} does not exist: check the address; workers and clients create the file"
+        )
+    return state
 
 
 def postgres(args: argparse.Namespace) -> tuple[str, str]:

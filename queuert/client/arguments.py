@@ -12,7 +12,7 @@ from queuert.client.schedules import JobTypeReference, type_names
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobTypes
-from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
+from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
 from queuert.progress import shown_progress
 from queuert.state.paging import Page
 from queuert.state.records import json_value
@@ -97,6 +97,14 @@ def decoded_job(job_types: JobTypes, job: Job) -> Job:
     if not (is_envelope(job.input) or is_envelope(job.output)):
         return job
     return replace(job, input=job_type.shown("input", job.input), output=job_type.shown("output", job.output))
+
+
+def decoded_state(job_types: JobTypes, state: ChainState) -> ChainState:
+    """Return the state with the message of its progress decoded, if its job type is registered."""
+    job_type = job_types.get(state.job_type)
+    if job_type is None or state.progress is None or not is_envelope(state.progress.message):
+        return state
+    return replace(state, progress=shown_progress(job_type, state.progress))
 
 
 def decoded_jobs(job_types: JobTypes, page: Page[Job]) -> Page[Job]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 from queuert.attributes import GivenAttributes
-from queuert.client.arguments import decoded_job
+from queuert.client.arguments import decoded_job, decoded_state
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
 from queuert.client.async_event_log import AsyncClientEventLog
@@ -20,6 +20,7 @@ from queuert.client.async_management import AsyncClientManagement
 from queuert.client.async_schedules import AsyncClientSchedules
 from queuert.client.async_waiting import AsyncChainWatcher
 from queuert.client.commits import emit_committed
+from queuert.client.connections import AsyncConnectionLike
 from queuert.client.middleware import apply_middlewares
 from queuert.client.schedules import schedule_names, superseded, tick_job
 from queuert.deduplication import Deduplicate
@@ -33,7 +34,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, Job, JobStatus
+from queuert.jobs import ChainRecord, ChainState, Job, JobStatus
 from queuert.new_chain import (
     ChainReference,
     NewChain,
@@ -102,7 +103,7 @@ class AsyncClient(
         limit_key: str | None = None,
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
-        connection: Any = None,
+        connection: AsyncConnectionLike | None = None,
     ) -> AsyncChain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
 
@@ -153,7 +154,9 @@ class AsyncClient(
         )
         return (await self.start_chains([start], connection=connection))[0]
 
-    async def start_chains(self, chains: Iterable[NewChain[R]], *, connection: Any = None) -> list[AsyncChain[R]]:
+    async def start_chains(
+        self, chains: Iterable[NewChain[R]], *, connection: AsyncConnectionLike | None = None
+    ) -> list[AsyncChain[R]]:
         """Start many chains, all or none, and return their handles in the same order.
 
         Arguments and errors are those of :meth:`start_chain`. Some thousands at a time are best. If there are many and
@@ -178,8 +181,11 @@ class AsyncClient(
             sent_at = time.monotonic()
             try:
                 if jobs is None:
-                    started = await store.start_pipelined(pipeline_batches(self.job_types, starts, trace))
+                    written: list[NewJob] = []
+                    batches = pipeline_batches(self.job_types, starts, trace)
+                    started = await store.start_pipelined(_kept(batches, written))
                 else:
+                    written = jobs
                     started = await store.start_jobs(jobs, connection=connection)
             except BaseException as error:
                 # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
@@ -193,9 +199,7 @@ class AsyncClient(
             if sending is not None:
                 sending.started(started)
             self._report_started(started, connection)
-        return [
-            AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
-        ]
+        return [AsyncChain(self, job, None if job.existing else new) for job, new in zip(started, written, strict=True)]
 
     async def start_and_wait(
         self,
@@ -256,7 +260,7 @@ class AsyncClient(
             closed = await watcher.wait([chain.id])
         finally:
             watcher.close()
-        return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
+        return await AsyncChain[R](self, closed[chain.id]).result()
 
     # --- chains of schedules ------------------------------------------------------------------------------------------
 
@@ -336,14 +340,9 @@ class AsyncClient(
             if sending is not None:
                 sending.started(started) if started else sending.counted(0)
         self._report_started(started or (), None)
-        return (
-            None
-            if started is None
-            else [
-                AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status)
-                for job in started
-            ]
-        )
+        if started is None:
+            return None
+        return [AsyncChain(self, job, None if job.existing else new) for job, new in zip(started, jobs, strict=True)]
 
     def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
         """Trace a start, if the client has a tracing middleware."""
@@ -382,7 +381,7 @@ class AsyncClient(
         record = (await self._records([check_text(chain_id, what="chain id")]))[0]
         if job_type is not None and job_type.name != record.type:
             raise JobTypeMismatchError(chain_id, job_type.name, record.type)
-        return AsyncChain(self, record.id, record.type, record)
+        return AsyncChain(self, record)
 
     async def get_chains(self, chains: Iterable[ChainReference]) -> list[AsyncChain[Any]]:
         """Read many chains in one statement, each once, in the given order.
@@ -390,7 +389,7 @@ class AsyncClient(
         Raises:
             ChainNotFoundError: one of them does not exist.
         """
-        return [AsyncChain(self, record.id, record.type, record) for record in await self._records(chain_ids(chains))]
+        return [AsyncChain(self, record) for record in await self._records(chain_ids(chains))]
 
     async def get_job(self, job_id: str) -> Job:
         """Read one job.
@@ -414,10 +413,10 @@ class AsyncClient(
     # --- wait ---------------------------------------------------------------------------------------------------------
 
     async def wait(self, chains: Iterable[AsyncChain[R]], *, timeout: float | None = None) -> list[AsyncChain[R]]:
-        """Wait until all these chains are closed, in whatever status, and return new handles, in the same order.
+        """Wait until all these chains are closed, in whatever status; update their handles and return them.
 
         Notifications wake it, and it polls every few seconds as well. While the store cannot be reached, it keeps
-        waiting.
+        waiting. A handle is updated as soon as its chain has closed, also if the wait times out.
 
         Args:
             chains: handles of this client; :meth:`get_chain` returns one for an id.
@@ -428,9 +427,47 @@ class AsyncClient(
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
         handles = list(chains)
+
+        def update(closed: dict[str, ChainRecord]) -> None:
+            for chain in handles:
+                if chain.id in closed:
+                    chain._known, chain._new = closed[chain.id], None
+
         watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
-            closed = await watcher.wait([chain.id for chain in handles])
+            await watcher.wait([chain.id for chain in handles], on_closed=update)
         finally:
             watcher.close()
-        return [AsyncChain(self, chain.id, chain.type, closed[chain.id]) for chain in handles]
+        return handles
+
+    async def watch_chain(
+        self, chain: ChainReference, *, interval: float = 1.0, timeout: float | None = None
+    ) -> AsyncGenerator[ChainState, None]:
+        """Yield where a chain is: at once, after each change, and a last time when it is closed. See ``chain.watch``.
+
+        Args:
+            chain: its id, or a handle, which is not updated.
+            interval: seconds between two reads.
+            timeout: seconds; None watches until the chain is closed.
+
+        Raises:
+            WaitTimeoutError: it is still open after ``timeout`` seconds; it keeps running.
+            ChainNotFoundError: it does not exist, was deleted, or its transaction was rolled back.
+            ConfigurationError: ``interval`` is not above 0.
+        """
+        if not interval > 0:
+            raise ConfigurationError(f"interval must be above 0 seconds, got {interval!r}")
+        [id] = chain_ids([chain])
+        watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
+        try:
+            async for state in watcher.states(id, interval):
+                yield decoded_state(self.job_types, state)
+        finally:
+            watcher.close()
+
+
+def _kept(batches: Iterable[list[NewJob]], kept: list[NewJob]) -> Iterator[list[NewJob]]:
+    """Pass the batches on, and keep their jobs."""
+    for batch in batches:
+        kept += batch
+        yield batch

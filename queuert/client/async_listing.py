@@ -17,7 +17,7 @@ from queuert.client.arguments import (
     type_filter,
 )
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.async_chain import AsyncChain, AsyncChainReader
+from queuert.client.async_chain import AsyncChain, AsyncChainClient
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
@@ -90,8 +90,8 @@ class AsyncClientListing(AsyncClientBase):
         )
         request = PageRequest(limit, cursor, oldest_first)
         page = await (await self._open_store()).list_chains(filter, request)
-        client = cast("AsyncChainReader", self)
-        return Page(tuple(AsyncChain(client, record.id, record.type, record) for record in page), page.next_cursor)
+        client = cast("AsyncChainClient", self)
+        return Page(tuple(AsyncChain(client, record) for record in page), page.next_cursor)
 
     async def list_jobs(
         self,

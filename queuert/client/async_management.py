@@ -6,12 +6,21 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from queuert.client.arguments import type_filter
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.commits import emit_committed
-from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids, pruning
+from queuert.client.connections import AsyncConnectionLike
+from queuert.client.management import (
+    CANCELLED_BY_CLIENT,
+    Completable,
+    HasResult,
+    WorkerlessContinuation,
+    expected_last_type,
+    job_ids,
+    pruning,
+)
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
@@ -26,6 +35,7 @@ from queuert.state.notifications import Notifications, delete_notifications, tri
 from queuert.state.types import ChainUpdate, NewJob, PruneRequest, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 
 _ROUNDS = 5
 """How often an operation is repeated because the chain has advanced meanwhile."""
@@ -47,13 +57,41 @@ class AsyncClientManagement(AsyncClientBase):
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
+    # A handle says what the chain may result in, and so does the expected job type; an id says nothing.
+    @overload
+    async def complete_chain(
+        self,
+        chain: Completable[O],
+        output: O,
+        *,
+        expecting: JobType[Any, Any] | None = None,
+        connection: AsyncConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    async def complete_chain(
+        self,
+        chain: str,
+        output: O,
+        *,
+        expecting: HasResult[O],
+        connection: AsyncConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    async def complete_chain(
+        self,
+        chain: str,
+        output: Any,
+        *,
+        expecting: None = None,
+        connection: AsyncConnectionLike | None = None,
+    ) -> None: ...
     async def complete_chain(
         self,
         chain: ChainReference,
         output: Any,
         *,
-        expecting: JobType[Any, Any] | None = None,
-        connection: Any = None,
+        expecting: Any = None,
+        connection: AsyncConnectionLike | None = None,
     ) -> None:
         """Complete a chain with an output, instead of its last job's handler: an approval, or a result known early.
 
@@ -100,7 +138,7 @@ class AsyncClientManagement(AsyncClientBase):
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         limit_key: str | None = None,
-        connection: Any = None,
+        connection: AsyncConnectionLike | None = None,
     ) -> str:
         """Continue a chain with another job, instead of its last job's handler: an approval that leads to the next job.
 
@@ -183,13 +221,17 @@ class AsyncClientManagement(AsyncClientBase):
     # --- cancel and retry ---------------------------------------------------------------------------------------------
 
     async def cancel_chain(
-        self, chain: ChainReference, *, reason: str = "cancelled by the client", connection: Any = None
+        self, chain: ChainReference, *, reason: str = CANCELLED_BY_CLIENT, connection: AsyncConnectionLike | None = None
     ) -> bool:
         """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
         return (await self.cancel_chains([chain], reason=reason, connection=connection))[0]
 
     async def cancel_chains(
-        self, chains: Iterable[ChainReference], *, reason: str = "cancelled by the client", connection: Any = None
+        self,
+        chains: Iterable[ChainReference],
+        *,
+        reason: str = CANCELLED_BY_CLIENT,
+        connection: AsyncConnectionLike | None = None,
     ) -> list[bool]:
         """Cancel open chains, whatever the status of their last jobs, and release the jobs that waited for them.
 
@@ -211,11 +253,13 @@ class AsyncClientManagement(AsyncClientBase):
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
 
-    async def retry_chain(self, chain: ChainReference, *, connection: Any = None) -> None:
+    async def retry_chain(self, chain: ChainReference, *, connection: AsyncConnectionLike | None = None) -> None:
         """Retry one failed or cancelled chain, see :meth:`retry_chains`."""
         await self.retry_chains([chain], connection=connection)
 
-    async def retry_chains(self, chains: Iterable[ChainReference], *, connection: Any = None) -> None:
+    async def retry_chains(
+        self, chains: Iterable[ChainReference], *, connection: AsyncConnectionLike | None = None
+    ) -> None:
         """Retry failed and cancelled chains: their last jobs become due at once, with all attempts of the policy left.
 
         Earlier jobs of a chain are not repeated. A job with blockers waits for those that are open, also for those that
@@ -244,11 +288,11 @@ class AsyncClientManagement(AsyncClientBase):
 
     # --- trigger and delete -------------------------------------------------------------------------------------------
 
-    async def trigger_job(self, job_id: str, *, connection: Any = None) -> None:
+    async def trigger_job(self, job_id: str, *, connection: AsyncConnectionLike | None = None) -> None:
         """Make one scheduled job due now, see :meth:`trigger_jobs`."""
         await self.trigger_jobs([job_id], connection=connection)
 
-    async def trigger_jobs(self, jobs: Iterable[str], *, connection: Any = None) -> None:
+    async def trigger_jobs(self, jobs: Iterable[str], *, connection: AsyncConnectionLike | None = None) -> None:
         """Make scheduled jobs due now, also those that wait for a retry. Ready jobs are not affected.
 
         Args:
@@ -267,13 +311,15 @@ class AsyncClientManagement(AsyncClientBase):
         event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
         emit_committed(self.observers, [event], connection)
 
-    async def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
+    async def delete_chain(
+        self, chain: ChainReference, *, cascade: bool = False, connection: AsyncConnectionLike | None = None
+    ) -> bool:
         """Delete one chain, see :meth:`delete_chains`. Return False if it did not exist."""
         [id] = chain_ids([chain])
         return id in await self.delete_chains([id], cascade=cascade, connection=connection)
 
     async def delete_chains(
-        self, chains: Iterable[ChainReference], *, cascade: bool = False, connection: Any = None
+        self, chains: Iterable[ChainReference], *, cascade: bool = False, connection: AsyncConnectionLike | None = None
     ) -> list[str]:
         """Delete chains with all their jobs, open or closed. Chains that do not exist are ignored.
 

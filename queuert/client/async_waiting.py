@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 
 from queuert.client.wakeup import AsyncWakeup
-from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
-from queuert.jobs import ChainRecord, ChainStatus
+from queuert.errors import SHOWN_CHAINS, ChainNotFoundError, StateUnavailableError, WaitTimeoutError
+from queuert.jobs import ChainRecord, ChainState, ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
@@ -83,15 +84,52 @@ class AsyncChainWatcher:
             open_ids = [id for id in self._chains if id not in closed]
             if not open_ids:
                 return closed
-            pause = (POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY) * random.uniform(0.9, 1.1)
-            if self._deadline is not None:
-                pause = min(pause, self._deadline - time.monotonic())
+            pause = self._pause(POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY)
             if pause <= 0:
-                raise WaitTimeoutError(open_ids, self._timeout or 0.0)
+                raise await self._timeout_error(open_ids)
             woken = await self._wakeup.wait(pause)
             with self._lock:
                 notified_ids, self._notified_ids = self._notified_ids, set()
             unread = [id for id in open_ids if id in notified_ids] if woken and not failed else open_ids
+
+    async def states(self, id: str, interval: float) -> AsyncGenerator[ChainState, None]:
+        """Yield where one chain is, whenever that has changed, until it is closed.
+
+        Raises:
+            ChainNotFoundError: the chain does not exist.
+            WaitTimeoutError: it is still open after the timeout.
+        """
+        self._chains = {id: None}
+        last: ChainState | None = None
+        while True:
+            try:
+                [state] = await self._store.get_chain_states([id])
+            except StateUnavailableError as error:
+                self._observers.emit(StoreCallFailed(worker="client", operation="watch", error=str(error)))
+            else:
+                if state is None:
+                    raise ChainNotFoundError(id)
+                if state != last:
+                    yield state
+                if state.status is not ChainStatus.OPEN:
+                    return
+                last = state
+            pause = self._pause(interval)
+            if pause <= 0:
+                raise WaitTimeoutError([id], self._timeout or 0.0, [] if last is None else [last])
+            await self._wakeup.wait(pause)
+
+    def _pause(self, seconds: float) -> float:
+        """Return how long to wait before the next read: about so many seconds, until the deadline at most."""
+        pause = seconds * random.uniform(0.9, 1.1)
+        return pause if self._deadline is None else min(pause, self._deadline - time.monotonic())
+
+    async def _timeout_error(self, open_ids: list[str]) -> WaitTimeoutError:
+        """Return the error of the timeout, which says of some of the open chains where they are."""
+        states: list[ChainState | None] = []
+        with suppress(StateUnavailableError):
+            states = await self._store.get_chain_states(open_ids[:SHOWN_CHAINS])
+        return WaitTimeoutError(open_ids, self._timeout or 0.0, [state for state in states if state is not None])
 
     async def _read(self, ids: list[str]) -> tuple[dict[str, ChainRecord], list[str]]:
         """Read a page of chains, and return those that are closed, and the ids that are still to be read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from queuert.client.arguments import known_statuses
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
@@ -15,6 +15,31 @@ from queuert.payloads import check_text
 from queuert.policies import Keep, Kept, Retention
 from queuert.run_at import RunAt
 from queuert.state.types import NewJob
+
+O = TypeVar("O", contravariant=True)  # noqa: E741
+
+
+class Completable(Protocol[O]):
+    """A handle of a chain that may result in an ``O``. With it a type checker rejects another output."""
+
+    @property
+    def id(self) -> str:
+        """The chain's id."""
+        ...
+
+    def complete(self, output: O, /) -> Any:
+        """Complete the chain."""
+        ...
+
+
+class HasResult(Protocol[O]):
+    """A job type whose chains may result in an ``O``."""
+
+    def _results_in(self, result: O, /) -> None: ...
+
+
+CANCELLED_BY_CLIENT = "cancelled by the client"
+"""The reason of a cancellation without one."""
 
 
 def expected_last_type(

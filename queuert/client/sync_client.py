@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 from queuert.attributes import GivenAttributes
-from queuert.client.arguments import decoded_job
+from queuert.client.arguments import decoded_job, decoded_state
 from queuert.client.commits import emit_committed
+from queuert.client.connections import ConnectionLike
 from queuert.client.middleware import apply_middlewares
 from queuert.client.schedules import schedule_names, superseded, tick_job
 from queuert.client.sync_base import ClientBase
@@ -34,7 +35,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, Job, JobStatus
+from queuert.jobs import ChainRecord, ChainState, Job, JobStatus
 from queuert.new_chain import (
     ChainReference,
     NewChain,
@@ -103,7 +104,7 @@ class Client(
         limit_key: str | None = None,
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
-        connection: Any = None,
+        connection: ConnectionLike | None = None,
     ) -> Chain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
 
@@ -154,7 +155,9 @@ class Client(
         )
         return (self.start_chains([start], connection=connection))[0]
 
-    def start_chains(self, chains: Iterable[NewChain[R]], *, connection: Any = None) -> list[Chain[R]]:
+    def start_chains(
+        self, chains: Iterable[NewChain[R]], *, connection: ConnectionLike | None = None
+    ) -> list[Chain[R]]:
         """Start many chains, all or none, and return their handles in the same order.
 
         Arguments and errors are those of :meth:`start_chain`. Some thousands at a time are best. If there are many and
@@ -179,8 +182,11 @@ class Client(
             sent_at = time.monotonic()
             try:
                 if jobs is None:
-                    started = store.start_pipelined(pipeline_batches(self.job_types, starts, trace))
+                    written: list[NewJob] = []
+                    batches = pipeline_batches(self.job_types, starts, trace)
+                    started = store.start_pipelined(_kept(batches, written))
                 else:
+                    written = jobs
                     started = store.start_jobs(jobs, connection=connection)
             except BaseException as error:
                 # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
@@ -194,7 +200,7 @@ class Client(
             if sending is not None:
                 sending.started(started)
             self._report_started(started, connection)
-        return [Chain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started]
+        return [Chain(self, job, None if job.existing else new) for job, new in zip(started, written, strict=True)]
 
     def start_and_wait(
         self,
@@ -255,7 +261,7 @@ class Client(
             closed = watcher.wait([chain.id])
         finally:
             watcher.close()
-        return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
+        return Chain[R](self, closed[chain.id]).result()
 
     # --- chains of schedules ------------------------------------------------------------------------------------------
 
@@ -335,11 +341,9 @@ class Client(
             if sending is not None:
                 sending.started(started) if started else sending.counted(0)
         self._report_started(started or (), None)
-        return (
-            None
-            if started is None
-            else [Chain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started]
-        )
+        if started is None:
+            return None
+        return [Chain(self, job, None if job.existing else new) for job, new in zip(started, jobs, strict=True)]
 
     def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
         """Trace a start, if the client has a tracing middleware."""
@@ -378,7 +382,7 @@ class Client(
         record = (self._records([check_text(chain_id, what="chain id")]))[0]
         if job_type is not None and job_type.name != record.type:
             raise JobTypeMismatchError(chain_id, job_type.name, record.type)
-        return Chain(self, record.id, record.type, record)
+        return Chain(self, record)
 
     def get_chains(self, chains: Iterable[ChainReference]) -> list[Chain[Any]]:
         """Read many chains in one statement, each once, in the given order.
@@ -386,7 +390,7 @@ class Client(
         Raises:
             ChainNotFoundError: one of them does not exist.
         """
-        return [Chain(self, record.id, record.type, record) for record in self._records(chain_ids(chains))]
+        return [Chain(self, record) for record in self._records(chain_ids(chains))]
 
     def get_job(self, job_id: str) -> Job:
         """Read one job.
@@ -410,10 +414,10 @@ class Client(
     # --- wait ---------------------------------------------------------------------------------------------------------
 
     def wait(self, chains: Iterable[Chain[R]], *, timeout: float | None = None) -> list[Chain[R]]:
-        """Wait until all these chains are closed, in whatever status, and return new handles, in the same order.
+        """Wait until all these chains are closed, in whatever status; update their handles and return them.
 
         Notifications wake it, and it polls every few seconds as well. While the store cannot be reached, it keeps
-        waiting.
+        waiting. A handle is updated as soon as its chain has closed, also if the wait times out.
 
         Args:
             chains: handles of this client; :meth:`get_chain` returns one for an id.
@@ -424,9 +428,47 @@ class Client(
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
         handles = list(chains)
+
+        def update(closed: dict[str, ChainRecord]) -> None:
+            for chain in handles:
+                if chain.id in closed:
+                    chain._known, chain._new = closed[chain.id], None
+
         watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
         try:
-            closed = watcher.wait([chain.id for chain in handles])
+            watcher.wait([chain.id for chain in handles], on_closed=update)
         finally:
             watcher.close()
-        return [Chain(self, chain.id, chain.type, closed[chain.id]) for chain in handles]
+        return handles
+
+    def watch_chain(
+        self, chain: ChainReference, *, interval: float = 1.0, timeout: float | None = None
+    ) -> Generator[ChainState, None]:
+        """Yield where a chain is: at once, after each change, and a last time when it is closed. See ``chain.watch``.
+
+        Args:
+            chain: its id, or a handle, which is not updated.
+            interval: seconds between two reads.
+            timeout: seconds; None watches until the chain is closed.
+
+        Raises:
+            WaitTimeoutError: it is still open after ``timeout`` seconds; it keeps running.
+            ChainNotFoundError: it does not exist, was deleted, or its transaction was rolled back.
+            ConfigurationError: ``interval`` is not above 0.
+        """
+        if not interval > 0:
+            raise ConfigurationError(f"interval must be above 0 seconds, got {interval!r}")
+        [id] = chain_ids([chain])
+        watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
+        try:
+            for state in watcher.states(id, interval):
+                yield decoded_state(self.job_types, state)
+        finally:
+            watcher.close()
+
+
+def _kept(batches: Iterable[list[NewJob]], kept: list[NewJob]) -> Iterator[list[NewJob]]:
+    """Pass the batches on, and keep their jobs."""
+    for batch in batches:
+        kept += batch
+        yield batch

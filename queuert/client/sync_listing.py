@@ -19,7 +19,7 @@ from queuert.client.arguments import (
 )
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
-from queuert.client.sync_chain import Chain, ChainReader
+from queuert.client.sync_chain import Chain, ChainClient
 from queuert.errors import ConfigurationError
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.new_chain import ChainReference, chain_ids
@@ -91,8 +91,8 @@ class ClientListing(ClientBase):
         )
         request = PageRequest(limit, cursor, oldest_first)
         page = (self._open_store()).list_chains(filter, request)
-        client = cast("ChainReader", self)
-        return Page(tuple(Chain(client, record.id, record.type, record) for record in page), page.next_cursor)
+        client = cast("ChainClient", self)
+        return Page(tuple(Chain(client, record) for record in page), page.next_cursor)
 
     def list_jobs(
         self,

@@ -7,11 +7,20 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from queuert.client.arguments import type_filter
 from queuert.client.commits import emit_committed
-from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids, pruning
+from queuert.client.connections import ConnectionLike
+from queuert.client.management import (
+    CANCELLED_BY_CLIENT,
+    Completable,
+    HasResult,
+    WorkerlessContinuation,
+    expected_last_type,
+    job_ids,
+    pruning,
+)
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
@@ -27,6 +36,7 @@ from queuert.state.notifications import Notifications, delete_notifications, tri
 from queuert.state.types import ChainUpdate, NewJob, PruneRequest, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 
 _ROUNDS = 5
 """How often an operation is repeated because the chain has advanced meanwhile."""
@@ -48,13 +58,41 @@ class ClientManagement(ClientBase):
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
+    # A handle says what the chain may result in, and so does the expected job type; an id says nothing.
+    @overload
+    def complete_chain(
+        self,
+        chain: Completable[O],
+        output: O,
+        *,
+        expecting: JobType[Any, Any] | None = None,
+        connection: ConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    def complete_chain(
+        self,
+        chain: str,
+        output: O,
+        *,
+        expecting: HasResult[O],
+        connection: ConnectionLike | None = None,
+    ) -> None: ...
+    @overload
+    def complete_chain(
+        self,
+        chain: str,
+        output: Any,
+        *,
+        expecting: None = None,
+        connection: ConnectionLike | None = None,
+    ) -> None: ...
     def complete_chain(
         self,
         chain: ChainReference,
         output: Any,
         *,
-        expecting: JobType[Any, Any] | None = None,
-        connection: Any = None,
+        expecting: Any = None,
+        connection: ConnectionLike | None = None,
     ) -> None:
         """Complete a chain with an output, instead of its last job's handler: an approval, or a result known early.
 
@@ -101,7 +139,7 @@ class ClientManagement(ClientBase):
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         limit_key: str | None = None,
-        connection: Any = None,
+        connection: ConnectionLike | None = None,
     ) -> str:
         """Continue a chain with another job, instead of its last job's handler: an approval that leads to the next job.
 
@@ -184,13 +222,17 @@ class ClientManagement(ClientBase):
     # --- cancel and retry ---------------------------------------------------------------------------------------------
 
     def cancel_chain(
-        self, chain: ChainReference, *, reason: str = "cancelled by the client", connection: Any = None
+        self, chain: ChainReference, *, reason: str = CANCELLED_BY_CLIENT, connection: ConnectionLike | None = None
     ) -> bool:
         """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
         return (self.cancel_chains([chain], reason=reason, connection=connection))[0]
 
     def cancel_chains(
-        self, chains: Iterable[ChainReference], *, reason: str = "cancelled by the client", connection: Any = None
+        self,
+        chains: Iterable[ChainReference],
+        *,
+        reason: str = CANCELLED_BY_CLIENT,
+        connection: ConnectionLike | None = None,
     ) -> list[bool]:
         """Cancel open chains, whatever the status of their last jobs, and release the jobs that waited for them.
 
@@ -212,11 +254,11 @@ class ClientManagement(ClientBase):
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
 
-    def retry_chain(self, chain: ChainReference, *, connection: Any = None) -> None:
+    def retry_chain(self, chain: ChainReference, *, connection: ConnectionLike | None = None) -> None:
         """Retry one failed or cancelled chain, see :meth:`retry_chains`."""
         self.retry_chains([chain], connection=connection)
 
-    def retry_chains(self, chains: Iterable[ChainReference], *, connection: Any = None) -> None:
+    def retry_chains(self, chains: Iterable[ChainReference], *, connection: ConnectionLike | None = None) -> None:
         """Retry failed and cancelled chains: their last jobs become due at once, with all attempts of the policy left.
 
         Earlier jobs of a chain are not repeated. A job with blockers waits for those that are open, also for those that
@@ -245,11 +287,11 @@ class ClientManagement(ClientBase):
 
     # --- trigger and delete -------------------------------------------------------------------------------------------
 
-    def trigger_job(self, job_id: str, *, connection: Any = None) -> None:
+    def trigger_job(self, job_id: str, *, connection: ConnectionLike | None = None) -> None:
         """Make one scheduled job due now, see :meth:`trigger_jobs`."""
         self.trigger_jobs([job_id], connection=connection)
 
-    def trigger_jobs(self, jobs: Iterable[str], *, connection: Any = None) -> None:
+    def trigger_jobs(self, jobs: Iterable[str], *, connection: ConnectionLike | None = None) -> None:
         """Make scheduled jobs due now, also those that wait for a retry. Ready jobs are not affected.
 
         Args:
@@ -268,13 +310,15 @@ class ClientManagement(ClientBase):
         event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
         emit_committed(self.observers, [event], connection)
 
-    def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
+    def delete_chain(
+        self, chain: ChainReference, *, cascade: bool = False, connection: ConnectionLike | None = None
+    ) -> bool:
         """Delete one chain, see :meth:`delete_chains`. Return False if it did not exist."""
         [id] = chain_ids([chain])
         return id in self.delete_chains([id], cascade=cascade, connection=connection)
 
     def delete_chains(
-        self, chains: Iterable[ChainReference], *, cascade: bool = False, connection: Any = None
+        self, chains: Iterable[ChainReference], *, cascade: bool = False, connection: ConnectionLike | None = None
     ) -> list[str]:
         """Delete chains with all their jobs, open or closed. Chains that do not exist are ignored.
 

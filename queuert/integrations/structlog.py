@@ -68,7 +68,7 @@ class StructlogObservability:
                 values[f"{name}_kind"] = value.kind
                 values[f"{name}_type"] = value.type
                 values[f"{name}_traceback"] = value.traceback
-        getattr(self._logger, event.level)(_snake_case(type(event).__name__), **values)
+        getattr(self._logger, event.own_level)(_snake_case(type(event).__name__), **values)
 
 
 def _snake_case(name: str) -> str:

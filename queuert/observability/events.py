@@ -14,7 +14,12 @@ class BaseEvent:
     """An event: a value that says what happened."""
 
     level: ClassVar[str] = "info"
-    """Of the log entry: debug, info, warning or error."""
+    """Of the log entry: debug, info, warning or error. The highest that an event of the class may have."""
+
+    @property
+    def own_level(self) -> str:
+        """The level of this event: that of its class, or a lower one."""
+        return self.level
 
 
 class Identity(TypedDict):
@@ -111,6 +116,11 @@ class AttemptAborted(_AttemptEvent):
     level: ClassVar[str] = "warning"
     reason: AbortReason
 
+    @property
+    def own_level(self) -> str:
+        """A cancelled chain is no trouble: somebody wanted it."""
+        return "info" if self.reason is AbortReason.CANCELLED else self.level
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerKilled(_AttemptEvent):
@@ -126,6 +136,11 @@ class FinishRejected(_AttemptEvent):
 
     level: ClassVar[str] = "warning"
     reason: AbortReason
+
+    @property
+    def own_level(self) -> str:
+        """A cancelled chain is no trouble: somebody wanted it."""
+        return "info" if self.reason is AbortReason.CANCELLED else self.level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

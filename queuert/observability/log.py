@@ -129,7 +129,7 @@ class LogObservability:
 
     def emit(self, event: events.Event) -> None:
         """Write one record; costs next to nothing where the logger's level leaves it out."""
-        level = _LEVELS.get(event.level, logging.INFO)
+        level = _LEVELS.get(event.own_level, logging.INFO)
         if self._logger.isEnabledFor(level):
             kind = type(event)
             names, sentence = _form(kind)

@@ -20,7 +20,7 @@ from queuert.activity import (
 )
 from queuert.errors import CapabilityMissingError
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import (
     COUNTED_DEMAND,
@@ -539,6 +539,13 @@ class AsyncStore(
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order of the ids; None for those that do not exist."""
+        ...
+
+    async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, without inputs and outputs, in the order of the ids; None for those that do not exist.
+
+        An expired chain counts as deleted. A scheduled job whose time has come is shown as ready.
+        """
         ...
 
     async def closed_chains(

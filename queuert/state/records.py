@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.attributes import attributes_of
-from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
+from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state.types import BlockerRecord, ScheduleRecord
 
@@ -64,6 +64,23 @@ def chain(row: Sequence[Any]) -> ChainRecord:
         tail_id=row[9],
         expires_at=row[10],
         attributes=attributes_of(row[11]) if row[11] else {},
+    )
+
+
+def chain_state(row: Sequence[Any]) -> ChainState:
+    """Return where a chain is: its status, and its last job."""
+    return ChainState(
+        id=row[0],
+        type=row[1],
+        status=ChainStatus(row[2]),
+        job_id=row[3],
+        job_type=row[4],
+        job_status=JobStatus(row[5]),
+        attempt=row[6],
+        scheduled_at=row[7],
+        open_blockers=row[8],
+        last_error=job_error(row[9]),
+        progress=job_progress(row[10], row[6]),
     )
 
 

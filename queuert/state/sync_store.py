@@ -21,7 +21,7 @@ from queuert.activity import (
 )
 from queuert.errors import CapabilityMissingError
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import (
     COUNTED_DEMAND,
@@ -538,6 +538,13 @@ class Store(
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order of the ids; None for those that do not exist."""
+        ...
+
+    def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, without inputs and outputs, in the order of the ids; None for those that do not exist.
+
+        An expired chain counts as deleted. A scheduled job whose time has come is shown as ready.
+        """
         ...
 
     def closed_chains(

@@ -26,7 +26,7 @@ from queuert.state.paging import JobFilter, PageRequest
 from queuert.testing.attempts import RanAttempt, UnexpectedFailureError, ran_attempts
 from queuert.testing.clock import StoredTimes, times_of
 from queuert.testing.events import EventLog
-from queuert.testing.idle import is_idle
+from queuert.testing.idle import RanUntilIdle, is_idle, remaining_jobs
 from queuert.testing.matching import check_fields, matching, story
 from queuert.testing.single_job_state import OneJobState
 from queuert.worker import InProcessWorker, Processors
@@ -43,10 +43,10 @@ class AsyncJobQueue:
     """A real queue that a test controls: jobs run, and time passes, only when the test calls a method.
 
     Args:
-        state: an empty store, such as the fixture ``queuert_state`` gives.
+        state: an empty store: such as the fixture ``queuert_state`` gives, or ``SQLiteState()``, which needs no server.
         job_types: all job types that the test starts or runs.
         middlewares: the client's middlewares; tracing ones trace the attempts as well.
-        times: moves stored times; only needed for stores of other authors.
+        times: moves stored times; only needed for a store that is not Queuert's.
 
     Attributes:
         client: starts chains; the program under test may use it, or one of its own on the same store.
@@ -108,10 +108,15 @@ class AsyncJobQueue:
         allow_failures: bool = False,
         concurrency: int = 4,
         timeout: float = 30.0,
-    ) -> list[RanAttempt]:
-        """Run a worker until no job of these processors is ready or running; return the attempts that ran.
+    ) -> RanUntilIdle:
+        """Run a worker until no job of these processors can be claimed or runs; return the attempts that ran.
 
-        It does not run jobs that are scheduled for later, including retries after a pause: see :meth:`advance`.
+        Jobs that are scheduled for later, including retries after a pause, are not run, nor are those that limits or a
+        pause of their type hold back: see :meth:`advance`. ``left`` of the returned list says what did not run, by job
+        type::
+
+            ran = await queue.run_until_idle(processors)
+            assert [str(left) for left in ran.left] == ["send: 3 held back by limits"]
 
         Args:
             processors: the handlers.
@@ -121,7 +126,7 @@ class AsyncJobQueue:
 
         Raises:
             UnexpectedFailureError: jobs failed, or handlers raised; nevertheless all ready jobs have run.
-            AssertionError: some jobs were still ready or running after ``timeout`` seconds.
+            AssertionError: some jobs could still be claimed or ran after ``timeout`` seconds.
         """
         store = await self._opened()
         types = list(merged(processors))
@@ -136,7 +141,7 @@ class AsyncJobQueue:
         wrong = [attempt for attempt in ran if attempt.went_wrong]
         if wrong and not allow_failures:
             raise UnexpectedFailureError(wrong)
-        return ran
+        return RanUntilIdle(ran, await remaining_jobs(store, types))
 
     async def process_job(
         self, processors: Processors | Sequence[Processors], job: Job | ChainReference, *, timeout: float = 30.0
@@ -256,6 +261,21 @@ class AsyncJobQueue:
     ) -> None:
         """Assert that no job of this type, or none with such an input, was started. See :meth:`assert_started`."""
         await self.assert_started(job_type, where=where, count=0, **fields)
+
+    # --- between tests ------------------------------------------------------------------------------------------------
+
+    async def clear(self) -> None:
+        """Delete all chains and schedules, end all pauses, and let the windows of rates pass: for a store that several
+        tests share, such as that of Django's ``TransactionTestCase``. No worker may run meanwhile.
+
+        Raises:
+            ConfigurationError: the times of this store cannot be moved.
+        """
+        store = await self._opened()
+        await store.delete_chains(list(dict.fromkeys(job.chain_id for job in await self._stored())), cascade=True)
+        await self.client.delete_schedules([schedule.name for schedule in await self.client.list_schedules()])
+        await self.client.resume_job_types([paused.type for paused in await store.list_paused_job_types()])
+        await self.advance(days=32)  # A window of a rate is at most 31 days long.
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

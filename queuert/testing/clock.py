@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-from typing import Protocol
+import itertools
+from typing import TYPE_CHECKING, Protocol, cast
 
 import psycopg
 from psycopg import sql
@@ -11,6 +11,15 @@ from psycopg import sql
 from queuert.errors import ConfigurationError
 from queuert.state import StateAdapter
 from queuert.state.postgres import PostgresState
+from queuert.state.sqlite import SQLiteState
+
+if TYPE_CHECKING:
+    from queuert.state.redis import RedisState
+
+
+_apart = itertools.count(1)
+"""The microseconds by which a moved tick is later than it should be. The tick is part of its chain's id: if it equalled
+an earlier one, or one of the schedule itself, its chain would be taken for that tick's."""
 
 
 class StoredTimes(Protocol):
@@ -39,7 +48,7 @@ UPDATE {schedule} SET
     created_at = created_at - {by},
     updated_at = updated_at - {by},
     last_at = last_at - {by},
-    next_at = next_at - {by} - {apart}
+    next_at = next_at - {by} + {apart}
 """)
 
 
@@ -60,20 +69,128 @@ class PostgresTimes:
         tables = ("job", "chain_attribute", "limit_start", "schedule")
         names = {name: sql.Identifier(self._schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
-        # The tick is part of its chain's id: if a moved tick equals an earlier one, its chain would be taken for the
-        # earlier chain.
-        apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(1 + secrets.randbelow(999_998)))
+        apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(_apart)))
         with psycopg.connect(self._dsn) as connection:
             for statement in (_JOBS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
                 connection.execute(statement.format(by=by, apart=apart, **names))
+
+
+class SQLiteTimes:
+    """Moves the times of the tables of SQLite, in a file or in memory."""
+
+    def __init__(self, state: SQLiteState) -> None:
+        self._state = state
+
+    def shift(self, seconds: float, *, leases: bool) -> None:
+        """Move all stored times into the past, in one transaction."""
+        by, apart = round(seconds * 1_000_000), next(_apart)
+        jobs = ["created_at", "scheduled_at", "started_at", "finished_at", "chain_closed_at", "expires_at"]
+        moved = {
+            "job": dict.fromkeys((*jobs, *(["lease_expires_at"] if leases else [])), by),
+            "chain_attribute": {"created_at": by},
+            "limit_start": {"started_at": by},
+            "schedule": {"last_at": by, "next_at": by - apart},
+        }
+        store = self._state.sync_store(max_connections=1)
+        store.open()
+        try:
+            with store._writing() as connection:
+                for table, columns in moved.items():
+                    changes = ", ".join(f"{column} = {column} - {by}" for column, by in columns.items())
+                    connection.execute(f"UPDATE queuert_{table} SET {changes}")
+        finally:
+            store.close()
+
+
+_REDIS = """
+local P, BY, APART, LEASES = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local call = redis.call
+local function earlier(digits, by) return string.format('%.0f', tonumber(digits) - by) end
+
+local FIELDS = {'created', 'due', 'started', 'finished', 'closed', 'expires'}
+if LEASES then FIELDS[#FIELDS + 1] = 'leased' end
+local SCORES = {sched = true, ix = true, d = true, ['do'] = true, closed = true, expires = true, rate = true, at = true,
+    lease = LEASES}
+
+-- Members that contain a time, with scores that do not: written anew.
+local function renamed(key, change)
+    for _, member in ipairs(call('ZRANGE', key, 0, -1)) do
+        call('ZREM', key, member)
+        call('ZADD', key, 0, change(member))
+    end
+end
+
+local function of_list(entry)
+    return (entry:gsub('^(%d+):(%d+):', function(gen, due) return gen .. ':' .. earlier(due, BY) .. ':' end))
+end
+
+local function of_key(member)
+    return (member:gsub('^(%d+):(%d+):', function(rank, due)
+        return rank .. ':' .. string.format('%017.0f', tonumber(due) - BY) .. ':'
+    end))
+end
+
+for _, key in ipairs(call('KEYS', P .. '*')) do
+    local kind = key:sub(#P + 1):match('^[^:]*')
+    if kind == 'j' then
+        for _, field in ipairs(FIELDS) do
+            local value = call('HGET', key, field)
+            if value then call('HSET', key, field, earlier(value, BY)) end
+        end
+    elseif SCORES[kind] then
+        local flat = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+        for at = 1, #flat, 2 do call('ZINCRBY', key, -BY, flat[at]) end
+    elseif kind == 'w' or kind == 'p' then
+        for at, entry in ipairs(call('LRANGE', key, 0, -1)) do call('LSET', key, at - 1, of_list(entry)) end
+    elseif kind == 'kz' or kind == 'kk' then
+        renamed(key, of_key)
+    elseif kind == 'schedules' then
+        local flat = call('HGETALL', key)
+        for at = 1, #flat, 2 do
+            local moved = flat[at + 1]
+            for name, by in pairs({last_at = BY, next_at = BY - APART}) do
+                moved = moved:gsub('("' .. name .. '":%s*"?)(%d+)', function(before, digits)
+                    return before .. earlier(digits, by)
+                end)
+            end
+            call('HSET', key, flat[at], moved)
+        end
+    end
+end
+"""
+
+
+class RedisTimes:
+    """Moves the times of a namespace of Redis."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url = url
+        self._prefix = prefix
+
+    def shift(self, seconds: float, *, leases: bool) -> None:
+        """Move all stored times into the past, in one script."""
+        import redis
+
+        by, apart = round(seconds * 1_000_000), next(_apart)
+        with redis.Redis.from_url(self._url) as client:
+            client.eval(_REDIS, 0, self._prefix, str(by), str(apart), "1" if leases else "0")
 
 
 def times_of(state: StateAdapter) -> StoredTimes:
     """Return the object that moves the times of a store.
 
     Raises:
-        ConfigurationError: they are not known: give ``times=`` to the queue.
+        ConfigurationError: they are not known: pass ``times=`` to the queue.
     """
     if isinstance(state, PostgresState):
         return PostgresTimes(state._settings.dsn, state.schema)
-    raise ConfigurationError(f"the times of {type(state).__name__} cannot be moved: give the queue times=")
+    if isinstance(state, SQLiteState):
+        return SQLiteTimes(state)
+    if type(state).__name__ == "RedisState" and type(state).__module__.startswith("queuert."):
+        # redis is an optional package, so its adapter is not imported here.
+        settings = cast("RedisState", state)._settings
+        return RedisTimes(settings.url, settings.prefix)
+    raise ConfigurationError(
+        f"the times of {type(state).__name__} cannot be moved: pass times= to the queue, an object whose method "
+        "shift(seconds, leases=...) moves them"
+    )

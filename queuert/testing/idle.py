@@ -1,33 +1,103 @@
-"""Checks whether a queue has nothing to do."""
+"""Whether a queue has nothing to do now, and what is left in it then."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from queuert.jobs import JobStatus
 from queuert.observability.events import AttemptStarted
 from queuert.state import AsyncStore
+from queuert.state.paging import JobFilter, PageRequest
+from queuert.testing.attempts import RanAttempt
 from queuert.testing.events import EventLog
 
 
-async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> bool:
-    """Return whether no job of these types is due or runs, and no schedule of theirs is due, at one moment during the
-    call.
+@dataclass(frozen=True, slots=True)
+class RemainingJobs:
+    """The jobs of one type that an idle queue still has.
 
-    Jobs of paused types do not count. ``log`` is the event log of the worker that runs the jobs.
+    Attributes:
+        type: the name of the job type.
+        held_back: jobs that are due, and that the limits of the type or a pause hold back.
+        paused: whether the type is paused.
+        scheduled: jobs that are due later, including retries.
+        due_at: when the first of them is due, UTC; None if there are none.
+        blocked: jobs that wait for other chains.
+    """
+
+    type: str
+    held_back: int = 0
+    paused: bool = False
+    scheduled: int = 0
+    due_at: datetime | None = None
+    blocked: int = 0
+
+    def __str__(self) -> str:
+        parts = []
+        if self.held_back:
+            parts.append(f"{self.held_back} held back by {'a pause' if self.paused else 'limits'}")
+        if self.due_at is not None:
+            parts.append(f"{self.scheduled} scheduled, the first for {self.due_at:%Y-%m-%d %H:%M:%S} UTC")
+        if self.blocked:
+            parts.append(f"{self.blocked} blocked by other chains")
+        return f"{self.type}: {', '.join(parts)}"
+
+
+class RanUntilIdle(list[RanAttempt]):
+    """The attempts that ran, as a list, and what is left.
+
+    Attributes:
+        left: the jobs that could not run now, by type.
+    """
+
+    def __init__(self, attempts: Sequence[RanAttempt], left: Sequence[RemainingJobs]) -> None:
+        super().__init__(attempts)
+        self.left = tuple(left)
+
+
+async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> bool:
+    """Return whether no job of these types can be claimed or runs, and no schedule of theirs is due, at one moment
+    during the call.
+
+    Jobs that limits or a pause hold back cannot be claimed. ``log`` is the event log of the worker that runs the jobs,
+    which has recorded its limits in the store.
     """
     before = len(log.of(AttemptStarted))
     paused = {one.type for one in await store.list_paused_job_types()}
-    claimable = [type for type in types if type not in paused]
-    if (await store.due_schedules(claimable, limit=1)).due:
+    if (await store.due_schedules([type for type in types if type not in paused], limit=1)).due:
         return False
-    due = await store.next_due(claimable)
-    if due is not None and due <= 0:
+    if any(one.wanted for one in await store.get_demand(types)):
         return False
-    counts = {(one.type, one.status): one.count for one in await store.count_jobs(types)}
-    if any(counts.get((type, JobStatus.RUNNING)) for type in types):
-        return False
-    if any(counts.get((type, JobStatus.READY)) for type in claimable):
-        return False
-    # A job that was claimed and finished between the two checks has emitted events.
+    # A job that was claimed and finished between the two reads has emitted events.
     return len(log.of(AttemptStarted)) == before
+
+
+async def remaining_jobs(store: AsyncStore, types: Sequence[str]) -> list[RemainingJobs]:
+    """Return what an idle queue still has of these types, by type."""
+    counts = {(one.type, one.status): one.count for one in await store.count_jobs(types)}
+    paused = {one.type for one in await store.list_paused_job_types()}
+    found = []
+    for type in types:
+        ready, scheduled, blocked = (
+            counts.get((type, status), 0) for status in (JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED)
+        )
+        if ready or scheduled or blocked:
+            due_at = await _first_due(store, type) if scheduled else None
+            found.append(RemainingJobs(type, ready, type in paused, scheduled, due_at, blocked))
+    return found
+
+
+async def _first_due(store: AsyncStore, type: str) -> datetime | None:
+    """Return when the first of the jobs of a type is due that are due later."""
+    times: list[datetime] = []
+    cursor: str | None = None
+    while True:
+        page = await store.list_jobs(
+            JobFilter(types=(type,), statuses=(JobStatus.SCHEDULED,)), PageRequest(500, cursor)
+        )
+        times += [job.scheduled_at for job in page if job.status is JobStatus.SCHEDULED]
+        cursor = page.next_cursor
+        if cursor is None:
+            return min(times, default=None)

@@ -21,6 +21,7 @@ from queuert.state import StateAdapter
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.testing.attempts import RanAttempt
 from queuert.testing.clock import StoredTimes
+from queuert.testing.idle import RanUntilIdle
 from queuert.worker import Processors
 
 T = TypeVar("T")
@@ -77,8 +78,8 @@ class JobQueue:
         allow_failures: bool = False,
         concurrency: int = 4,
         timeout: float = 30.0,
-    ) -> list[RanAttempt]:
-        """Run a worker until no job of these processors is ready or running. See the asynchronous one."""
+    ) -> RanUntilIdle:
+        """Run a worker until no job of these processors can be claimed or runs. See the asynchronous one."""
         return self._run(
             lambda queue: queue.run_until_idle(
                 processors, allow_failures=allow_failures, concurrency=concurrency, timeout=timeout
@@ -111,6 +112,10 @@ class JobQueue:
     ) -> None:
         """Assert that no job of this type, or none with such an input, was started. See the asynchronous one."""
         self._run(lambda queue: queue.assert_not_started(job_type, where=where, **fields))
+
+    def clear(self) -> None:
+        """Delete all chains and schedules, and end all pauses, between two tests. See the asynchronous one."""
+        self._run(lambda queue: queue.clear())
 
     def advance(
         self,

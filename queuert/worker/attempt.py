@@ -199,7 +199,7 @@ class AttemptContext:
 
 
 I = TypeVar("I")  # noqa: E741
-R = TypeVar("R")
+R = TypeVarWithDefault("R", default=Any)
 S = TypeVarWithDefault("S", default=Any, covariant=True)
 _N = TypeVar("_N")
 _O = TypeVar("_O")
@@ -235,8 +235,9 @@ def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> St
 class Attempt(Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
-    ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``, by default
-    ``Any``.
+    ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``. The last
+    two are ``Any`` by default, so a handler that only continues its chain need not name the result:
+    ``Attempt[Resize]``.
 
     Attributes:
         input: the job's input, decoded and validated.

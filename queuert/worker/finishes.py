@@ -23,7 +23,7 @@ from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy, is_programming_error
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from queuert.worker.executors import HandlerCrashedError, remote_cause
-from queuert.worker.tracebacks import text_of
+from queuert.worker.tracebacks import left_the_worker, text_of
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
@@ -121,7 +121,11 @@ def retried(
 def failed(job: ClaimedJob, retry: RetryPolicy, exception: BaseException) -> Finish:
     """Return the finish of an attempt that raised: the policy decides by the class of the exception and by counts."""
     if isinstance(exception, BlockerFailedError):
-        return Finish(job, FinishKind.FAIL, error=error_of(exception, "blocker_failed"))
+        error = error_of(exception, "blocker_failed")
+        # Usually raised before the handler is called: then all frames are the worker's.
+        return Finish(
+            job, FinishKind.FAIL, error=error if left_the_worker(exception) else replace(error, traceback=None)
+        )
     if isinstance(exception, HandlerCrashedError):
         return retried(job, retry, JobError("crashed", safe_text(str(exception), MAX_MESSAGE)), crashed=True)
     remote = remote_cause(exception)

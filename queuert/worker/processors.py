@@ -164,7 +164,7 @@ class Processors(Generic[S]):
         that began with this job type are kept; workers delete the others, within minutes.
 
         When a blocker has failed or was cancelled, the job fails, and the handler is not run. With
-        ``on_blocker_failure="run"`` it is run, and finds the failure in ``attempt.blockers``.
+        ``on_blocker_failure="run"`` it is run, and finds the failures in ``attempt.failed_blockers``.
 
         ``after_attempt`` is called before an attempt is written that completed its job or failed for good, in the
         worker's process; it may change the output, the error and the TTL. If its changes cannot be written, the attempt

@@ -49,6 +49,13 @@ def text_of(exception: BaseException, max_characters: int) -> str:
     return text if len(text) <= max_characters else "... " + text[-(max_characters - 4) :]
 
 
+def left_the_worker(exception: BaseException) -> bool:
+    """Return whether the exception passed through code that is not the worker's, such as a handler."""
+    return any(
+        not trace.tb_frame.f_code.co_filename.startswith(_WORKER_DIRECTORY) for trace in _walk(exception.__traceback__)
+    )
+
+
 def _from_the_end(exception: BaseException) -> Iterator[str]:
     """Yield the parts of the text, the last one first, so that no more are formatted than are kept."""
     seen: set[int] = set()

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -547,3 +548,23 @@ def test_no_database_and_no_schema(
     assert "QUEUERT_URL" in capsys.readouterr().err
     assert main([*arguments, "--url", bare_dsn]) == 3
     assert "queuert migrate up" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stats"], ["chains", "list"], ["jobs", "show", "x"], ["doctor"], ["workers"], ["schedules", "list"]]
+)
+def test_a_file_that_does_not_exist_is_not_created(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "nothing.db"
+    assert main([*arguments, "--url", f"sqlite:///{file}"]) == 3
+    assert f"the file '{file}' does not exist: check the address" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_retry_of_all_failed_chains_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chains", "retry", "--failed"]) == 2
+    assert "needs the job types" in (said := capsys.readouterr().err)
+    assert "add --type NAME, once for each; queuert chains list --status failed shows them" in said
+    assert main(["chains", "retry"]) == 2
+    assert "queuert chains retry --failed --type NAME" in capsys.readouterr().err

@@ -115,8 +115,7 @@ def test_found_again(client: Client) -> None:
 def test_shown_by_the_handle(client: Client) -> None:
     chain = client.start_chain(number, 1, attributes={"user": 17, "tags": ["a", "b"]})
     kept = {"user": "17", "tags": ("a", "b")}
-    assert chain.attributes == {}
-    assert chain.refresh().attributes == kept
+    assert chain.attributes == chain.refresh().attributes == kept
     assert client.list_chains(attributes={"user": 17}).items[0].attributes == kept
     assert [one.attributes for one in client.get_chains([chain.id])] == [kept]
 

@@ -274,7 +274,7 @@ def test_the_other_mode(client: Client, database: Database) -> None:
     pool = AsyncConnectionPool(database.dsn, open=False)
     for given in (AsyncSession(made), made.connect(), AsyncSession(on_asyncpg), pool):
         with pytest.raises(UnsupportedConnectionError, match="use an AsyncClient with it"):
-            client.start_chain(work, 1, connection=given)
+            client.start_chain(work, 1, connection=given)  # type: ignore[arg-type]
 
 
 async def test_the_other_async_mode(async_client: AsyncClient, database: Database) -> None:
@@ -286,7 +286,7 @@ async def test_the_other_async_mode(async_client: AsyncClient, database: Databas
     ):
         for given in (session, connection, pool):
             with pytest.raises(UnsupportedConnectionError, match="use a Client with it"):
-                await async_client.start_chain(work, 1, connection=given)
+                await async_client.start_chain(work, 1, connection=given)  # type: ignore[arg-type]
         assert not session.in_transaction()
 
 
@@ -320,6 +320,6 @@ def test_other_databases_and_drivers(client: Client, database: Database) -> None
     with sqlite.connect() as connection, pytest.raises(UnsupportedConnectionError, match=r"on sqlite3\.Connection"):
         client.start_chain(work, 1, connection=connection)
     with pytest.raises(UnsupportedConnectionError, match="Engine"):
-        client.start_chain(work, 1, connection=sqlite)
+        client.start_chain(work, 1, connection=sqlite)  # type: ignore[arg-type]
     sqlite.dispose()
     assert database.committed() == ["a-taken"]

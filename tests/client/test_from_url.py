@@ -298,3 +298,22 @@ def test_a_password_is_not_shown(url: str) -> None:
     state: StateAdapter = state_from_url(url)
     assert SECRET not in repr(state)
     assert SECRET not in repr(state.default_notify())
+
+
+# --- the class with the address of a URL ------------------------------------------------------------------------------
+
+
+def test_the_class_reads_the_schema_of_an_address(dsn: str) -> None:
+    assert PostgresState(f"{dsn}?schema=billing&connect_timeout=3").schema == "billing"
+    assert PostgresState(f"{dsn}?schema=billing", schema="billing").schema == "billing"
+    assert PostgresState(dsn).schema == "queuert"
+    with Client(PostgresState(f"{dsn}?schema=queuert&connect_timeout=3"), JobTypes()) as client:
+        assert client.count_jobs() == []
+    with pytest.raises(ConfigurationError, match="option 'schema' must have one value, got two"):
+        PostgresState(f"{dsn}?schema=billing", schema="shop")
+
+
+def test_the_class_says_of_a_driver_in_the_scheme_to_leave_it_out() -> None:
+    for address in ("postgresql+psycopg://app@db/app", "postgresql+asyncpg://app@db/app?schema=billing"):
+        with pytest.raises(ConfigurationError, match=r"leave out the driver after \+"):
+            PostgresState(address)

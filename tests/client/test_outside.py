@@ -115,7 +115,7 @@ def test_what_cannot_be_completed(client: Client) -> None:
     with pytest.raises(PayloadError, match="order"):
         client.complete_chain(chain, 1)
     with pytest.raises(PayloadError, match="output"):
-        client.complete_chain(waiting, "no number")
+        client.complete_chain(waiting, "no number")  # type: ignore[misc]
     with pytest.raises(JobTypeMismatchError, match="'approve', not 'publish'"):
         client.complete_chain(waiting, 1, expecting=publish)
     with pytest.raises(ChainNotFoundError, match="nowhere"):

@@ -26,7 +26,7 @@ import queuert
 from examples.media import Published, Resize, Thumbnail, job_types, publish, resize
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, NewChain, PostgresState, Processors
 
-NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Outcome"}
+NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Continues", "Outcome"}
 """Aliases, which have no docstring at run time. Errors need none: they say when they are raised, and what to do."""
 
 _BLOCK = re.compile(r"::\n\n((?:    .*\n|\n)+)")
@@ -135,7 +135,7 @@ async def test_blocks_run(block: str, dsn: str) -> None:
         return
     async with AsyncClient(space.state, space.job_types) as client, InProcessWorker(client, space.processors):
         chain = await client.start_chain(resize, Resize(url="https://example.org/dog.png", width=100))
-        if "await " in block or "async with" in block:
+        if re.search(r"\b(await|async) ", block):
             names = space.names(client=client, chain=chain, shutdown=shutdown)
             async with await psycopg.AsyncConnection.connect(dsn) as connection:
                 exec(_as_function(block, "async def"), names := {**names, "connection": connection})
@@ -153,7 +153,7 @@ def _run_in_a_thread(space: Namespace, block: str) -> None:
 
 
 async def _run_in_a_handler(space: Namespace, block: str) -> None:
-    is_async = "await " in block or "async with" in block
+    is_async = re.search(r"\b(await|async) ", block) is not None
     done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     loop = asyncio.get_running_loop()
 

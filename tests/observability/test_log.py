@@ -70,10 +70,21 @@ def test_there_is_a_sentence_for_each_event() -> None:
     assert set(SENTENCES) == set(EVENTS)
 
 
+@pytest.mark.parametrize("kind", [events.AttemptAborted, events.FinishRejected])
+@pytest.mark.parametrize("reason", AbortReason)
+def test_a_cancellation_is_no_warning(
+    kind: Any, reason: AbortReason, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    event = kind(worker="w", job_id="j", chain_id="c", type="t", attempt=1, reason=reason)
+    record = logged(event, logger, caplog)
+    assert record.levelname == ("INFO" if reason is AbortReason.CANCELLED else "WARNING")
+
+
 @every_event
 def test_a_record_says_all(kind: type[events.Event], logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
-    record = logged(example(kind), logger, caplog)
-    assert record.levelname == kind.level.upper()
+    event = example(kind)
+    record = logged(event, logger, caplog)
+    assert record.levelname == event.own_level.upper()
     assert vars(record)["queuert_event"] == kind.__name__
     for field in fields(kind):
         attribute = "queuert_observed_event" if field.name == "event" else f"queuert_{field.name}"

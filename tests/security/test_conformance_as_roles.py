@@ -123,6 +123,7 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.set_event_level(None, ["plain"])
         store.list_events(EventFilter(), PageRequest())
         store.closed_chains(["b"])
+        store.get_chain_states(["b"])
         store.get_event_log()
         store.get_demand()
         store.put_schedules([replace(SCHEDULE, overlap=Overlap.SKIP)])

@@ -214,6 +214,17 @@ async def test_no_schema(bare_dsn: str, mode: Mode) -> None:
     await stores.aclose()
 
 
+async def test_another_schema_is_named_in_the_advice(bare_dsn: str, mode: Mode) -> None:
+    stores = Stores(PostgresState(bare_dsn, schema="billing"), mode)
+    store = stores.make()
+    with pytest.raises(SchemaMissingError, match=r"schema 'billing' here .*: run queuert migrate up --schema billing$"):
+        await store.open()
+    migrations.upgrade(bare_dsn, schema="billing")
+    await store.open()
+    await store.aclose()
+    await stores.aclose()
+
+
 async def test_schema_is_too_old(dsn: str, mode: Mode) -> None:
     with psycopg.connect(dsn) as connection:
         connection.execute("UPDATE queuert.alembic_version SET version_num = '0000'")

@@ -283,6 +283,11 @@ def test_closed_chains(explained: Callable[..., Plan]) -> None:
     )
 
 
+def test_get_chain_states(explained: Callable[..., Plan]) -> None:
+    # As test_get_chains, and each chain's last row.
+    check(explained(SQL.get_chain_states, {"ids": [f"ready{n}" for n in range(1, 11)]}), rows=40, indexes=["job_pkey"])
+
+
 def test_get_blockers(explained: Callable[..., Plan]) -> None:
     check(explained(SQL.get_blockers, {"id": "wait1"}), rows=3, blockers=1, indexes=["job_blocker_pkey"])
 

@@ -479,5 +479,5 @@ async def test_the_times_of_other_stores_are_given(state: PostgresState) -> None
     other: Any = object()
     async with AsyncJobQueue(state, JOB_TYPES) as queue:
         queue.state = other
-        with pytest.raises(ConfigurationError, match="give the queue times="):
+        with pytest.raises(ConfigurationError, match="pass times= to the queue"):
             await queue.advance(minutes=1)

@@ -92,6 +92,7 @@ async def test_a_blocker_that_fails_fails_the_dependent(harness: PostgresHarness
     assert (job.status, job.attempt) == (JobStatus.FAILED, 1)
     assert job.last_error is not None
     assert job.last_error.kind == "blocker_failed"
+    assert job.last_error.traceback is None, "the handler did not run"
 
 
 async def test_blockers_that_closed_before_do_not_hold(harness: PostgresHarness) -> None:
@@ -138,3 +139,20 @@ async def test_an_output_of_a_blocker_that_cannot_be_read_is_a_failed_attempt(ha
         with pytest.raises(JobFailedError, match="output of job type 'number'"):
             await chain.result(WAIT)
         assert await (await harness.client.start_chain(text, "good")).result(WAIT) == "good"
+
+
+async def test_a_handler_that_wants_the_output_of_a_failed_blocker_is_in_the_traceback(
+    harness: PostgresHarness,
+) -> None:
+    async def wants_output(attempt: Attempt[str, str]) -> Outcome[str]:
+        return str(attempt.output_of(number))
+
+    harness.handles(number, lambda attempt: attempt.fail("for a reason"))
+    harness.handles(text, wants_output, on_blocker_failure="run")
+    async with harness.worker():
+        failing = await harness.client.start_chain(number, 1)
+        waiting = await harness.client.start_chain(text, "x", blockers=[failing])
+        with pytest.raises(JobFailedError):
+            await waiting.result(WAIT)
+    assert waiting.error is not None
+    assert "wants_output" in (waiting.error.traceback or "")

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, PastDate, RootModel
 from typing_extensions import TypedDict
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
+from queuert import AsyncClient, Attempt, Continues, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.errors import DefinitionError, DuplicateJobTypeError, HandlerSignatureError, UnknownJobTypeError
 from queuert.state.sqlite import SQLiteState
 
@@ -68,6 +68,7 @@ class Handler:
 
 
 def swapped(attempt: Attempt[Published, Resize]) -> Any: ...
+def of_another(attempt: Attempt[Published]) -> Continues: ...  # type: ignore[empty-body]
 def takes_input(attempt: Resize) -> Any: ...
 def takes_list(attempts: Sequence[Attempt[Resize, Published]]) -> Any: ...
 def returns_input(attempt: Attempt[Resize, Published]) -> Resize: ...  # type: ignore[empty-body]
@@ -104,6 +105,7 @@ def rejected(job_type: JobType[Any, Any], handler: Any, *, batch: bool = False) 
         (publish, functools.partial(generator), "must return one outcome, but it is a generator"),
         (publish, swapped, "must take an Attempt[Resize, ...], the input of its job type, but it takes an Attempt[Pub"),
         (publish, Handler(1).swapped, "must take an Attempt[Resize, ...]"),
+        (relay, of_another, "must take an Attempt[Resize, ...]"),
         (publish, takes_input, "must take an Attempt, but its parameter is annotated with Resize"),
         (publish, takes_list, "must take an Attempt, but its parameter is annotated with"),
         (publish, returns_input, "must return Published or Outcome[...], but it is annotated to return Resize"),
@@ -142,6 +144,8 @@ def with_default(attempt: Any, other: int = 1) -> object: ...
 def unresolved(attempt: Attempt[Missing, Published]) -> Missing: ...
 def never(attempt: Attempt[Resize, Published]) -> NoReturn: ...  # type: ignore[empty-body]
 def continued(attempt: Attempt[Resize, Published]) -> Outcome[Published]: ...  # type: ignore[empty-body]
+def continues(attempt: Attempt[Resize]) -> Continues: ...  # type: ignore[empty-body]
+def continues_to(attempt: Attempt[Resize]) -> Continues[Published]: ...  # type: ignore[empty-body]
 def converted(attempt: Attempt[float, int]) -> str: ...  # type: ignore[empty-body]
 def past(attempt: Attempt[date, Loose]) -> str: ...  # type: ignore[empty-body]
 def typed_dict(attempt: Attempt[dict[str, int], None]) -> None: ...
@@ -157,7 +161,8 @@ def decorated(attempt: Any) -> Any:
     ("job_type", "handler"),
     [
         (publish, right), (publish, narrower), (publish, vague), (publish, with_default), (publish, unresolved),
-        (publish, never), (relay, continued), (number, converted), (loose, past), (row, typed_dict),
+        (publish, never), (relay, continued), (relay, continues), (relay, continues_to), (publish, continues),
+        (number, converted), (loose, past), (row, typed_dict),
         (publish, functools.partial(two, other=1)), (publish, functools.partial(two, 1)), (publish, decorated),
         (publish, Handler(1)), (publish, Handler(1).method), (publish, lambda attempt: 1), (publish, print),
     ],

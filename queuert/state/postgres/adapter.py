@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.adapter import Capability
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.urls import split_schema
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
@@ -24,7 +24,8 @@ class PostgresState:
         dsn: libpq connection string or URI. It may point at PgBouncer in transaction mode: no statement relies on
             session state; set ``prepare_threshold=None`` for versions before 1.21, and give the direct address as
             ``listen_dsn``.
-        schema: the schema in which ``queuert migrate`` created the tables.
+        schema: the schema in which ``queuert migrate`` created the tables; by default the option ``schema`` of the URI,
+            as in ``postgresql://app@db/app?schema=billing``, or ``queuert``.
         listen_dsn: the direct address of the server, for LISTEN and NOTIFY, if ``dsn`` is a pooler.
         prepare_threshold: the number of executions after which a connection prepares a statement; None for never.
         connect_timeout: seconds to wait for a connection.
@@ -51,13 +52,14 @@ class PostgresState:
         self,
         dsn: str,
         *,
-        schema: str = DEFAULT_SCHEMA,
+        schema: str | None = None,
         listen_dsn: str | None = None,
         prepare_threshold: int | None = 1,
         connect_timeout: float = 10.0,
         answer_timeout: float = 30.0,
         application_name: str = "queuert",
     ) -> None:
+        dsn, schema = split_schema(dsn, schema)
         self._settings = PostgresSettings(
             dsn, schema, prepare_threshold, connect_timeout, answer_timeout, application_name
         )

@@ -179,7 +179,7 @@ def _connected(
     """Connect in autocommit mode: each statement is a transaction of its own, without a statement timeout."""
     checked_dsn(dsn)
     with (
-        mapped_errors(),
+        mapped_errors(schema),
         psycopg.connect(dsn, autocommit=True, connect_timeout=10, application_name="queuert migrate") as connection,
     ):
         connection.execute("SELECT set_config('statement_timeout', '0', false)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state import records
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing
@@ -24,6 +24,12 @@ class AsyncPostgresListing(AsyncPostgresBase):
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
         found = {row[0]: records.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, in the order of the ids."""
+        rows = await self._fetch(self._sql.get_chain_states, {"ids": list(ids)})
+        found = {row[0]: records.chain_state(row) for row in rows}
         return [found.get(one) for one in ids]
 
     async def closed_chains(

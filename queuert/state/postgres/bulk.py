@@ -16,6 +16,7 @@ from typing import Any
 from psycopg import Connection, errors, sql
 
 from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
+from queuert.migrations import upgrade_command
 from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -65,7 +66,7 @@ class BulkSession:
     @contextmanager
     def transaction(self, **limits: float) -> Iterator[Connection[Any]]:
         """Open a transaction; errors of psycopg are mapped. ``limits`` override those of the settings."""
-        with mapped_errors(), self.connection.transaction():
+        with mapped_errors(self.settings.schema), self.connection.transaction():
             set_for_transaction(self.connection, self.settings.limits(**limits))
             yield self.connection
 
@@ -80,7 +81,7 @@ class BulkSession:
         if not found or found[0][0] < REQUIRED_REVISION:
             raise SchemaMissingError(
                 f"schema {self.settings.schema!r} must be at revision {REQUIRED_REVISION} or newer: run "
-                "queuert migrate up"
+                f"{upgrade_command(self.settings.schema)}"
             )
 
 

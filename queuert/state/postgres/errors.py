@@ -9,6 +9,7 @@ import psycopg
 from psycopg import errors
 
 from queuert.errors import JobIdConflictError, SchemaMissingError, StateError, StateUnavailableError
+from queuert.migrations import DEFAULT_SCHEMA, upgrade_command
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
 BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
@@ -19,18 +20,20 @@ _PASSING = (*BROKEN, errors.ReadOnlySqlTransaction)
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
+def mapped_errors(schema: str = DEFAULT_SCHEMA) -> Iterator[None]:
     """Raise errors of psycopg inside the block as errors of Queuert, with the original as the cause."""
     try:
         yield
     except psycopg.Error as error:
-        raise mapped(error) from error
+        raise mapped(error, schema) from error
 
 
-def mapped(error: psycopg.Error) -> Exception:
-    """Return the error of Queuert for one of psycopg."""
+def mapped(error: psycopg.Error, schema: str = DEFAULT_SCHEMA) -> Exception:
+    """Return the error of Queuert for one of psycopg. ``schema`` is that of the tables, for the advice."""
     if isinstance(error, _MISSING):
-        return SchemaMissingError(f"no usable Queuert schema here ({_first_line(error)}): run queuert migrate up")
+        return SchemaMissingError(
+            f"no usable Queuert schema {schema!r} here ({_first_line(error)}): run {upgrade_command(schema)}"
+        )
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
         return JobIdConflictError([_conflicting_id(error)])
     if isinstance(error, _PASSING) and not (error.sqlstate or "").startswith("54"):

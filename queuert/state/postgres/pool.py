@@ -184,16 +184,16 @@ class _Base:
             try:
                 yield
             except Error as error:
-                raise _mapped_and_closed(connection, error) from error
+                raise _mapped_and_closed(connection, error, self._settings.schema) from error
 
 
-def _mapped_and_closed(connection: BaseConnection[Any], error: Error) -> Exception:
+def _mapped_and_closed(connection: BaseConnection[Any], error: Error, schema: str) -> Exception:
     """Return the mapped error. Closes the connection if it is of no more use."""
     if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
         # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
         # statement was prepared ("cached plan must not change result type"), only a new session can run it.
         connection.pgconn.finish()
-    return mapped(error)
+    return mapped(error, schema)
 
 
 class AsyncConnections(_Base):
@@ -212,7 +212,7 @@ class AsyncConnections(_Base):
         """Connect once, so that errors are clear, then fill the pool. Idempotent."""
         if self._pool is not None:
             return
-        with mapped_errors():
+        with mapped_errors(self._settings.schema):
             first = await AsyncConnection.connect(self._settings.dsn, **self._settings.connection_arguments())
             await first.close()
             pool = AsyncConnectionPool(connection_class=AsyncPooledConnection, **self._pool_arguments)
@@ -240,7 +240,7 @@ class AsyncConnections(_Base):
                     await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _mapped_and_closed(connection, error) from error
+                raise _mapped_and_closed(connection, error, self._settings.schema) from error
             finally:
                 self._watchdog.end(connection)
         finally:
@@ -272,7 +272,7 @@ class AsyncConnections(_Base):
                 wait.saw_dead_connection()
                 await pool.putconn(connection)
         except Error as error:
-            raise mapped(error) from error
+            raise mapped(error, self._settings.schema) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
@@ -316,7 +316,7 @@ class Connections(_Base):
         """Connect once, so that errors are clear, then fill the pool. Idempotent."""
         if self._pool is not None:
             return
-        with mapped_errors():
+        with mapped_errors(self._settings.schema):
             Connection.connect(self._settings.dsn, **self._settings.connection_arguments()).close()
             pool = ConnectionPool(connection_class=PooledConnection, **self._pool_arguments)
             pool.open()
@@ -342,7 +342,7 @@ class Connections(_Base):
                     connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _mapped_and_closed(connection, error) from error
+                raise _mapped_and_closed(connection, error, self._settings.schema) from error
             finally:
                 self._watchdog.end(connection)
         finally:
@@ -374,7 +374,7 @@ class Connections(_Base):
                 wait.saw_dead_connection()
                 pool.putconn(connection)
         except Error as error:
-            raise mapped(error) from error
+            raise mapped(error, self._settings.schema) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection

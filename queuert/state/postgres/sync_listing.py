@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state import records
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing
@@ -25,6 +25,12 @@ class PostgresListing(PostgresBase):
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
         found = {row[0]: records.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, in the order of the ids."""
+        rows = self._fetch(self._sql.get_chain_states, {"ids": list(ids)})
+        found = {row[0]: records.chain_state(row) for row in rows}
         return [found.get(one) for one in ids]
 
     def closed_chains(

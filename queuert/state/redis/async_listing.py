@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
@@ -30,6 +30,12 @@ class AsyncRedisListing(AsyncRedisBase):
         if not ids:
             return []
         return [decode.chain(one) for one in await self._run("get_chains", encode.plain({"ids": list(ids)}))]
+
+    async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, in the order of the ids."""
+        if not ids:
+            return []
+        return [decode.chain_state(one) for one in await self._run("get_chain_states", encode.plain(list(ids)))]
 
     async def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION

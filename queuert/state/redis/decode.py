@@ -10,7 +10,7 @@ from typing import Any
 
 from queuert.activity import Activity, numbers_of
 from queuert.attributes import attributes_of
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
@@ -220,6 +220,15 @@ def chain(one: Any) -> ChainRecord | None:
     row[3] = row[3] or ""
     row[7], row[8], row[10] = moment(one[7]), maybe_moment(one[8]), maybe_moment(one[10])
     return records.chain(row)
+
+
+def chain_state(one: Any) -> ChainState | None:
+    """Decode an entry of ``get_chain_states``."""
+    if not one:
+        return None
+    row: list[Any] = [text(value) if isinstance(value, bytes) else value for value in one]
+    row[7] = moment(row[7])
+    return records.chain_state(row)
 
 
 def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:

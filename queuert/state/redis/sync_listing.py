@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
@@ -31,6 +31,12 @@ class RedisListing(RedisBase):
         if not ids:
             return []
         return [decode.chain(one) for one in self._run("get_chains", encode.plain({"ids": list(ids)}))]
+
+    def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, in the order of the ids."""
+        if not ids:
+            return []
+        return [decode.chain_state(one) for one in self._run("get_chain_states", encode.plain(list(ids)))]
 
     def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION

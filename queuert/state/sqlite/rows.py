@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.attributes import attributes_text
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobError, JobStatus
 from queuert.run_at import RunAt
 from queuert.state import records
 from queuert.state.types import ClaimedJob, FinishKind, PausedType, ScheduleRecord, StartedJob
@@ -110,6 +110,11 @@ def job(row: Row) -> Job:
 def chain(row: Row) -> ChainRecord:
     """Decode a row of ``get_chain`` and of the lists."""
     return records.chain(_with_times(row, 7, 8, 10))
+
+
+def chain_state(row: Row) -> ChainState:
+    """Decode a row of ``get_chain_state``."""
+    return records.chain_state(_with_times(row, 7))
 
 
 def schedule(row: Row) -> ScheduleRecord:

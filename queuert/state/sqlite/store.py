@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job
 from queuert.state.notifications import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
@@ -153,6 +153,13 @@ class SQLiteStore(SQLiteOperating):
             now = now_us()
             found = [fetch_one(connection, "get_chain", id=one, now=now) for one in ids]
         return [None if row is None else rows.chain(row) for row in found]
+
+    def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, in the order of the ids."""
+        with self._reading() as connection:
+            now = now_us()
+            found = [fetch_one(connection, "get_chain_state", id=one, now=now) for one in ids]
+        return [None if row is None else rows.chain_state(row) for row in found]
 
     def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION

@@ -6,7 +6,7 @@ from typing import assert_type
 
 from pydantic import BaseModel
 
-from queuert import Attempt, JobType, JobTypes, Outcome, Processors
+from queuert import Attempt, Continues, JobType, JobTypes, Outcome, Processors
 from queuert.outcomes import ContinueWith
 
 
@@ -41,6 +41,25 @@ async def continues(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
     return attempt.continue_with(publish, Thumbnail(key="k"))
 
 
+@processors.handles(resize)
+async def continues_without_naming_the_result(attempt: Attempt[Resize]) -> Continues:
+    assert_type(attempt.input, Resize)
+    if attempt.number == 9:
+        return attempt.fail("enough")
+    return attempt.continue_with(publish, Thumbnail(key="k"))
+
+
+@processors.handles(resize)
+def continues_in_a_transaction(attempt: Attempt[Resize, Published]) -> Continues[Published]:
+    with attempt.complete() as tx:
+        return tx.finish(attempt.continue_with(publish, Thumbnail(key="k")))
+
+
+@processors.handles(count)
+def counts_without_naming_the_result(attempt: Attempt[str]) -> int:
+    return len(attempt.input)
+
+
 @processors.handles(publish)
 def completes(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
     with attempt.complete() as tx:
@@ -68,6 +87,23 @@ async def wrong_continuation_input(attempt: Attempt[Resize, Published]) -> Outco
 
 async def wrong_continuation_result(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
     return attempt.continue_with(count, "words")  # expect: error
+
+
+async def wrong_output_of_a_type_that_continues(attempt: Attempt[Resize]) -> Continues:
+    return Published(address="a")  # expect: error
+
+
+async def wrong_next_input(attempt: Attempt[Resize]) -> Continues:
+    return attempt.continue_with(publish, Resize(url="u"))  # expect: error
+
+
+async def wrong_next_result(attempt: Attempt[Resize, Published]) -> Continues[Published]:
+    return attempt.continue_with(count, "words")  # expect: error
+
+
+@processors.handles(resize)  # expect: error
+async def wrong_input_without_a_result(attempt: Attempt[Thumbnail]) -> Continues:
+    return attempt.fail("never")
 
 
 def wrong_finish(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:

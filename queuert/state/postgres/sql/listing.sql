@@ -29,6 +29,14 @@ FROM (
     ) AS sized
 ) AS measured
 
+-- name: get_chain_states
+-- Reads chains and their last jobs by id, without inputs and outputs: for callers that watch them.
+SELECT chain.id, chain.type, chain.status, tail.id, tail.type,
+    CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= clock_timestamp() THEN 'ready' ELSE tail.status END,
+    tail.attempt, tail.scheduled_at, tail.open_blockers, tail.error::text, tail.progress
+FROM {schema}.chain JOIN {schema}.job AS tail ON tail.id = chain.tail_id
+WHERE chain.id = ANY (%(ids)s::text[]) AND (chain.expires_at IS NULL OR chain.expires_at > clock_timestamp())
+
 -- name: get_blockers
 SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.status = 'completed' THEN chain.output::text END,
     chain.error::text, tail.attempt_trace_context

@@ -98,6 +98,26 @@ for at, id in ipairs(params.ids) do
 end
 return answer
 
+-- name: get_chain_states
+-- Reads chains and their last jobs, without inputs and outputs. ARGV[1]: list of ids.
+
+local answer = {}
+for at, id in ipairs(decoded(1)) do
+    local first = load(id)
+    if not is_first(first) or has_expired(first) then
+        answer[at] = 0
+    else
+        local tail = tail_of(id)
+        local status = tail.status
+        if status == 'scheduled' and tail.due <= NOW then status = 'ready' end
+        answer[at] = {
+            id, first.type, first.chain_status, tail.id, tail.type, status, tail.attempt, text(tail.due), tail.open,
+            call('GET', P .. 'e:' .. tail.id), tail.progress or false,
+        }
+    end
+end
+return answer
+
 -- name: get_jobs
 -- Reads jobs. ARGV[1]: list of ids. Returns the time and, for each job, its id, hash, input, output, error and failures.
 

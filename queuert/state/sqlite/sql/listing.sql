@@ -8,6 +8,14 @@ FROM queuert_chain WHERE id = :id AND (:now IS NULL OR expires_at IS NULL OR exp
 -- Reads the status of a chain, without its payloads. An expired chain counts as deleted.
 SELECT chain_status FROM queuert_job WHERE id = :id AND chain_index = 0 AND (expires_at IS NULL OR expires_at > :now)
 
+-- name: get_chain_state
+-- Reads a chain and its last job, without inputs and outputs. An expired chain counts as deleted.
+SELECT chain.id, chain.type, chain.status, tail.id, tail.type,
+    CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= :now THEN 'ready' ELSE tail.status END,
+    tail.attempt, tail.scheduled_at, tail.open_blockers, tail.error, tail.progress
+FROM queuert_chain AS chain JOIN queuert_job AS tail ON tail.id = chain.tail_id
+WHERE chain.id = :id AND (chain.expires_at IS NULL OR chain.expires_at > :now)
+
 -- name: get_job
 -- Reads a job. A scheduled job whose time has come is shown as ready.
 SELECT id, type, chain_id, chain_index,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from queuert.errors import ClosedError
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
 from queuert.run_at import after
+from queuert.state.types import Renewal
 from queuert.testing.conformance.builders import (
     complete,
     due_later,
@@ -49,7 +52,7 @@ async def something_is_due_now(stores: Stores) -> None:
 async def something_will_be_due(stores: Stores) -> None:
     """``next_due`` is the time until the first scheduled job of the types asked for."""
     store = await stores.open()
-    await start(store, job("a", run_at=after(hours=2)), job("b", run_at=after(hours=1)))
+    await start(store, job("a", run_at=after(hours=2)), job("b", run_at=due_later()))
     await start(store, job("c", run_at=after(minutes=1)))
     pauses = [await store.next_due(types) for types in (["a"], ["a", "b"], ["b", "a"], ["b", "c"], ["c", "b"])]
     assert [round(pause / 600) if pause else None for pause in pauses] == [12, 6, 6, 0, 0]
@@ -183,6 +186,52 @@ async def of_open_chains_the_status_alone(stores: Stores) -> None:
     expected = [ChainStatus.OPEN, records[0], None, records[1], None, records[0]]
     assert await store.closed_chains(requested) == expected
     assert await store.closed_chains([]) == []
+
+
+@case()
+async def where_chains_are(stores: Stores) -> None:
+    """``get_chain_states`` answers in the order asked, of each chain what its last job is; None for what is not."""
+    store = await stores.open()
+    [held, other, failed] = await started_and_claimed(store, 3)
+    await store.finish([go_on(other, job("later", id="later", run_at=due_later()))])
+    await store.finish([complete(held), fail(failed)])
+    [waiting] = await start(store, job(blockers=[other.id]))
+    [due] = await start(store, job(run_at=after(seconds=0.02)))
+    found = await store.get_chain_states([other.id, held.id, failed.id, waiting, "unknown", "later", held.id])
+    shown = [one and (one.status, one.job_type, one.job_status, one.attempt, one.open_blockers) for one in found]
+    done = (ChainStatus.COMPLETED, "work", JobStatus.COMPLETED, 1, 0)
+    assert shown == [
+        (ChainStatus.OPEN, "later", JobStatus.SCHEDULED, 0, 0), done,
+        (ChainStatus.FAILED, "work", JobStatus.FAILED, 1, 0),
+        (ChainStatus.OPEN, "work", JobStatus.BLOCKED, 0, 1), None, None, done,
+    ]  # fmt: skip
+    for state, tail in zip(found[:4], await store.get_jobs(["later", held.id, failed.id, waiting]), strict=True):
+        assert state is not None
+        assert tail is not None
+        assert (state.job_id, state.scheduled_at, state.last_error) == (tail.id, tail.scheduled_at, tail.last_error)
+    assert await store.get_chain_states([]) == []
+
+    async def is_due() -> bool:
+        [late] = await store.get_chain_states([due])
+        return late is not None and late.job_status is JobStatus.READY
+
+    await eventually(is_due)
+
+
+@case()
+async def progress_of_chains(stores: Stores) -> None:
+    """``get_chain_states`` has the progress of the running attempt."""
+    store = await stores.open()
+    [held] = await started_and_claimed(store)
+    progress = {"attempt": 1, "at": "2026-01-01T00:00:00+00:00", "done": 3, "message": "pages"}
+    await store.renew([Renewal(held.lease, 30.0, json.dumps(progress))])
+    [state] = await store.get_chain_states([held.id])
+    [found] = await store.get_jobs([held.id])
+    assert state is not None
+    assert found is not None
+    assert state.progress == found.progress
+    assert state.progress is not None
+    assert (state.job_status, state.progress.done, state.progress.message) == (JobStatus.RUNNING, 3, "pages")
 
 
 @case()

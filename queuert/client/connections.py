@@ -1,0 +1,52 @@
+"""What type checkers accept as ``connection=``: an async client takes async connections, a sync client sync ones.
+
+Drivers are not imported for it. A connection is told by its ``close``, which is a coroutine in async libraries only.
+Whether the store can write on it is checked when it is used, see ``UnsupportedConnectionError``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeAlias
+
+
+class AsyncCloses(Protocol):
+    """An async connection, cursor, session or pool."""
+
+    def close(self) -> Awaitable[None]:
+        """Close it."""
+        ...
+
+
+class Closes(Protocol):
+    """A sync connection, cursor, session or pool."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class LendsConnections(Protocol):
+    """A pool of psycopg2."""
+
+    def getconn(self) -> Any:
+        """Lend a connection."""
+        ...
+
+    def putconn(self, conn: Any) -> Any:
+        """Take a connection back."""
+        ...
+
+
+class Proxy(Protocol):
+    """An object whose attributes are a connection's, such as Django's ``connection`` or one of asyncpg's pool."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+
+
+AsyncConnectionLike: TypeAlias = AsyncCloses | Proxy | sqlite3.Connection
+"""``connection=`` of an ``AsyncClient``; SQLite has only a sync driver."""
+
+ConnectionLike: TypeAlias = Closes | LendsConnections | Proxy
+"""``connection=`` of a ``Client``."""

@@ -1,0 +1,80 @@
+"""Chains that run inside the call of a test, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, JobType, JobTypes, Limits, NewChain, Outcome, Processors, Rate, RetryPolicy
+from queuert.errors import ChainCancelledError, ConfigurationError, JobFailedError
+from queuert.testing import UnexpectedFailureError, run_inline, run_inline_async
+
+double = JobType("double", input=int, output=int)
+add = JobType("add", input=list[int], output=int)
+poll = JobType("poll", input=str, continues_with=double)
+orphan = JobType("orphan", input=int, output=int)
+JOB_TYPES = JobTypes(double, add, poll, orphan)
+processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=3))
+
+
+@processors.handles(double, limits=Limits(rate=Rate(1, per=60)))
+def double_number(attempt: Attempt[int, int]) -> Outcome[int]:
+    return 2 * attempt.input
+
+
+@processors.handles(add)
+async def add_doubles(attempt: Attempt[list[int], int]) -> Outcome[int]:
+    if not attempt.blockers:
+        return attempt.wait_for(*(NewChain(double, number) for number in attempt.input))
+    with_transaction = attempt.complete()
+    async with with_transaction as tx:
+        return tx.finish(sum(attempt.outputs_of(double)))
+
+
+@processors.handles(poll)
+async def poll_until_ready(attempt: Attempt[str, int]) -> Outcome[int]:
+    if attempt.input == "cancel":
+        return attempt.cancel("nobody wants it")
+    if attempt.input == "raise":
+        raise ZeroDivisionError("a bug")
+    if attempt.input == "twice" and attempt.number < 3:
+        raise OSError("not yet")
+    return attempt.retry(after=86_400) if attempt.number == 1 else attempt.continue_with(double, attempt.number)
+
+
+def test_a_chain_runs_to_its_end() -> None:
+    """With a pause of a day, the window of a rate, and chains that it waits for; nothing of that takes time."""
+    assert run_inline(processors, poll, "once") == 4
+    assert run_inline(processors, add, [1, 2, 3]) == 12
+
+
+async def test_in_a_coroutine() -> None:
+    assert await run_inline_async([processors], poll, "once") == 4
+    with pytest.raises(ConfigurationError, match="use await run_inline_async"):
+        run_inline(processors, poll, "once")
+
+
+def test_a_handler_that_raises() -> None:
+    with pytest.raises(UnexpectedFailureError, match="a bug"):
+        run_inline(processors, poll, "raise")
+    with pytest.raises(JobFailedError, match="a bug"):
+        run_inline(processors, poll, "raise", allow_failures=True)
+    assert run_inline(processors, poll, "twice", allow_failures=True) == 6
+
+
+def test_a_chain_that_is_cancelled() -> None:
+    with pytest.raises(ChainCancelledError, match="nobody wants it"):
+        run_inline(processors, poll, "cancel")
+
+
+def test_a_chain_that_cannot_close() -> None:
+    with pytest.raises(AssertionError, match=r"(?s)cannot close; these jobs have not ended:.*orphan .*: ready"):
+        run_inline(processors, orphan, 1)
+
+
+def test_a_wrong_input() -> None:
+    wrong: Any = "text"
+    with pytest.raises(ValueError, match="input of job type 'double'"):
+        asyncio.run(run_inline_async(processors, double, wrong))
