@@ -183,8 +183,8 @@ def new_job(
         BlockerMismatchError: the job type declares other blockers.
         PayloadError: the input cannot be stored.
         InvalidIdentifierError: the id, the id of a blocker, or an attribute cannot be stored.
-        ConfigurationError: the priority or TTL is out of range, ``attach`` is set without an id, or there are too many
-            attributes, or one is of the wrong type.
+        ConfigurationError: the priority or TTL is out of range, ``attach`` is set without an id, a start with
+            ``debounce`` has a time or blockers, or there are too many attributes, or one is of the wrong type.
     """
     if start.run_at is not None and not isinstance(start.run_at, RunAt):
         raise ConfigurationError(f"run_at must be after(...) or at(...), got {start.run_at!r}")
@@ -196,13 +196,18 @@ def new_job(
         raise not_registered(start.job_type, job_types)
     declared = start.job_type.blockers is not None
     blockers = resolve_blockers(start.job_type, start.blockers) if start.blockers or declared else ()
+    run_at = start.run_at
+    if start.deduplication is not None and start.deduplication.debounce is not None:
+        if run_at is not None or blockers:
+            raise ConfigurationError("debounce says when the job is due: pass neither run_at= nor blockers= with it")
+        run_at = RunAt(delay=start.deduplication.debounce)  # type: ignore[arg-type]
     chosen = id or new_id() if start.id is None else check_text(start.id, what="id")
     return NewJob(
         id=chosen,
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
-        run_at=start.run_at,
+        run_at=run_at,
         blockers=blockers,
         id_chosen=start.id is not None,
         trace_context=None if trace is None else trace(start.job_type.name, chosen),

@@ -180,7 +180,10 @@ class AsyncClient(
                 sending.started(started)
             self._report_started(started, connection)
         return [
-            AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
+            AsyncChain(
+                self, job.id, job.type, deduplicated=job.existing, debounced=job.debounced, status=job.chain_status
+            )
+            for job in started
         ]
 
     async def start_and_wait(
@@ -254,7 +257,8 @@ class AsyncClient(
     def _report_started(self, started: Sequence[StartedJob], connection: Any) -> None:
         in_callers_transaction = connection is not None
         if not in_callers_transaction:
-            ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
+            new = [job for job in started if not job.existing or job.debounced]
+            ready = {job.type for job in new if job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
             events = [

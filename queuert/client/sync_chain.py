@@ -42,6 +42,7 @@ class Chain(Generic[R]):
         id: the chain's id, which is that of its first job.
         type: the name of its first job's type.
         deduplicated: whether the start was a duplicate and returned an existing chain, of the same key or id.
+        debounced: whether the first job of that chain was waiting, and got the input and due time of this start.
 
     Example::
 
@@ -57,9 +58,11 @@ class Chain(Generic[R]):
         record: ChainRecord | None = None,
         *,
         deduplicated: bool = False,
+        debounced: bool = False,
         status: ChainStatus = ChainStatus.OPEN,
     ) -> None:
         self.deduplicated = deduplicated
+        self.debounced = debounced
         self._client = client
         self._record = record
         self._status = status if record is None else record.status

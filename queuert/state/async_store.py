@@ -419,9 +419,12 @@ class AsyncStore(
         open blockers is BLOCKED, one with a later ``run_at`` SCHEDULED, any other READY.
 
         A job with ``deduplication`` is not written if a chain matches: the newest match is returned instead. Starts of
-        one key wait for each other's commit; within a batch the first of a key decides. A job with ``attach`` is not
-        written if a chain of its id exists. A job that is not written does not need its blockers to exist, and its
-        ``result_ttl`` changes nothing.
+        one key wait for each other's commit; within a batch the first of a key decides. With ``debounce``, the newest
+        match whose first job is READY or SCHEDULED and was never claimed gets the input of the start and its due time,
+        no later than ``max_delay`` after its creation; within a batch the last input of a key counts.
+
+        A job with ``attach`` is not written if a chain of its id exists. A job that is not written does not need its
+        blockers to exist, and its ``result_ttl`` changes nothing.
 
         A chain that has expired matches nothing; it is deleted when a chain with its id is started.
 

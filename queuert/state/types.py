@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -80,6 +80,29 @@ class StartedJob:
     """Whether the job existed already, by its deduplication key or its id."""
     chain_status: ChainStatus = ChainStatus.OPEN
     """The status of its chain: an existing one may have closed."""
+    debounced: bool = False
+    """Whether the existing job was waiting, and got the input and the due time of the start."""
+
+
+def with_newest_inputs(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Return the starts of one call, where the first of each debounced key has the input and the times of the last."""
+    if not any(map(is_debounced, jobs)):
+        return jobs
+    merged = list(jobs)
+    first: dict[tuple[str, str], int] = {}
+    for index, job in enumerate(jobs):
+        if job.deduplication is None:
+            continue
+        deciding = first.setdefault((job.type, job.deduplication.key), index)
+        if deciding != index and is_debounced(job) and is_debounced(merged[deciding]):
+            newest = replace(merged[deciding], input=job.input, run_at=job.run_at, deduplication=job.deduplication)
+            merged[deciding] = newest
+    return merged
+
+
+def is_debounced(job: NewJob) -> bool:
+    """Whether the start replaces the input of a waiting job with the same key."""
+    return job.deduplication is not None and job.deduplication.debounce is not None
 
 
 CLAIM_BYTES = 16 * 1024 * 1024

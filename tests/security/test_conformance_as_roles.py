@@ -114,6 +114,7 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.start_jobs([job(), job()])
         store.start_jobs([job()])
         store.start_jobs([job(deduplication=Deduplicate("key"))])
+        store.start_jobs([job(deduplication=Deduplicate("key", debounce=60.0))])
         assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
         store.delete_chains(["a"], cascade=True)
         store.set_event_level(EventLevel.TERMINAL)

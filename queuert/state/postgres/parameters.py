@@ -72,23 +72,28 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
     )
 
 
+def chunks(rows: Iterable[str]) -> Iterator[list[str]]:
+    """Yield JSON texts in lists, each small enough for one statement."""
+    chunk: list[str] = []
+    size = 0
+    for row in rows:
+        if chunk and size + len(row) > MAX_STATEMENT_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += len(row)
+    if chunk:
+        yield chunk
+
+
 def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Iterator[Parameters]:
     """Yield the parameters of ``start_jobs`` and ``start_if_absent``, in as few statements as the size allows.
 
     ``before`` is the number of jobs of the same call in earlier statements.
     """
-    rows: list[str] = []
-    size = 0
-    for job in jobs:
-        row = new_job(job, awaited=awaited)
-        if rows and size + len(row) > MAX_STATEMENT_CHARACTERS:
-            yield {"jobs": array(rows), "before": before}
-            before += len(rows)
-            rows, size = [], 0
-        rows.append(row)
-        size += len(row)
-    if rows:
+    for rows in chunks(new_job(job, awaited=awaited) for job in jobs):
         yield {"jobs": array(rows), "before": before}
+        before += len(rows)
 
 
 def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Parameters | None:

@@ -26,6 +26,7 @@ REVOKE ALL ON
     FROM PUBLIC, {everybody};
 REVOKE ALL ON FUNCTION
     {schema}.demand(text[], integer),
+    {schema}.debounce(json),
     {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text)
     FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
@@ -44,6 +45,9 @@ GRANT EXECUTE ON FUNCTION {schema}.demand(text[], integer) TO {readers};
 GRANT EXECUTE ON FUNCTION
     {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text)
     TO {producer}, {client}, {writer}, {worker};
+
+-- A debounced start changes the input of a job that was never claimed, with the rights of the function's owner.
+GRANT EXECUTE ON FUNCTION {schema}.debounce(json) TO {client}, {writer}, {worker};
 
 -- Roles that change jobs insert into the log, and none can change what is in it. Rows are inserted through the parent
 -- table, so its partitions, also future ones, need no grants. Time, transaction and number of an event are set by

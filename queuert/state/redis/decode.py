@@ -81,7 +81,7 @@ def started(one: Answer) -> StartedJob:
     """Decode an entry of ``start`` and ``fire_schedule``."""
     chain_status = ChainStatus(one[5])
     return StartedJob(
-        one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]), chain_status=chain_status
+        one[0], one[1], JobStatus(one[2]), moment(one[3]), bool(one[4]), chain_status, debounced=bool(one[6])
     )
 
 

@@ -151,6 +151,11 @@ CROSS JOIN LATERAL (
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
 ) AS found
 
+-- name: debounce
+-- Gives the waiting jobs of deduplication keys, which the caller has locked, the inputs and due times of newer starts.
+-- The function may write inputs, which clients may not.
+SELECT place, id, type, status, created_at FROM {schema}.debounce(%(starts)s::json)
+
 -- name: find_chains_by_id
 -- Reads jobs by id, and whether they are chains that have expired.
 SELECT id, type, status, created_at, chain_index, coalesce(expires_at <= clock_timestamp(), false),
