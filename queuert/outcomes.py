@@ -49,6 +49,7 @@ class _ChainStart:
     limit_key: str | None = None
     result_ttl: float | None = None
     attributes: Attributes | None = field(default=None, hash=False)
+    max_attempts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

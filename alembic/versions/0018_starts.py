@@ -1,6 +1,6 @@
-"""Debounced starts: a function that gives a waiting job the input of a newer start.
+"""Debounced starts, by a function that gives a waiting job the input of a newer start; and attempts of one job.
 
-Only an addition: workers and clients of the version before do not call it.
+Only additions: workers of the version before retry by the policy alone, and its clients do not call the function.
 """
 
 from __future__ import annotations
@@ -88,9 +88,11 @@ $migration$
 
 
 def upgrade() -> None:
+    op.execute("ALTER TABLE job ADD COLUMN max_attempts int")
     op.execute(DEBOUNCE)
     op.execute("REVOKE ALL ON FUNCTION debounce(json) FROM PUBLIC")
 
 
 def downgrade() -> None:
     op.execute("DROP FUNCTION debounce(json)")
+    op.execute("ALTER TABLE job DROP COLUMN max_attempts")

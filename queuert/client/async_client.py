@@ -88,6 +88,7 @@ class AsyncClient(
         limit_key: str | None = None,
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
         connection: Any = None,
     ) -> AsyncChain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
@@ -106,6 +107,8 @@ class AsyncClient(
                 without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
+            max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry
+                policy; the other jobs of the chain keep theirs.
             connection: a connection of yours, in whose transaction the chain is written: one of psycopg, asyncpg or
                 psycopg2 or its cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit,
                 and with a pool of a driver, from which the client borrows a connection, it is committed at once.
@@ -136,6 +139,7 @@ class AsyncClient(
             limit_key=limit_key,
             result_ttl=result_ttl,
             attributes=attributes,
+            max_attempts=max_attempts,
         )
         return (await self.start_chains([start], connection=connection))[0]
 
@@ -200,6 +204,7 @@ class AsyncClient(
         deduplication: Deduplicate | None = None,
         limit_key: str | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
     ) -> R:
         """Start one chain, wait for it, and return its output: a request and its response.
 
@@ -241,6 +246,7 @@ class AsyncClient(
                 limit_key=limit_key,
                 result_ttl=result_ttl,
                 attributes=attributes,
+                max_attempts=max_attempts,
             )
             closed = await watcher.wait([chain.id])
         finally:

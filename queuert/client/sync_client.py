@@ -87,6 +87,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         limit_key: str | None = None,
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
         connection: Any = None,
     ) -> Chain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
@@ -105,6 +106,8 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
+            max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry
+                policy; the other jobs of the chain keep theirs.
             connection: a connection of yours, in whose transaction the chain is written: one of psycopg, asyncpg or
                 psycopg2 or its cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit,
                 and with a pool of a driver, from which the client borrows a connection, it is committed at once.
@@ -135,6 +138,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             limit_key=limit_key,
             result_ttl=result_ttl,
             attributes=attributes,
+            max_attempts=max_attempts,
         )
         return (self.start_chains([start], connection=connection))[0]
 
@@ -197,6 +201,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         deduplication: Deduplicate | None = None,
         limit_key: str | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
     ) -> R:
         """Start one chain, wait for it, and return its output: a request and its response.
 
@@ -238,6 +243,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 limit_key=limit_key,
                 result_ttl=result_ttl,
                 attributes=attributes,
+                max_attempts=max_attempts,
             )
             closed = watcher.wait([chain.id])
         finally:

@@ -66,6 +66,8 @@ class NewJob:
     limit."""
     attributes: Attributes | None = field(default=None, hash=False)
     """For the first job of a chain: its attributes. An existing chain keeps its own."""
+    max_attempts: int | None = None
+    """For the first job of a chain: attempts that may fail before the job has failed; None leaves it to the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ class ClaimedJob:
     """The ``result_ttl`` of the start of its chain."""
     attempt_trace_context: str | None = field(default=None, hash=False)
     """The trace context of the newest traced attempt: an earlier one's, until this attempt sets its own."""
+    max_attempts: int | None = None
+    """Attempts that may fail, if the start of the job said so instead of the retry policy."""
     fault: str | None = None
     """Why the job cannot be run: its row has values that cannot be read. The attempt then fails."""
 

@@ -34,7 +34,7 @@ class EndedAttempt:
     attempt: int
     """1 for the first."""
     max_attempts: int
-    """What the retry policy allows."""
+    """What the start of the job allows, or else the retry policy."""
     status: JobStatus
     """COMPLETED or FAILED."""
     worker: str
@@ -91,7 +91,7 @@ def ended_attempt(
         type=job.type,
         chain_type=job.chain_type,
         attempt=job.attempt,
-        max_attempts=max_attempts,
+        max_attempts=job.max_attempts or max_attempts,
         status=_STATUS[finish.kind],
         worker=worker,
         created_at=job.created_at,

@@ -119,6 +119,7 @@ def _target(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _
         limit_key=job.limit_key,
         result_ttl=job.result_ttl,
         attributes=job.attributes,
+        max_attempts=job.max_attempts,
     )
 
 

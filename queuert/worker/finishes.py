@@ -105,6 +105,7 @@ def _new_job(job: ClaimedJob, start: _ChainStart) -> NewJob:
         limit_key=start.limit_key,
         result_ttl=start.result_ttl,
         attributes=start.attributes,
+        max_attempts=start.max_attempts,
     )
 
 
@@ -112,7 +113,8 @@ def retried(
     job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float | None = None, *, crashed: bool = False
 ) -> Finish:
     """Return the finish of a failed attempt: a retry if the policy allows another attempt, else a failed job."""
-    if not retry.allows_another(job.counted_attempts, job.lease_expirations + 1 if crashed else 0):
+    crashes = job.lease_expirations + 1 if crashed else 0
+    if not retry.allows_another(job.counted_attempts, crashes, max_attempts=job.max_attempts):
         return Finish(job, FinishKind.FAIL, error=error, crashed=crashed)
     delay = retry.delay(job.counted_attempts) if after is None else pause(after)
     return Finish(job, FinishKind.RETRY, error=error, delay=delay, crashed=crashed)

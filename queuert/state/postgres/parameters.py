@@ -63,8 +63,9 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
     """Return one row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
     delay, moment = _run_at(job.run_at)
     attributes = f'"attributes":{attributes_text(job.attributes)},' if job.attributes else ""
+    attempts = "" if job.max_attempts is None else f'"max_attempts":{job.max_attempts},'
     return (
-        f'{{{attributes}"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
+        f'{{{attributes}{attempts}"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
         f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)},'
         f'"limit_key":{quoted(job.limit_key)},"awaited":{"true" if awaited else "false"},'
         f'"result_ttl":{number(job.result_ttl)},'
@@ -106,7 +107,7 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 
     shared = (first.type, first.priority, first.trace_context, first.limit_key, first.result_ttl)
     size = 0
     for job in jobs:
-        if job.run_at is not None or job.deduplication is not None or job.attributes:
+        if job.run_at is not None or job.deduplication is not None or job.attributes or job.max_attempts is not None:
             return None
         if (job.type, job.priority, job.trace_context, job.limit_key, job.result_ttl) != shared:
             return None

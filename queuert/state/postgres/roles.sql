@@ -81,7 +81,7 @@ GRANT SELECT, UPDATE, DELETE ON {schema}.bulk_write, {schema}.bulk_stage, {schem
 -- other chains: these are locked, and the open blockers of the new job are counted.
 GRANT INSERT
     (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
-     trace_context, deduplication_key, limit_key, result_ttl, attributes)
+     trace_context, deduplication_key, limit_key, result_ttl, attributes, max_attempts)
     ON {schema}.job TO {client}, {writer};
 GRANT UPDATE (has_dependents, blocker_count, open_blockers, status) ON {schema}.job TO {client}, {writer};
 GRANT INSERT, UPDATE (closed) ON {schema}.job_blocker TO {client}, {writer};
@@ -114,7 +114,7 @@ GRANT SELECT
     (id, type, chain_id, chain_type, chain_index, chain_status, status, priority, attempt, uncounted, lease_expirations,
      open_blockers, blocker_count, has_dependents, created_at, scheduled_at, started_at, finished_at, chain_closed_at,
      expires_at, result_ttl, lease_expires_at, holder, continued_by, completed_tx, write_id, trace_context,
-     attempt_trace_context)
+     attempt_trace_context, max_attempts)
     ON {schema}.job TO {observer};
 GRANT SELECT (id, type, status, tail_type, tail_id, length, created_at, closed_at, expires_at) ON {schema}.chain TO {observer};
 GRANT SELECT ON {schema}.job_blocker TO {observer};

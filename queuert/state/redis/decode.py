@@ -123,6 +123,7 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
         trace_context=one[15] or None,
         result_ttl=int(one[16]) / 1_000_000 if one[16] else None,
         attempt_trace_context=one[17] or None,
+        max_attempts=one[18] or None,
     )
 
 
@@ -206,6 +207,7 @@ def job(one: Any, now: int) -> Job | None:
         limit_key=fields.get("limit"),
         progress=job_progress(fields.get("progress"), number("attempt")),
         failures=job_failures([json_value(text(failure)) for failure in one[5]]),
+        max_attempts=number("max_attempts") or None,
     )
 
 

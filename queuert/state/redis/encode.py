@@ -123,6 +123,7 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
         limit_key=job.limit_key,
         ttl=None if job.result_ttl is None else pause(job.result_ttl),
         attributes=attributes_text(job.attributes or {}),
+        max_attempts=job.max_attempts,
         **_when(job.run_at),
     )
 

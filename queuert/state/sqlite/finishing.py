@@ -119,10 +119,10 @@ def _wait(connection: Connection, finish: Finish) -> list[str]:
 
 def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> ReapedJob:
     """Turn an expired lease into a failed attempt."""
-    id, job_type, chain_id, chain_type, attempt, uncounted, expirations, holder = row
+    id, job_type, chain_id, chain_type, attempt, uncounted, expirations, holder, max_attempts = row
     counted = attempt - uncounted
     now = now_us()
-    again = policy.allows_another(counted, expirations + 1)
+    again = policy.allows_another(counted, expirations + 1, max_attempts=max_attempts)
     delay = policy.delay(counted) if again else 0.0
     status = (JobStatus.SCHEDULED if delay > 0 else JobStatus.READY) if again else JobStatus.FAILED
     error = json.dumps({"kind": "lease_expired", "message": _why(holder, again, expirations + 1, policy)})

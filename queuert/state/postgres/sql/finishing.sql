@@ -333,14 +333,15 @@ forgotten AS (
         LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 ),
 expired AS MATERIALIZED (
-    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, holder
+    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, holder,
+        max_attempts AS own_attempts
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
         AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
     ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 judged AS (
-    SELECT expired.*, attempt - uncounted >= max_attempts OR lease_expirations + 1 >= max_crashes AS spent,
+    SELECT expired.*, attempt - uncounted >= coalesce(own_attempts, max_attempts) OR lease_expirations + 1 >= max_crashes AS spent,
         CASE WHEN initial = 0 THEN 0
              WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
              ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))

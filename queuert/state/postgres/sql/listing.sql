@@ -3,7 +3,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: get_chains
@@ -219,7 +219,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -244,7 +244,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY chain_index {order}
 
@@ -261,7 +261,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
 ORDER BY id {order}
 

@@ -164,7 +164,7 @@ end
 
 local function reap_one(job, policy)
     local counted, expirations = job.attempt - job.uncounted, job.expired + 1
-    local again = counted < policy.max_attempts and expirations < policy.max_crashes
+    local again = counted < (job.max_attempts or policy.max_attempts) and expirations < policy.max_crashes
     local pause = again and pause_after(policy, counted) or 0
     local status = not again and 'failed' or (pause > 0 and 'scheduled' or 'ready')
     local changes = {expired = expirations, token = false}

@@ -47,7 +47,8 @@ WHERE id = :id
 
 -- name: expired_leases
 -- Reads the expired leases of a type, the longest expired first.
-SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, holder FROM queuert_job
+SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, holder, max_attempts
+FROM queuert_job
 WHERE type = :type AND status = 'running' AND lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit
 
 -- name: find_expired

@@ -26,6 +26,7 @@ local function write_job(new, now, before)
     if job.priority ~= 0 then stored.priority = job.priority end
     if new.limit_key then stored.limit = new.limit_key end
     if new.trace then stored.trace = new.trace end
+    if new.max_attempts then stored.max_attempts = new.max_attempts end
     if before then
         job.index, job.chain, job.chain_type = before.index + 1, before.chain, before.chain_type
         stored.index, stored.chain, stored.chain_type = job.index, job.chain, job.chain_type
