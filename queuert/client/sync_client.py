@@ -24,6 +24,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
+    InvalidIdentifierError,
     JobNotFoundError,
     JobTypeMismatchError,
     StateUnavailableError,
@@ -274,44 +275,64 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
     # --- read ---------------------------------------------------------------------------------------------------------
 
     @overload
-    def get_chain(self, chain_id: str, job_type: JobType[Any, R]) -> Chain[R]: ...
+    def get_chain(self, chain_id: str, job_type: JobType[Any, R], *, connection: Any = None) -> Chain[R]: ...
     @overload
-    def get_chain(self, chain_id: str, job_type: None = None) -> Chain[Any]: ...
-    def get_chain(self, chain_id: str, job_type: JobType[Any, Any] | None = None) -> Chain[Any]:
+    def get_chain(self, chain_id: str, job_type: None = None, *, connection: Any = None) -> Chain[Any]: ...
+    def get_chain(
+        self, chain_id: str, job_type: JobType[Any, Any] | None = None, *, connection: Any = None
+    ) -> Chain[Any]:
         """Read a chain. With ``job_type`` its result is typed.
+
+        With ``connection``, one of those that :meth:`start_chain` takes, it is read in your transaction, which sees the
+        chains that it has started and not committed yet. So do all other reads that take it.
 
         Raises:
             ChainNotFoundError: it was never committed, or it was deleted.
             InvalidIdentifierError: the id is not valid.
             JobTypeMismatchError: it is of another job type.
+            UnsupportedConnectionError: the store cannot read on ``connection``, or it is one to another database.
         """
-        record = (self._records([check_text(chain_id, what="chain id")]))[0]
+        record = (self._records([check_text(chain_id, what="chain id")], connection))[0]
         if job_type is not None and job_type.name != record.type:
             raise JobTypeMismatchError(chain_id, job_type.name, record.type)
         return Chain(self, record.id, record.type, record)
 
-    def get_chains(self, chains: Iterable[ChainReference]) -> list[Chain[Any]]:
+    def get_chains(self, chains: Iterable[ChainReference], *, connection: Any = None) -> list[Chain[Any]]:
         """Read many chains in one statement, each once, in the given order.
 
         Raises:
             ChainNotFoundError: one of them does not exist.
         """
-        return [Chain(self, record.id, record.type, record) for record in self._records(chain_ids(chains))]
+        records = self._records(chain_ids(chains), connection)
+        return [Chain(self, record.id, record.type, record) for record in records]
 
-    def get_job(self, job_id: str) -> Job:
+    def get_job(self, job_id: str, *, connection: Any = None) -> Job:
         """Read one job.
 
         Raises:
             JobNotFoundError: it was never committed, or it was deleted.
             InvalidIdentifierError: the id is not valid.
         """
-        job = ((self._open_store()).get_jobs([check_text(job_id, what="job id")]))[0]
-        if job is None:
-            raise JobNotFoundError(job_id)
-        return decoded_job(self.job_types, job)
+        return (self.get_jobs([job_id], connection=connection))[0]
 
-    def _records(self, ids: Sequence[str]) -> list[ChainRecord]:
-        rows = (self._open_store()).get_chains(ids)
+    def get_jobs(self, job_ids: Iterable[str], *, connection: Any = None) -> list[Job]:
+        """Read many jobs in one statement, each once, in the given order.
+
+        Raises:
+            JobNotFoundError: one of them does not exist.
+            InvalidIdentifierError: an id is not valid, or ``job_ids`` is a string.
+        """
+        if isinstance(job_ids, str):
+            raise InvalidIdentifierError("job_ids must be a sequence of ids, got a string; write [id]")
+        ids = list(dict.fromkeys(check_text(id, what="job id") for id in job_ids))
+        found = (self._open_store()).get_jobs(ids, connection=connection)
+        jobs = [decoded_job(self.job_types, job) for job in found if job is not None]
+        if len(jobs) < len(ids):
+            raise JobNotFoundError(ids[found.index(None)])
+        return jobs
+
+    def _records(self, ids: Sequence[str], connection: Any) -> list[ChainRecord]:
+        rows = (self._open_store()).get_chains(ids, connection=connection)
         records = [record for record in rows if record is not None]
         if len(records) < len(rows):
             raise ChainNotFoundError(ids[rows.index(None)])

@@ -25,11 +25,14 @@ from queuert.errors import (
     ConfigurationError,
     InvalidCursorError,
     InvalidIdentifierError,
+    JobNotFoundError,
     PayloadDecodeError,
+    UnsupportedConnectionError,
 )
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position
 from queuert.state.postgres.listing import Counted, type_counts
+from queuert.state.redis import RedisState
 from queuert.state.types import TypeCount
 
 number = JobType("number", input=int, output=int)
@@ -367,3 +370,31 @@ async def test_all_of_it_asynchronously(async_client: AsyncClient) -> None:
     [listed] = await async_client.list_chains(job_types=[order])
     await async_client.complete_chain(listed, (3, 4))
     assert await listed.result(timeout=5) == (3, 4)
+
+
+def test_jobs_by_id(client: Client) -> None:
+    """Each once, in the given order; all of them must exist."""
+    first, second = client.start_chains([NewChain(number, 1), NewChain(number, 2)])
+    assert [job.id for job in client.get_jobs([second.id, first.id, second.id])] == [second.id, first.id]
+    assert client.get_jobs([]) == []
+    with pytest.raises(JobNotFoundError, match="nobody"):
+        client.get_jobs([first.id, "nobody"])
+    with pytest.raises(InvalidIdentifierError, match="must be a sequence of ids"):
+        client.get_jobs(first.id)
+
+
+def test_reads_on_redis_take_no_connection(redis_url: str) -> None:
+    with Client(RedisState(redis_url), JOB_TYPES, notify=InProcessNotify()) as client:
+        reads: list[Callable[[], object]] = [
+            lambda: client.get_chain("a", connection=object()),
+            lambda: client.get_chains(["a"], connection=object()),
+            lambda: client.get_job("a", connection=object()),
+            lambda: client.list_chains(connection=object()),
+            lambda: client.list_jobs(connection=object()),
+            lambda: client.list_chain_jobs("a", connection=object()),
+            lambda: client.list_dependents("a", connection=object()),
+            lambda: client.get_blockers("a", connection=object()),
+        ]
+        for read in reads:
+            with pytest.raises(UnsupportedConnectionError, match="Redis"):
+                read()

@@ -53,10 +53,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
 
     # --- lists --------------------------------------------------------------------------------------------------------
 
-    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
-        with self._reading() as connection:
-            return [records.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
+        with self._reading(connection) as reader:
+            return [records.blocker(row) for row in run(reader, "get_blockers", id=job_id)]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status; the counts are exact."""
@@ -70,25 +70,25 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._reading() as connection:
             return demand(connection, types, counted_up_to)
 
-    def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+    def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""
-        with self._reading() as connection:
-            return listing.list_chains(connection, filter, page)
+        with self._reading(connection) as reader:
+            return listing.list_chains(reader, filter, page)
 
-    def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+    def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
-        with self._reading() as connection:
-            return listing.list_jobs(connection, filter, page)
+        with self._reading(connection) as reader:
+            return listing.list_jobs(reader, filter, page)
 
-    def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""
-        with self._reading() as connection:
-            return listing.list_chain_jobs(connection, chain_id, page)
+        with self._reading(connection) as reader:
+            return listing.list_chain_jobs(reader, chain_id, page)
 
-    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs that have a chain among their blockers."""
-        with self._reading() as connection:
-            return listing.list_dependents(connection, chain_id, page)
+        with self._reading(connection) as reader:
+            return listing.list_dependents(reader, chain_id, page)
 
     # --- management ---------------------------------------------------------------------------------------------------
 
