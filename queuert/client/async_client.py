@@ -19,7 +19,8 @@ from queuert.client.async_schedules import AsyncClientSchedules
 from queuert.client.async_waiting import AsyncChainWatcher
 from queuert.client.commits import emit_committed
 from queuert.client.middleware import apply_middlewares
-from queuert.deduplication import Deduplicate
+from queuert.client.schedules import JobTypeReference, type_names
+from queuert.deduplication import Deduplicate, DeduplicationScope
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
@@ -308,6 +309,57 @@ class AsyncClient(
         """
         records = await self._records(chain_ids(chains), connection)
         return [AsyncChain(self, record.id, record.type, record) for record in records]
+
+    @overload
+    async def find_chain(
+        self,
+        job_type: JobType[Any, R],
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: Any = None,
+    ) -> AsyncChain[R] | None: ...
+    @overload
+    async def find_chain(
+        self,
+        job_type: str,
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: Any = None,
+    ) -> AsyncChain[Any] | None: ...
+    async def find_chain(
+        self,
+        job_type: JobTypeReference,
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: Any = None,
+    ) -> AsyncChain[Any] | None:
+        """Read the newest chain that was started with a deduplication key; None if there is none.
+
+        Args:
+            job_type: the job type of the chain's first job, or its name; its result is typed by it.
+            key: the key of its ``Deduplicate``.
+            scope: ``"open"`` finds open chains, ``"any"`` all that are stored, as for a start.
+            connection: a connection of yours, see :meth:`get_chain`.
+
+        Raises:
+            ConfigurationError: the scope is unknown.
+            InvalidIdentifierError: the key or the name of the job type is not valid.
+
+        Example::
+
+            chain = await client.find_chain(report, "report-7", scope="any")
+        """
+        wanted = Deduplicate(key, scope=scope)
+        [name] = type_names([job_type])
+        store = await self._open_store()
+        only_open = wanted.scope is DeduplicationScope.OPEN
+        ids = await store.chains_of_key(name, key, only_open=only_open, limit=1, connection=connection)
+        [record] = await store.get_chains(ids, connection=connection) if ids else [None]
+        # It may have been deleted since its id was read.
+        return None if record is None else AsyncChain(self, record.id, record.type, record)
 
     async def get_job(self, job_id: str, *, connection: Any = None) -> Job:
         """Read one job.

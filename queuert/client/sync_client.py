@@ -13,6 +13,7 @@ from queuert.attributes import GivenAttributes
 from queuert.client.arguments import decoded_job
 from queuert.client.commits import emit_committed
 from queuert.client.middleware import apply_middlewares
+from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_event_log import ClientEventLog
@@ -20,7 +21,7 @@ from queuert.client.sync_listing import ClientListing
 from queuert.client.sync_management import ClientManagement
 from queuert.client.sync_schedules import ClientSchedules
 from queuert.client.sync_waiting import ChainWatcher
-from queuert.deduplication import Deduplicate
+from queuert.deduplication import Deduplicate, DeduplicationScope
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
@@ -305,6 +306,57 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         """
         records = self._records(chain_ids(chains), connection)
         return [Chain(self, record.id, record.type, record) for record in records]
+
+    @overload
+    def find_chain(
+        self,
+        job_type: JobType[Any, R],
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: Any = None,
+    ) -> Chain[R] | None: ...
+    @overload
+    def find_chain(
+        self,
+        job_type: str,
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: Any = None,
+    ) -> Chain[Any] | None: ...
+    def find_chain(
+        self,
+        job_type: JobTypeReference,
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: Any = None,
+    ) -> Chain[Any] | None:
+        """Read the newest chain that was started with a deduplication key; None if there is none.
+
+        Args:
+            job_type: the job type of the chain's first job, or its name; its result is typed by it.
+            key: the key of its ``Deduplicate``.
+            scope: ``"open"`` finds open chains, ``"any"`` all that are stored, as for a start.
+            connection: a connection of yours, see :meth:`get_chain`.
+
+        Raises:
+            ConfigurationError: the scope is unknown.
+            InvalidIdentifierError: the key or the name of the job type is not valid.
+
+        Example::
+
+            chain = client.find_chain(report, "report-7", scope="any")
+        """
+        wanted = Deduplicate(key, scope=scope)
+        [name] = type_names([job_type])
+        store = self._open_store()
+        only_open = wanted.scope is DeduplicationScope.OPEN
+        ids = store.chains_of_key(name, key, only_open=only_open, limit=1, connection=connection)
+        [record] = store.get_chains(ids, connection=connection) if ids else [None]
+        # It may have been deleted since its id was read.
+        return None if record is None else Chain(self, record.id, record.type, record)
 
     def get_job(self, job_id: str, *, connection: Any = None) -> Job:
         """Read one job.

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from queuert.client.commits import emit_committed
 from queuert.client.management import WorkerlessContinuation, expected_last_type, job_ids
+from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
@@ -18,7 +19,7 @@ from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
 from queuert.observability.tracing import NO_SENDING, Send, Sending
-from queuert.payloads import safe_text
+from queuert.payloads import check_text, safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
@@ -30,6 +31,9 @@ _ROUNDS = 5
 """How often an operation is repeated because the chain has advanced meanwhile."""
 
 _MAX_REASON = 2_000
+
+_OF_KEY = 500
+"""Chains of one key that are cancelled in one transaction."""
 
 
 class ClientManagement(ClientBase):
@@ -200,6 +204,38 @@ class ClientManagement(ClientBase):
         results = store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
+
+    def cancel_chains_of_key(
+        self,
+        job_type: JobTypeReference,
+        key: str,
+        *,
+        reason: str = "cancelled by the client",
+        connection: Any = None,
+    ) -> int:
+        """Cancel the open chains that were started with a deduplication key, and return how many this call closed.
+
+        Usually there is one at most. A chain whose start has not been committed yet is not found.
+
+        Args:
+            job_type: the job type of the chains' first jobs, or its name.
+            key: the key of their ``Deduplicate``.
+            reason: as for :meth:`cancel_chains`.
+            connection: a connection of yours, see :meth:`start_chain`.
+
+        Raises:
+            InvalidIdentifierError: the key or the name of the job type is not valid.
+            ChainNotFoundError: some of them were deleted during the operation. Try again.
+        """
+        [name] = type_names([job_type])
+        check_text(key, what="deduplication key")
+        store, closed = self._open_store(), 0
+        while True:
+            ids = store.chains_of_key(name, key, limit=_OF_KEY, connection=connection)
+            if ids:
+                closed += sum(self.cancel_chains(ids, reason=reason, connection=connection))
+            if len(ids) < _OF_KEY:
+                return closed
 
     def retry_chain(self, chain: ChainReference, *, connection: Any = None) -> None:
         """Retry one failed or cancelled chain, see :meth:`retry_chains`."""

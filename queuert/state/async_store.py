@@ -71,6 +71,12 @@ class AsyncListingStore(Protocol):
         """List jobs by the time of their creation."""
         ...
 
+    async def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first; all that are stored, or open ones."""
+        ...
+
     async def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order, the last first unless ``oldest_first``."""
         ...

@@ -14,6 +14,7 @@ from queuert import (
     Chain,
     ChainStatus,
     Client,
+    Deduplicate,
     JobStatus,
     JobType,
     JobTypes,
@@ -398,3 +399,41 @@ def test_reads_on_redis_take_no_connection(redis_url: str) -> None:
         for read in reads:
             with pytest.raises(UnsupportedConnectionError, match="Redis"):
                 read()
+
+
+async def test_chains_by_key(async_client: AsyncClient) -> None:
+    """The newest of the key, open or any; all open ones are cancelled at once."""
+    client = async_client
+    assert await client.find_chain(number, "key") is None
+    first = await client.start_chain(number, 1, deduplication=Deduplicate("key"))
+    second = await client.start_chain(number, 2, deduplication=Deduplicate("key", excluding=[first]))
+    other = await client.start_chain(word, "a", deduplication=Deduplicate("key"))
+    found = await client.find_chain(number, "key")
+    assert found is not None
+    assert (found.id, found.input, found.status) == (second.id, 2, ChainStatus.OPEN)
+    assert await client.cancel_chains_of_key(number, "key", reason="not wanted") == 2
+    assert await client.cancel_chains_of_key("number", "key") == 0
+    assert await client.find_chain("number", "key") is None
+    closed = await client.find_chain("number", "key", scope="any")
+    assert closed is not None
+    assert (closed.id, str(closed.error)) == (second.id, "not wanted")
+    assert (await other.refresh()).status is ChainStatus.OPEN
+    with pytest.raises(ConfigurationError, match="scope must be"):
+        await client.find_chain(number, "key", scope="all")
+    for wrong in ("", "a" * 513):
+        with pytest.raises(InvalidIdentifierError, match="deduplication key"):
+            await client.find_chain(number, wrong)
+        with pytest.raises(InvalidIdentifierError, match="deduplication key"):
+            await client.cancel_chains_of_key(number, wrong)
+
+
+def test_chains_by_key_in_a_transaction(client: Client, dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        started = client.start_chain(number, 1, deduplication=Deduplicate("key"), connection=connection)
+        found = client.find_chain(number, "key", connection=connection)
+        assert found is not None
+        assert found.id == started.id
+        assert client.find_chain(number, "key") is None
+        assert client.cancel_chains_of_key(number, "key", connection=connection) == 1
+        connection.rollback()
+    assert client.find_chain(number, "key", scope="any") is None

@@ -56,6 +56,13 @@ class PostgresListing(PostgresBase):
         statement = self._sql.list_jobs_oldest_first if page.oldest_first else self._sql.list_jobs
         return listing.jobs(self._read(connection, statement, listing.by_time(filter, page)), page.limit)
 
+    def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        params = {"type": type, "key": key, "only_open": only_open, "limit": limit}
+        return [row[0] for row in self._read(connection, self._sql.chains_of_key, params)]
+
     def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order, the last first unless ``oldest_first``."""
         statement = self._sql.list_chain_jobs_oldest_first if page.oldest_first else self._sql.list_chain_jobs

@@ -78,6 +78,14 @@ class AsyncRedisListing(AsyncRedisBase):
         refuse_connection(connection)
         return await self._jobs(await self._positions(filter, page), page)
 
+    async def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        refuse_connection(connection)
+        params = {"type": type, "key": key, "limit": limit, **({} if only_open else {"any": True})}
+        return [decode.text(id) for id in await self._run("chains_of_key", encode.plain(params))]
+
     async def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""
         refuse_connection(connection)

@@ -79,6 +79,14 @@ class RedisListing(RedisBase):
         refuse_connection(connection)
         return self._jobs(self._positions(filter, page), page)
 
+    def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        refuse_connection(connection)
+        params = {"type": type, "key": key, "limit": limit, **({} if only_open else {"any": True})}
+        return [decode.text(id) for id in self._run("chains_of_key", encode.plain(params))]
+
     def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""
         refuse_connection(connection)

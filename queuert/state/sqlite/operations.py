@@ -21,7 +21,7 @@ from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.sqlite import listing, management, retention, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
-from queuert.state.sqlite.connection import run
+from queuert.state.sqlite.connection import now_us, run
 from queuert.state.sqlite.demand import demand
 from queuert.state.sync_store import NoEvents
 from queuert.state.types import (
@@ -79,6 +79,16 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """List jobs by the time of their creation."""
         with self._reading(connection) as reader:
             return listing.list_jobs(reader, filter, page)
+
+    def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        params = {"type": type, "key": key, "since": 0, "limit": limit}
+        with self._reading(connection) as reader:
+            if only_open:
+                return [row[0] for row in run(reader, "find_open_duplicates", **params)]
+            return [row[0] for row in run(reader, "find_duplicates", now=now_us(), **params)]
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""

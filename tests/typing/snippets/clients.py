@@ -6,7 +6,7 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from queuert import AsyncChain, AsyncClient, Chain, Client, JobType, NewChain, after
+from queuert import AsyncChain, AsyncClient, Chain, Client, Deduplicate, Job, JobType, NewChain, after
 
 
 class Resize(BaseModel):
@@ -45,7 +45,12 @@ def sync(client: Client, connection: object) -> None:
     assert_type(NewChain(check, picture), NewChain[Refused | Published])
     client.start_chain(publish, thumbnail, blockers=[chain, "id"])
     assert_type(client.start_and_wait(resize, picture, timeout=5), Published)
+    assert_type(client.find_chain(resize, "key"), Chain[Published] | None)
+    assert_type(client.find_chain("resize", "key", scope="any"), Chain[Any] | None)
+    assert_type(client.get_jobs(["id"], connection=connection), list[Job])
+    client.start_chain(resize, picture, deduplication=Deduplicate("key", debounce=5, max_delay=60), max_attempts=1)
 
+    client.start_chain(resize, picture, max_attempts="one")  # expect: error
     client.start_chain(resize, thumbnail)  # expect: error
     client.start_chain(resize, {"url": "u"})  # expect: error
     client.start_chain("resize", picture)  # expect: error

@@ -337,3 +337,20 @@ for _, type in ipairs(types) do
     seen[type] = true
 end
 return answer
+
+-- name: chains_of_key
+-- Returns the ids of the chains of a deduplication key, the newest first. ARGV[1]: {type, key, any, limit}; with `any`
+-- also those of closed chains.
+
+local params = decoded(1)
+local of_key = P .. (params.any and 'd:' or 'do:') .. pair(params.type, params.key)
+local found, at, ids = {}, 0, nil
+repeat
+    ids = call('ZREVRANGE', of_key, at, at + 99)
+    for _, id in ipairs(ids) do
+        local first = #found < params.limit and load(id)
+        if first and not has_expired(first) then found[#found + 1] = id end
+    end
+    at = at + 100
+until #ids < 100 or #found >= params.limit
+return found
