@@ -68,6 +68,11 @@ class NewJob:
     """For the first job of a chain: its attributes. An existing chain keeps its own."""
     max_attempts: int | None = None
     """For the first job of a chain: attempts that may fail before the job has failed; None leaves it to the policy."""
+    inherit_limit_key: bool = False
+    """For a job that a finish creates: it has the limit key of the finished job, if it has none of its own."""
+    inherit_attributes: bool = False
+    """For the first job of a chain that a finish starts: it has the attributes of the finished job's chain, if it has
+    none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,15 @@ def with_newest_inputs(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
             newest = replace(merged[deciding], input=job.input, run_at=job.run_at, deduplication=job.deduplication)
             merged[deciding] = newest
     return merged
+
+
+def inheriting(job: NewJob, limit_key: str | None, attributes: Attributes | None) -> NewJob:
+    """Return a new job with the limit key of the job that creates it, and the attributes of that job's chain."""
+    return replace(
+        job,
+        limit_key=job.limit_key or (limit_key if job.inherit_limit_key else None),
+        attributes=job.attributes or (attributes or None if job.inherit_attributes else None),
+    )
 
 
 def is_debounced(job: NewJob) -> bool:

@@ -80,6 +80,7 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
         id_chosen=outcome.id is not None,
         trace_context=job.attempt_trace_context or job.trace_context,
         limit_key=outcome.limit_key,
+        inherit_limit_key=outcome.inherit_limit_key,
     )
 
 
@@ -106,6 +107,8 @@ def _new_job(job: ClaimedJob, start: _ChainStart) -> NewJob:
         result_ttl=start.result_ttl,
         attributes=start.attributes,
         max_attempts=start.max_attempts,
+        inherit_limit_key=start.inherit_limit_key,
+        inherit_attributes=start.inherit_attributes,
     )
 
 

@@ -243,9 +243,15 @@ MUTANTS = [
     ("finish", "coalesce(finished.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_finish_may_say_otherwise"),
     (
         "finish",
-        "params.next_limit, finished.result_ttl",
-        "params.next_limit, NULL::float8",
+        "finished.limit_key END), finished.result_ttl",
+        "finished.limit_key END), NULL::float8",
         "result_ttl-of_a_long_chain",
+    ),
+    (
+        "finish",
+        "CASE WHEN params.next_inherits THEN finished.limit_key END",
+        "NULL",
+        "inherit-continuations_inherit_the_limit_key",
     ),
     ("fail_expired", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-failed_by_the_reaper"),
     ("cancel_chains", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-closed_from_outside"),

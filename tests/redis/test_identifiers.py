@@ -232,6 +232,7 @@ class Tour:
         [chain] = store.get_chains([text])
         assert chain is not None
         assert (chain.status, chain.tail_id) == (ChainStatus.COMPLETED, self.named("-next"))
+        assert store.chains_of_key(text, text, only_open=False) == [text]
         page = PageRequest(limit=100)
         listed = store.list_chains(ChainFilter(types=(text,)), page).items
         assert text in {one.id for one in listed}

@@ -179,8 +179,9 @@ def _finish_row(finish: Finish) -> str:
     if following is None:
         return row + "}"
     delay, moment = _run_at(following.run_at)
+    inherits = ',"next_inherits":true' if following.inherit_limit_key else ""
     return (
-        f'{row},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
+        f'{row}{inherits},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
         f'"next_priority":{following.priority},"next_delay":{delay},"next_moment":{moment},'
         f'"next_trace":{quoted(following.trace_context)},"next_limit":{quoted(following.limit_key)}}}'
     )

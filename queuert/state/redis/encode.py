@@ -124,6 +124,8 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
         ttl=None if job.result_ttl is None else pause(job.result_ttl),
         attributes=attributes_text(job.attributes or {}),
         max_attempts=job.max_attempts,
+        inherit_limit_key=job.inherit_limit_key or None,
+        inherit_attributes=job.inherit_attributes or None,
         **_when(job.run_at),
     )
 

@@ -66,6 +66,17 @@ async def wrong_continuation_input(attempt: Attempt[Resize, Published]) -> Outco
     return attempt.continue_with(publish, Resize(url="u"))  # expect: error
 
 
+async def inherits(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    if not attempt.blockers:
+        return attempt.wait_for("id", inherit=["attributes", "limit_key", "priority"])
+    return attempt.continue_with(publish, Thumbnail(key="k"), inherit=["limit_key"])
+
+
+async def wrong_inheritance(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    attempt.wait_for("id", inherit=["id"])  # expect: error
+    return attempt.continue_with(publish, Thumbnail(key="k"), inherit=["attributes"])  # expect: error
+
+
 async def wrong_continuation_result(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
     return attempt.continue_with(count, "words")  # expect: error
 

@@ -5,6 +5,11 @@ UPDATE queuert_job SET status = :status, finished_at = :finished_at, scheduled_a
     error = :error, attempt_trace_context = :trace, continued_by = :continued_by, lease_expires_at = NULL
 WHERE id = :id
 
+-- name: read_inherited
+-- Reads what a job that another creates may inherit: its limit key, and the attributes of its chain.
+SELECT job.limit_key, root.attributes FROM queuert_job AS job JOIN queuert_job AS root ON root.id = job.chain_id
+WHERE job.id = :id
+
 -- name: failures
 -- Reads the newest attempt of a job, and the attempts before that failed.
 SELECT attempt, started_at, holder, failures FROM queuert_job WHERE id = :id
