@@ -27,6 +27,7 @@ from queuert.schedules import Tick, tick_in
 from queuert.state.types import ClaimedJob
 from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
+from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
 from queuert.worker.transaction_blocks import (
     BlockHost,
@@ -408,6 +409,31 @@ class Attempt(Generic[I, R, S]):
     def read_start(self) -> StartOptions:
         """``read_start_async`` for plain functions, also in a child process."""
         return self._host.read_start_in_thread()
+
+    async def read_earlier_jobs_async(self, *, limit: int = 50) -> EarlierJobs:
+        """Read the jobs of the chain before this one, with their inputs and kept outputs, in a coroutine.
+
+        The claim does not return them: this is one statement, and none in the first job of a chain. A job keeps an
+        output by ``continue_with(..., output=...)``::
+
+            earlier = await attempt.read_earlier_jobs_async()
+            measured = earlier.get(measure)  # the newest job of this type; its input is typed
+
+        Args:
+            limit: how many are read at most, the newest; 1 to 1,000.
+
+        Raises:
+            ConfigurationError: the limit is out of range.
+            StateUnavailableError: the store cannot be reached.
+        """
+        self._host.check_event_loop()
+        page = page_before(self._claimed, limit)
+        return EarlierJobs(await self._host.read_chain_jobs(page) if self._claimed.chain_index else ())
+
+    def read_earlier_jobs(self, *, limit: int = 50) -> EarlierJobs:
+        """``read_earlier_jobs_async`` for plain functions, also in a child process."""
+        page = page_before(self._claimed, limit)
+        return EarlierJobs(self._host.read_chain_jobs_in_thread(page) if self._claimed.chain_index else ())
 
     @property
     def trace_context(self) -> Mapping[str, str]:
