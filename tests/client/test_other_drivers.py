@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import psycopg
@@ -237,11 +237,11 @@ def test_every_read_on_psycopg2(client: Client, dsn: str) -> None:
 
 async def test_every_read_on_psycopg(async_client: AsyncClient, client: Client, dsn: str) -> None:
     """Of a session in another time zone, whose rows are dictionaries."""
-    zone = "-c timezone=Asia/Tokyo"
-    async with await psycopg.AsyncConnection.connect(dsn, options=zone, row_factory=dict_row) as connection:
+    zone, as_dictionaries = "-c timezone=Asia/Tokyo", cast("Any", dict_row)
+    async with await psycopg.AsyncConnection.connect(dsn, options=zone, row_factory=as_dictionaries) as connection:
         await every_read(async_client, connection)
         await connection.rollback()
-    with psycopg.connect(dsn, options=zone, row_factory=dict_row) as sync_connection:
+    with psycopg.connect(dsn, options=zone, row_factory=as_dictionaries) as sync_connection:
         every_read_sync(client, sync_connection)
 
 
