@@ -284,7 +284,7 @@ class JobType(Generic[I, R]):
         """Return the output that is kept with a job that continued its chain, from stored JSON text.
 
         Raises:
-            PayloadDecodeError: the text is not valid for the type of the output, if there is one, or exceeds the limits.
+            PayloadDecodeError: the text is not valid for the type of the output, if any, or exceeds the limits.
         """
         return self._kept.decode(text)
 
