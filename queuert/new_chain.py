@@ -46,7 +46,8 @@ class NewChain(Generic[R]):
         deduplication: start the chain only if no other chain of the same key matches.
         attach: with ``id``: if a chain of this id exists, return its handle instead of raising.
         limit_key: the key under which the per-key limits of the job type count the job.
-        result_ttl: seconds or a timedelta that the chain is kept after it closed; by default without end.
+        result_ttl: seconds or a timedelta that the chain is kept after it closed; by default without end. With 0 it
+            counts as deleted as soon as it has closed.
         attributes: names and values by which ``list_chains`` finds the chain: strings, numbers, or lists of them.
         max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry policy.
 
@@ -218,7 +219,7 @@ def new_job(
         deduplication=start.deduplication,
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),
-        result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl),
+        result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl, zero=True),
         attributes=None if start.attributes is None else checked_attributes(start.attributes) or None,
         max_attempts=None if start.max_attempts is None else checked_attempts("max_attempts", start.max_attempts),
     )

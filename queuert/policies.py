@@ -217,17 +217,18 @@ class LeasePolicy:
         )
 
 
-def checked_ttl(name: str, seconds: object) -> float:
-    """Return a time to live in seconds.
+def checked_ttl(name: str, seconds: object, *, zero: bool = False) -> float:
+    """Return a time to live in seconds; ``zero`` says whether it may be 0.
 
     Raises:
         ConfigurationError: it is not a number or timedelta above 0 and at most a hundred years.
     """
     given = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not is_number or not 0 < given <= LONGEST_PAUSE:  # type: ignore[operator]
+    if not is_number or not 0 <= given <= LONGEST_PAUSE or (given == 0 and not zero):  # type: ignore[operator]
+        least = "at least" if zero else "above"
         raise ConfigurationError(
-            f"{name} must be seconds or a timedelta, above 0 and at most a hundred years, got {seconds!r}"
+            f"{name} must be seconds or a timedelta, {least} 0 and at most a hundred years, got {seconds!r}"
         )
     return float(given)  # type: ignore[arg-type]
 

@@ -95,7 +95,7 @@ def run_show(args: argparse.Namespace) -> int:
         chain = _shown(client, args)
         jobs = client.list_chain_jobs(chain, limit=MAX_PAGE)
         dependents = client.list_dependents(chain, limit=MAX_PAGE)
-        explanation = why.of_open_chain(client, args.id)
+        explanation = why.of_open_chain(client, chain.id)
     if args.json:
         documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "dependents": list(map(fields, dependents))}
         more = {"more_jobs": jobs.next_cursor is not None, "more_dependents": dependents.next_cursor is not None}

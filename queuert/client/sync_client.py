@@ -45,6 +45,7 @@ from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
+from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.types import StartedJob
 
@@ -113,7 +114,8 @@ class Client(
             attach: if a chain of this ``id`` exists, return its handle instead of raising: for repeated requests.
             limit_key: the key under which the per-key limits of the job type count the job.
             result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; by default
-                without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
+                without end, or by the ``retention`` of its handler. A chain that existed keeps its own. With 0 it
+                counts as deleted as soon as it has closed: nobody can read its result but the jobs that wait for it.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
             max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry
@@ -239,6 +241,8 @@ class Client(
 
             published = client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
         """
+        if result_ttl is not None and checked_ttl("result_ttl", result_ttl, zero=True) == 0:
+            raise ConfigurationError("start_and_wait needs the result: pass a result_ttl above 0, or none")
         watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
         try:
             chain = self.start_chain(

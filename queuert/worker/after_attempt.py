@@ -111,7 +111,8 @@ def apply_after_attempt(finish: Finish, job_type: JobType[Any, Any], ended: Ende
         PayloadError: the output is not valid for the job type.
         ConfigurationError: the error or the TTL is not valid.
     """
-    ttl = None if ended.result_ttl == finish.job.result_ttl else checked_ttl("result_ttl", ended.result_ttl)
+    kept = ended.result_ttl
+    ttl = None if kept == finish.job.result_ttl else checked_ttl("result_ttl", kept, zero=True)
     if finish.kind is FinishKind.COMPLETE:
         return replace(finish, output=job_type.encode_output(ended.output), result_ttl=ttl)
     return replace(finish, error=_error(finish.error, ended.error), result_ttl=ttl)

@@ -417,7 +417,7 @@ class Attempt(Generic[I, R, S]):
         output by ``continue_with(..., output=...)``::
 
             earlier = await attempt.read_earlier_jobs_async()
-            measured = earlier.get(measure)  # the newest job of this type; its input is typed
+            resized = earlier.get(resize)  # the newest job of this type, or None; its input is typed
 
         Args:
             limit: how many are read at most, the newest; 1 to 1,000.

@@ -44,6 +44,7 @@ def client(dsn: str, log: EventLog) -> Iterator[Client]:
         ({"priority": True}, ConfigurationError, "must be an integer"),
         ({"blockers": "abc"}, InvalidIdentifierError, "must be a sequence"),
         ({"id": ""}, InvalidIdentifierError, "id"),
+        ({"result_ttl": -1}, ConfigurationError, "result_ttl must be seconds or a timedelta, at least 0"),
         ({"max_attempts": 0}, ConfigurationError, "max_attempts must be an integer between 1"),
         ({"max_attempts": 1.0}, ConfigurationError, "max_attempts must be an integer between 1"),
         ({"max_attempts": True}, ConfigurationError, "max_attempts must be an integer between 1"),
@@ -138,3 +139,9 @@ def test_debounced_start_has_the_chain_and_no_event(client: Client, log: EventLo
     assert (second.id, second.debounced, second.deduplicated) == (first.id, True, True)
     assert client.get_chain(first.id).input == "b"
     assert [event.chain_id for event in log.of(ChainStarted)] == [first.id]
+
+
+def test_a_response_needs_a_time_to_live(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="pass a result_ttl above 0, or none"):
+        client.start_and_wait(work, "a", result_ttl=0)
+    assert client.list_jobs().items == ()

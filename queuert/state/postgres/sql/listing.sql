@@ -32,14 +32,17 @@ FROM (
 -- name: chains_of_key
 -- Reads the chains of a deduplication key, the newest first: the open ones, or all that have not expired. As in
 -- find_duplicates, ORDER BY names the columns of the index.
-(SELECT id FROM {schema}.job
- WHERE %(only_open)s::bool AND type = %(type)s::text AND deduplication_key = %(key)s::text AND chain_status = 'open'
- ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT %(limit)s::bigint)
-UNION ALL
-(SELECT id FROM {schema}.job
- WHERE NOT %(only_open)s::bool AND type = %(type)s::text AND deduplication_key = %(key)s::text
-    AND (expires_at IS NULL OR expires_at > statement_timestamp())
- ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT %(limit)s::bigint)
+SELECT found.id
+FROM (
+    (SELECT id FROM {schema}.job
+     WHERE %(only_open)s::bool AND type = %(type)s::text AND deduplication_key = %(key)s::text AND chain_status = 'open'
+     ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT %(limit)s::bigint)
+    UNION ALL
+    (SELECT id FROM {schema}.job
+     WHERE NOT %(only_open)s::bool AND type = %(type)s::text AND deduplication_key = %(key)s::text
+        AND (expires_at IS NULL OR expires_at > statement_timestamp())
+     ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT %(limit)s::bigint)
+) AS found
 
 -- name: get_blockers
 SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.status = 'completed' THEN chain.output::text END,
