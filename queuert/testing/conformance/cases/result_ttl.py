@@ -294,7 +294,7 @@ async def one_of_many_fixes_it(stores: Stores) -> None:
 
 @case()
 async def zero_is_gone_at_once(stores: Stores) -> None:
-    """With a TTL of 0 a chain is there while it is open, and counts as deleted from its closing on, however it closed."""
+    """With a TTL of 0 a chain is there while it is open, and counts as deleted once it has closed, in whatever way."""
     store = await stores.open()
     for end in (complete, fail, cancelled):
         [held] = await started_and_claimed(store, id="mine", result_ttl=0.0, deduplication=Deduplicate("key"))
