@@ -40,6 +40,8 @@ class EventKind(StrEnum):
     """The attempt ended in order to wait for other chains."""
     LEASE_EXPIRED = "lease_expired"
     """The lease expired without renewal. The job will be retried, or has FAILED: see the status."""
+    DEBOUNCED = "debounced"
+    """A start of the same deduplication key gave the waiting job its input, and a later due time."""
     TRIGGERED = "triggered"
     """A scheduled job was made due."""
     RETRIED_BY_HAND = "retried_by_hand"

@@ -280,6 +280,14 @@ class JobType(Generic[I, R]):
         """
         return self._kept.encode(value)
 
+    def decode_kept_output(self, text: str | bytes) -> Any:
+        """Return the output that is kept with a job that continued its chain, from stored JSON text.
+
+        Raises:
+            PayloadDecodeError: the text is not valid for the type of the output, if any, or exceeds the limits.
+        """
+        return self._kept.decode(text)
+
     def decode_output(self, text: str | bytes) -> Any:
         """Return the output of a job of this type from stored JSON text.
 

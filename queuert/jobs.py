@@ -217,6 +217,8 @@ class Job:
     failures: tuple[JobFailure, ...] = ()
     """The attempts that failed, oldest first: the first one and the newest nineteen. They stay when the job completes,
     and when its chain is retried."""
+    max_attempts: int | None = None
+    """The attempts that its start allows, instead of the retry policy; None if the policy says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_id, new_ids
 from queuert.job_types import HasJobTypes, JobType, not_a_job_type, not_registered
 from queuert.payloads import check_text
-from queuert.policies import checked_ttl
+from queuert.policies import checked_attempts, checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.types import NewJob
 
@@ -46,8 +46,10 @@ class NewChain(Generic[R]):
         deduplication: start the chain only if no other chain of the same key matches.
         attach: with ``id``: if a chain of this id exists, return its handle instead of raising.
         limit_key: the key under which the per-key limits of the job type count the job.
-        result_ttl: seconds or a timedelta that the chain is kept after it closed; by default without end.
+        result_ttl: seconds or a timedelta that the chain is kept after it closed; by default without end. With 0 it
+            counts as deleted as soon as it has closed.
         attributes: names and values by which ``list_chains`` finds the chain: strings, numbers, or lists of them.
+        max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry policy.
 
     Raises:
         DefinitionError: ``job_type`` is not a JobType.
@@ -58,8 +60,8 @@ class NewChain(Generic[R]):
     """
 
     __slots__ = (
-        "attach", "attributes", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "priority",
-        "result_ttl", "run_at",
+        "attach", "attributes", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "max_attempts",
+        "priority", "result_ttl", "run_at",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +78,7 @@ class NewChain(Generic[R]):
         limit_key: str | None = None,
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
     ) -> None:
         if not isinstance(job_type, JobType):
             raise not_a_job_type(job_type)
@@ -90,6 +93,7 @@ class NewChain(Generic[R]):
         self.limit_key = limit_key
         self.result_ttl = result_ttl
         self.attributes = attributes
+        self.max_attempts = max_attempts
 
     def replace(self, **changes: Any) -> NewChain[R]:
         """Return a copy with some arguments changed, for client middlewares."""
@@ -183,8 +187,9 @@ def new_job(
         BlockerMismatchError: the job type declares other blockers.
         PayloadError: the input cannot be stored.
         InvalidIdentifierError: the id, the id of a blocker, or an attribute cannot be stored.
-        ConfigurationError: the priority or TTL is out of range, ``attach`` is set without an id, or there are too many
-            attributes, or one is of the wrong type.
+        ConfigurationError: the priority, TTL or number of attempts is out of range, ``attach`` is set without an id, a
+            start with ``debounce`` has a time or blockers, or there are too many attributes, or one is of the wrong
+            type.
     """
     if start.run_at is not None and not isinstance(start.run_at, RunAt):
         raise ConfigurationError(f"run_at must be after(...) or at(...), got {start.run_at!r}")
@@ -196,21 +201,27 @@ def new_job(
         raise not_registered(start.job_type, job_types)
     declared = start.job_type.blockers is not None
     blockers = resolve_blockers(start.job_type, start.blockers) if start.blockers or declared else ()
+    run_at = start.run_at
+    if start.deduplication is not None and start.deduplication.debounce is not None:
+        if run_at is not None or blockers:
+            raise ConfigurationError("debounce says when the job is due: pass neither run_at= nor blockers= with it")
+        run_at = RunAt(delay=start.deduplication.debounce)  # type: ignore[arg-type]
     chosen = id or new_id() if start.id is None else check_text(start.id, what="id")
     return NewJob(
         id=chosen,
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
-        run_at=start.run_at,
+        run_at=run_at,
         blockers=blockers,
         id_chosen=start.id is not None,
         trace_context=None if trace is None else trace(start.job_type.name, chosen),
         deduplication=start.deduplication,
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),
-        result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl),
+        result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl, zero=True),
         attributes=None if start.attributes is None else checked_attributes(start.attributes) or None,
+        max_attempts=None if start.max_attempts is None else checked_attempts("max_attempts", start.max_attempts),
     )
 
 

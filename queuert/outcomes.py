@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -36,6 +36,8 @@ class ContinueWith(Generic[R]):
     output: str | None = field(default=None, repr=False)
     """JSON text that is kept as the output of the completed job."""
     limit_key: str | None = None
+    inherit_limit_key: bool = False
+    """Whether the next job has the limit key of the job it continues, if ``limit_key`` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class _ChainStart:
     limit_key: str | None = None
     result_ttl: float | None = None
     attributes: Attributes | None = field(default=None, hash=False)
+    max_attempts: int | None = None
+    inherit_limit_key: bool = False
+    inherit_attributes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,9 @@ class _Finished(Generic[R]):
 
     outcome: Any = field(repr=False)
 
+
+Inherited: TypeAlias = Literal["attributes", "limit_key", "priority"]
+"""What a chain that a job waits for may have from that job and its chain."""
 
 Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Finished[R]
 """What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""

@@ -76,13 +76,25 @@ def _check_classes(name: str, classes: object) -> None:
     _check(fits, f"{name} must be a tuple of exception classes, got {classes!r}")
 
 
+def checked_attempts(name: str, value: object) -> int:
+    """Return a number of attempts.
+
+    Raises:
+        ConfigurationError: it is not an integer between 1 and 1,000,000.
+    """
+    if type(value) is not int or not 1 <= value <= 1_000_000:
+        raise ConfigurationError(f"{name} must be an integer between 1 and 1,000,000, got {value!r}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Decides whether and when a failed attempt is retried.
 
     The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most
     ``max_delay``, lengthened by a random share of up to ``jitter``, so that jobs that failed together are not retried
-    together. After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker released does not
+    together. After ``max_attempts`` failed attempts the job is ``failed``; the start of a chain may
+    set another number for its first job. An attempt that a worker released does not
     count.
 
     ``max_crashes`` protects workers from a job that kills them: after this many crashes (expired leases, and processes
@@ -119,9 +131,7 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         _as_floats(self, "initial_delay", "multiplier", "max_delay", "jitter")
         for name in ("max_attempts", "max_crashes"):
-            value = getattr(self, name)
-            fits = type(value) is int and 1 <= value <= 1_000_000
-            _check(fits, f"{name} must be an integer between 1 and 1,000,000, got {value!r}")
+            checked_attempts(name, getattr(self, name))
         _check_classes("fail_on", self.fail_on)
         if self.retry_on is not None:
             _check_classes("retry_on", self.retry_on)
@@ -149,9 +159,12 @@ class RetryPolicy:
         """Return the pause after failed attempt ``attempt``, in seconds, with jitter."""
         return self.base_delay(attempt) * (1.0 + self.jitter * _random())
 
-    def allows_another(self, attempts_counted: int, crashes: int = 0) -> bool:
-        """Whether a job with this many counted failed attempts, this many of them crashes, may be retried."""
-        return attempts_counted < self.max_attempts and crashes < self.max_crashes
+    def allows_another(self, attempts_counted: int, crashes: int = 0, *, max_attempts: int | None = None) -> bool:
+        """Whether a job with this many counted failed attempts, this many of them crashes, may be retried.
+
+        ``max_attempts`` of the job's start replaces that of the policy.
+        """
+        return attempts_counted < (max_attempts or self.max_attempts) and crashes < self.max_crashes
 
     def allows_after(self, error: BaseException) -> bool:
         """Whether an attempt may be retried after its handler raised this error."""
@@ -205,17 +218,18 @@ class LeasePolicy:
         )
 
 
-def checked_ttl(name: str, seconds: object) -> float:
-    """Return a time to live in seconds.
+def checked_ttl(name: str, seconds: object, *, zero: bool = False) -> float:
+    """Return a time to live in seconds; ``zero`` says whether it may be 0.
 
     Raises:
         ConfigurationError: it is not a number or timedelta above 0 and at most a hundred years.
     """
     given = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not is_number or not 0 < given <= LONGEST_PAUSE:  # type: ignore[operator]
+    if not is_number or not 0 <= given <= LONGEST_PAUSE or (given == 0 and not zero):  # type: ignore[operator]
+        least = "at least" if zero else "above"
         raise ConfigurationError(
-            f"{name} must be seconds or a timedelta, above 0 and at most a hundred years, got {seconds!r}"
+            f"{name} must be seconds or a timedelta, {least} 0 and at most a hundred years, got {seconds!r}"
         )
     return float(given)  # type: ignore[arg-type]
 

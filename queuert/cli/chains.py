@@ -58,11 +58,13 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         help="only with this attribute; if repeated, with all of them",
     )
     show = actions.add("show", run_show, "show a chain, its jobs and its dependents")
-    show.add_argument("id", metavar="ID", help="id of the chain")
+    show.add_argument("id", metavar="ID", nargs="?", help="id of the chain")
+    _key_options(show, "show the newest chain")
     cancel = actions.add(
         "cancel", run_cancel, "cancel open chains", "If one of them does not exist, none is cancelled."
     )
-    cancel.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
+    cancel.add_argument("ids", nargs="*", metavar="ID", help="id of a chain")
+    _key_options(cancel, "cancel the open chains")
     cancel.add_argument("--reason", default="cancelled by an operator", help="recorded as the error of the chains")
     retry = actions.add("retry", run_retry, "reopen failed and cancelled chains", _RETRY)
     retry.add_argument("ids", nargs="*", metavar="ID", help="id of a chain")
@@ -90,10 +92,10 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     """Print a chain, its jobs and its dependents; of each, the first thousand."""
     with operator(args) as client:
-        chain = client.get_chain(args.id)
+        chain = _shown(client, args)
         jobs = client.list_chain_jobs(chain, limit=MAX_PAGE)
         dependents = client.list_dependents(chain, limit=MAX_PAGE)
-        explanation = why.of_open_chain(client, args.id)
+        explanation = why.of_open_chain(client, chain.id)
     if args.json:
         documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "dependents": list(map(fields, dependents))}
         more = {"more_jobs": jobs.next_cursor is not None, "more_dependents": dependents.next_cursor is not None}
@@ -108,9 +110,42 @@ def run_show(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
+def _key_options(action: argparse.ArgumentParser, help: str) -> None:
+    action.add_argument("--key", metavar="KEY", help=f"{help} of this deduplication key, with --type")
+    action.add_argument("--type", metavar="NAME", help="with --key: the job type that the chain begins with")
+
+
+def _has_key(args: argparse.Namespace, action: str) -> bool:
+    """Whether --key and --type name the chains.
+
+    Raises:
+        UsageError: only one of them was given.
+    """
+    if (args.key is None) != (args.type is None):
+        raise UsageError(f"chains {action} needs --key and --type together, as keys of job types are independent")
+    return args.key is not None
+
+
+def _shown(client: Client, args: argparse.Namespace) -> Chain[Any]:
+    """The chain of the id or of the deduplication key."""
+    if (args.id is not None) == _has_key(args, "show"):
+        raise UsageError("chains show needs either an id, or --key and --type")
+    if args.id is not None:
+        return client.get_chain(args.id)
+    chain = client.find_chain(args.type, args.key, scope="any")
+    if chain is None:
+        raise ChainNotFoundError(f"{args.type} with the key {args.key}")
+    return chain
+
+
 def run_cancel(args: argparse.Namespace) -> int:
     """Cancel, and print how many were open."""
+    if bool(args.ids) == _has_key(args, "cancel"):
+        raise UsageError("chains cancel needs either ids, or --key and --type")
     with operator(args) as client:
+        if args.key is not None:
+            closed = client.cancel_chains_of_key(args.type, args.key, reason=args.reason)
+            return _print_changed(args, "cancelled", closed)
         cancelled = client.cancel_chains(args.ids, reason=args.reason)
     return _print_changed(args, "cancelled", sum(cancelled), f"; {cancelled.count(False)} were closed already")
 

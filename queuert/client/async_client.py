@@ -22,11 +22,12 @@ from queuert.client.async_waiting import AsyncChainWatcher
 from queuert.client.commits import emit_committed
 from queuert.client.connections import AsyncConnectionLike
 from queuert.client.middleware import apply_middlewares
-from queuert.client.schedules import schedule_names, superseded, tick_job
-from queuert.deduplication import Deduplicate
+from queuert.client.schedules import JobTypeReference, schedule_names, superseded, tick_job, type_names
+from queuert.deduplication import Deduplicate, DeduplicationScope
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
+    InvalidIdentifierError,
     JobNotFoundError,
     JobTypeMismatchError,
     NotInStatusError,
@@ -47,6 +48,7 @@ from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
+from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.schedules import Overlap, check_range, ticks_between
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
@@ -103,6 +105,7 @@ class AsyncClient(
         limit_key: str | None = None,
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
         connection: AsyncConnectionLike | None = None,
     ) -> AsyncChain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
@@ -118,9 +121,12 @@ class AsyncClient(
             attach: if a chain of this ``id`` exists, return its handle instead of raising: for repeated requests.
             limit_key: the key under which the per-key limits of the job type count the job.
             result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; by default
-                without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
+                without end, or by the ``retention`` of its handler. A chain that existed keeps its own. With 0 it
+                counts as deleted as soon as it has closed: nobody can read its result but the jobs that wait for it.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
+            max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry
+                policy; the other jobs of the chain keep theirs.
             connection: a connection of yours, in whose transaction the chain is written: one of psycopg, asyncpg or
                 psycopg2 or its cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit,
                 and with a pool of a driver, from which the client borrows a connection, it is committed at once.
@@ -151,6 +157,7 @@ class AsyncClient(
             limit_key=limit_key,
             result_ttl=result_ttl,
             attributes=attributes,
+            max_attempts=max_attempts,
         )
         return (await self.start_chains([start], connection=connection))[0]
 
@@ -215,6 +222,7 @@ class AsyncClient(
         deduplication: Deduplicate | None = None,
         limit_key: str | None = None,
         attributes: GivenAttributes | None = None,
+        max_attempts: int | None = None,
     ) -> R:
         """Start one chain, wait for it, and return its output: a request and its response.
 
@@ -242,6 +250,8 @@ class AsyncClient(
 
             published = await client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
         """
+        if result_ttl is not None and checked_ttl("result_ttl", result_ttl, zero=True) == 0:
+            raise ConfigurationError("start_and_wait needs the result: pass a result_ttl above 0, or none")
         watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
             chain = await self.start_chain(
@@ -256,6 +266,7 @@ class AsyncClient(
                 limit_key=limit_key,
                 result_ttl=result_ttl,
                 attributes=attributes,
+                max_attempts=max_attempts,
             )
             closed = await watcher.wait([chain.id])
         finally:
@@ -354,7 +365,8 @@ class AsyncClient(
     def _report_started(self, started: Sequence[StartedJob], connection: Any) -> None:
         in_callers_transaction = connection is not None
         if not in_callers_transaction:
-            ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
+            new = [job for job in started if not job.existing or job.debounced]
+            ready = {job.type for job in new if job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
             events = [
@@ -367,44 +379,120 @@ class AsyncClient(
     # --- read ---------------------------------------------------------------------------------------------------------
 
     @overload
-    async def get_chain(self, chain_id: str, job_type: JobType[Any, R]) -> AsyncChain[R]: ...
+    async def get_chain(
+        self, chain_id: str, job_type: JobType[Any, R], *, connection: AsyncConnectionLike | None = None
+    ) -> AsyncChain[R]: ...
     @overload
-    async def get_chain(self, chain_id: str, job_type: None = None) -> AsyncChain[Any]: ...
-    async def get_chain(self, chain_id: str, job_type: JobType[Any, Any] | None = None) -> AsyncChain[Any]:
+    async def get_chain(
+        self, chain_id: str, job_type: None = None, *, connection: AsyncConnectionLike | None = None
+    ) -> AsyncChain[Any]: ...
+    async def get_chain(
+        self, chain_id: str, job_type: JobType[Any, Any] | None = None, *, connection: AsyncConnectionLike | None = None
+    ) -> AsyncChain[Any]:
         """Read a chain. With ``job_type`` its result is typed.
+
+        With ``connection``, one of those that :meth:`start_chain` takes, it is read in your transaction, which sees the
+        chains that it has started and not committed yet. So do all other reads that take it.
 
         Raises:
             ChainNotFoundError: it was never committed, or it was deleted.
             InvalidIdentifierError: the id is not valid.
             JobTypeMismatchError: it is of another job type.
+            UnsupportedConnectionError: the store cannot read on ``connection``, or it is one to another database.
         """
-        record = (await self._records([check_text(chain_id, what="chain id")]))[0]
+        record = (await self._records([check_text(chain_id, what="chain id")], connection))[0]
         if job_type is not None and job_type.name != record.type:
             raise JobTypeMismatchError(chain_id, job_type.name, record.type)
         return AsyncChain(self, record)
 
-    async def get_chains(self, chains: Iterable[ChainReference]) -> list[AsyncChain[Any]]:
+    async def get_chains(
+        self, chains: Iterable[ChainReference], *, connection: AsyncConnectionLike | None = None
+    ) -> list[AsyncChain[Any]]:
         """Read many chains in one statement, each once, in the given order.
 
         Raises:
             ChainNotFoundError: one of them does not exist.
         """
-        return [AsyncChain(self, record) for record in await self._records(chain_ids(chains))]
+        return [AsyncChain(self, record) for record in await self._records(chain_ids(chains), connection)]
 
-    async def get_job(self, job_id: str) -> Job:
+    @overload
+    async def find_chain(
+        self,
+        job_type: JobType[Any, R],
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: AsyncConnectionLike | None = None,
+    ) -> AsyncChain[R] | None: ...
+    @overload
+    async def find_chain(
+        self,
+        job_type: str,
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: AsyncConnectionLike | None = None,
+    ) -> AsyncChain[Any] | None: ...
+    async def find_chain(
+        self,
+        job_type: JobTypeReference,
+        key: str,
+        *,
+        scope: DeduplicationScope | str = DeduplicationScope.OPEN,
+        connection: AsyncConnectionLike | None = None,
+    ) -> AsyncChain[Any] | None:
+        """Read the newest chain that was started with a deduplication key; None if there is none.
+
+        Args:
+            job_type: the job type of the chain's first job, or its name; its result is typed by it.
+            key: the key of its ``Deduplicate``.
+            scope: ``"open"`` finds open chains, ``"any"`` all that are stored, as for a start.
+            connection: a connection of yours, see :meth:`get_chain`.
+
+        Raises:
+            ConfigurationError: the scope is unknown.
+            InvalidIdentifierError: the key or the name of the job type is not valid.
+
+        Example::
+
+            chain = await client.find_chain(report, "report-7", scope="any")
+        """
+        wanted = Deduplicate(key, scope=scope)
+        [name] = type_names([job_type])
+        store = await self._open_store()
+        only_open = wanted.scope is DeduplicationScope.OPEN
+        ids = await store.chains_of_key(name, key, only_open=only_open, limit=1, connection=connection)
+        [record] = await store.get_chains(ids, connection=connection) if ids else [None]
+        # It may have been deleted since its id was read.
+        return None if record is None else AsyncChain(self, record)
+
+    async def get_job(self, job_id: str, *, connection: AsyncConnectionLike | None = None) -> Job:
         """Read one job.
 
         Raises:
             JobNotFoundError: it was never committed, or it was deleted.
             InvalidIdentifierError: the id is not valid.
         """
-        job = (await (await self._open_store()).get_jobs([check_text(job_id, what="job id")]))[0]
-        if job is None:
-            raise JobNotFoundError(job_id)
-        return decoded_job(self.job_types, job)
+        return (await self.get_jobs([job_id], connection=connection))[0]
 
-    async def _records(self, ids: Sequence[str]) -> list[ChainRecord]:
-        rows = await (await self._open_store()).get_chains(ids)
+    async def get_jobs(self, job_ids: Iterable[str], *, connection: AsyncConnectionLike | None = None) -> list[Job]:
+        """Read many jobs in one statement, each once, in the given order.
+
+        Raises:
+            JobNotFoundError: one of them does not exist.
+            InvalidIdentifierError: an id is not valid, or ``job_ids`` is a string.
+        """
+        if isinstance(job_ids, str):
+            raise InvalidIdentifierError("job_ids must be a sequence of ids, got a string; write [id]")
+        ids = list(dict.fromkeys(check_text(id, what="job id") for id in job_ids))
+        found = await (await self._open_store()).get_jobs(ids, connection=connection)
+        jobs = [decoded_job(self.job_types, job) for job in found if job is not None]
+        if len(jobs) < len(ids):
+            raise JobNotFoundError(ids[found.index(None)])
+        return jobs
+
+    async def _records(self, ids: Sequence[str], connection: Any) -> list[ChainRecord]:
+        rows = await (await self._open_store()).get_chains(ids, connection=connection)
         records = [record for record in rows if record is not None]
         if len(records) < len(rows):
             raise ChainNotFoundError(ids[rows.index(None)])

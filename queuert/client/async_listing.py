@@ -18,6 +18,7 @@ from queuert.client.arguments import (
 )
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain, AsyncChainClient
+from queuert.client.connections import AsyncConnectionLike
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
@@ -61,6 +62,7 @@ class AsyncClientListing(AsyncClientBase):
         limit: int = 50,
         cursor: str | None = None,
         oldest_first: bool = False,
+        connection: AsyncConnectionLike | None = None,
     ) -> Page[AsyncChain[Any]]:
         """Return a page of chains by the time of their start, the newest first.
 
@@ -74,6 +76,7 @@ class AsyncClientListing(AsyncClientBase):
             limit: the most entries of the page, between 1 and 1,000.
             cursor: the ``next_cursor`` of the previous page, with the same other arguments.
             oldest_first: return the oldest chain first.
+            connection: a connection of yours, in whose transaction the page is read, see :meth:`get_chain`.
 
         Raises:
             InvalidCursorError: the cursor does not belong to this listing.
@@ -89,7 +92,7 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        page = await (await self._open_store()).list_chains(filter, request)
+        page = await (await self._open_store()).list_chains(filter, request, connection=connection)
         client = cast("AsyncChainClient", self)
         return Page(tuple(AsyncChain(client, record) for record in page), page.next_cursor)
 
@@ -103,6 +106,7 @@ class AsyncClientListing(AsyncClientBase):
         limit: int = 50,
         cursor: str | None = None,
         oldest_first: bool = False,
+        connection: AsyncConnectionLike | None = None,
     ) -> Page[Job]:
         """Return a page of jobs, also continuations, by the time of their creation, the newest first.
 
@@ -116,12 +120,19 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return decoded_jobs(self.job_types, await (await self._open_store()).list_jobs(filter, request))
+        page = await (await self._open_store()).list_jobs(filter, request, connection=connection)
+        return decoded_jobs(self.job_types, page)
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
     async def list_chain_jobs(
-        self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
+        self,
+        chain: ChainReference,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        oldest_first: bool = True,
+        connection: AsyncConnectionLike | None = None,
     ) -> Page[Job]:
         """Return a page of the jobs of one chain, in order; an empty one if the chain does not exist.
 
@@ -130,6 +141,7 @@ class AsyncClientListing(AsyncClientBase):
             limit: the most entries of the page, between 1 and 1,000.
             cursor: the ``next_cursor`` of the previous page.
             oldest_first: set it to False to get the last job first.
+            connection: a connection of yours, in whose transaction the page is read, see :meth:`get_chain`.
 
         Raises:
             InvalidCursorError: the cursor does not belong to this listing.
@@ -138,10 +150,17 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return decoded_jobs(self.job_types, await (await self._open_store()).list_chain_jobs(id, request))
+        page = await (await self._open_store()).list_chain_jobs(id, request, connection=connection)
+        return decoded_jobs(self.job_types, page)
 
     async def list_dependents(
-        self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
+        self,
+        chain: ChainReference,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        oldest_first: bool = True,
+        connection: AsyncConnectionLike | None = None,
     ) -> Page[Job]:
         """Return a page of the jobs that wait for a chain, or waited for it, in the order of their ids.
 
@@ -149,9 +168,10 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return decoded_jobs(self.job_types, await (await self._open_store()).list_dependents(id, request))
+        page = await (await self._open_store()).list_dependents(id, request, connection=connection)
+        return decoded_jobs(self.job_types, page)
 
-    async def get_blockers(self, job_id: str) -> list[Blocker]:
+    async def get_blockers(self, job_id: str, *, connection: AsyncConnectionLike | None = None) -> list[Blocker]:
         """Return the chains that a job waits for, or waited for, in the order in which they were passed.
 
         Outputs are in the model of the job type that completed the chain, or plain JSON if that is not registered with
@@ -162,7 +182,8 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
-        return decoded_blockers(self.job_types, await (await self._open_store()).get_blockers(id))
+        records = await (await self._open_store()).get_blockers(id, connection=connection)
+        return decoded_blockers(self.job_types, records)
 
     # --- counts -------------------------------------------------------------------------------------------------------
 

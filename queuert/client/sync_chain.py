@@ -85,6 +85,7 @@ class Chain(Generic[R]):
         id: the chain's id, which is that of its first job.
         type: the name of its first job's type.
         deduplicated: whether the start was a duplicate and returned an existing chain, of the same key or id.
+        debounced: whether the first job of that chain was waiting, and got the input and due time of this start.
 
     Example::
 
@@ -101,6 +102,7 @@ class Chain(Generic[R]):
         self.id = known.id
         self.type = known.type
         self.deduplicated = isinstance(known, StartedJob) and known.existing
+        self.debounced = isinstance(known, StartedJob) and known.debounced
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.id!r}, {self.type!r}, {self.status.value})"

@@ -17,6 +17,7 @@ from queuert.client.arguments import (
     known_statuses,
     type_filter,
 )
+from queuert.client.connections import ConnectionLike
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainClient
@@ -62,6 +63,7 @@ class ClientListing(ClientBase):
         limit: int = 50,
         cursor: str | None = None,
         oldest_first: bool = False,
+        connection: ConnectionLike | None = None,
     ) -> Page[Chain[Any]]:
         """Return a page of chains by the time of their start, the newest first.
 
@@ -75,6 +77,7 @@ class ClientListing(ClientBase):
             limit: the most entries of the page, between 1 and 1,000.
             cursor: the ``next_cursor`` of the previous page, with the same other arguments.
             oldest_first: return the oldest chain first.
+            connection: a connection of yours, in whose transaction the page is read, see :meth:`get_chain`.
 
         Raises:
             InvalidCursorError: the cursor does not belong to this listing.
@@ -90,7 +93,7 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        page = (self._open_store()).list_chains(filter, request)
+        page = (self._open_store()).list_chains(filter, request, connection=connection)
         client = cast("ChainClient", self)
         return Page(tuple(Chain(client, record) for record in page), page.next_cursor)
 
@@ -104,6 +107,7 @@ class ClientListing(ClientBase):
         limit: int = 50,
         cursor: str | None = None,
         oldest_first: bool = False,
+        connection: ConnectionLike | None = None,
     ) -> Page[Job]:
         """Return a page of jobs, also continuations, by the time of their creation, the newest first.
 
@@ -117,12 +121,19 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return decoded_jobs(self.job_types, (self._open_store()).list_jobs(filter, request))
+        page = (self._open_store()).list_jobs(filter, request, connection=connection)
+        return decoded_jobs(self.job_types, page)
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
     def list_chain_jobs(
-        self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
+        self,
+        chain: ChainReference,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        oldest_first: bool = True,
+        connection: ConnectionLike | None = None,
     ) -> Page[Job]:
         """Return a page of the jobs of one chain, in order; an empty one if the chain does not exist.
 
@@ -131,6 +142,7 @@ class ClientListing(ClientBase):
             limit: the most entries of the page, between 1 and 1,000.
             cursor: the ``next_cursor`` of the previous page.
             oldest_first: set it to False to get the last job first.
+            connection: a connection of yours, in whose transaction the page is read, see :meth:`get_chain`.
 
         Raises:
             InvalidCursorError: the cursor does not belong to this listing.
@@ -139,10 +151,17 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return decoded_jobs(self.job_types, (self._open_store()).list_chain_jobs(id, request))
+        page = (self._open_store()).list_chain_jobs(id, request, connection=connection)
+        return decoded_jobs(self.job_types, page)
 
     def list_dependents(
-        self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
+        self,
+        chain: ChainReference,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        oldest_first: bool = True,
+        connection: ConnectionLike | None = None,
     ) -> Page[Job]:
         """Return a page of the jobs that wait for a chain, or waited for it, in the order of their ids.
 
@@ -150,9 +169,10 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return decoded_jobs(self.job_types, (self._open_store()).list_dependents(id, request))
+        page = (self._open_store()).list_dependents(id, request, connection=connection)
+        return decoded_jobs(self.job_types, page)
 
-    def get_blockers(self, job_id: str) -> list[Blocker]:
+    def get_blockers(self, job_id: str, *, connection: ConnectionLike | None = None) -> list[Blocker]:
         """Return the chains that a job waits for, or waited for, in the order in which they were passed.
 
         Outputs are in the model of the job type that completed the chain, or plain JSON if that is not registered with
@@ -163,7 +183,8 @@ class ClientListing(ClientBase):
             InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
-        return decoded_blockers(self.job_types, (self._open_store()).get_blockers(id))
+        records = (self._open_store()).get_blockers(id, connection=connection)
+        return decoded_blockers(self.job_types, records)
 
     # --- counts -------------------------------------------------------------------------------------------------------
 

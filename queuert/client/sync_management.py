@@ -21,7 +21,7 @@ from queuert.client.management import (
     job_ids,
     pruning,
 )
-from queuert.client.schedules import JobTypeReference
+from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
@@ -29,7 +29,7 @@ from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
 from queuert.observability.tracing import NO_SENDING, Change, Changing, Send, Sending, changing
-from queuert.payloads import safe_text
+from queuert.payloads import check_text, safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
@@ -42,6 +42,9 @@ _ROUNDS = 5
 """How often an operation is repeated because the chain has advanced meanwhile."""
 
 _MAX_REASON = 2_000
+
+_OF_KEY = 500
+"""Chains of one key that are cancelled in one transaction."""
 
 
 class ClientManagement(ClientBase):
@@ -253,6 +256,38 @@ class ClientManagement(ClientBase):
             traced.changed(results)
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
+
+    def cancel_chains_of_key(
+        self,
+        job_type: JobTypeReference,
+        key: str,
+        *,
+        reason: str = CANCELLED_BY_CLIENT,
+        connection: ConnectionLike | None = None,
+    ) -> int:
+        """Cancel the open chains that were started with a deduplication key, and return how many this call closed.
+
+        Usually there is one at most. A chain whose start has not been committed yet is not found.
+
+        Args:
+            job_type: the job type of the chains' first jobs, or its name.
+            key: the key of their ``Deduplicate``.
+            reason: as for :meth:`cancel_chains`.
+            connection: a connection of yours, see :meth:`start_chain`.
+
+        Raises:
+            InvalidIdentifierError: the key or the name of the job type is not valid.
+            ChainNotFoundError: some of them were deleted during the operation. Try again.
+        """
+        [name] = type_names([job_type])
+        check_text(key, what="deduplication key")
+        store, closed = self._open_store(), 0
+        while True:
+            ids = store.chains_of_key(name, key, limit=_OF_KEY, connection=connection)
+            if ids:
+                closed += sum(self.cancel_chains(ids, reason=reason, connection=connection))
+            if len(ids) < _OF_KEY:
+                return closed
 
     def retry_chain(self, chain: ChainReference, *, connection: ConnectionLike | None = None) -> None:
         """Retry one failed or cancelled chain, see :meth:`retry_chains`."""

@@ -46,6 +46,7 @@ def job(row: Sequence[Any]) -> Job:
         limit_key=row[21],
         progress=job_progress(row[22], row[6]),
         failures=job_failures(json_value(row[23])),
+        max_attempts=row[24],
     )
 
 

@@ -61,26 +61,33 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 class ListingStore(Protocol):
     """Reads pages. The cost of a page depends on its entries and the number of job types, not on the size of the table.
 
-    All operations raise InvalidCursorError for a cursor that is not of this listing.
+    All operations raise InvalidCursorError for a cursor that is not of this listing. With ``connection`` they read in
+    the caller's transaction, and so what it has written and not committed.
     """
 
-    def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+    def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""
         ...
 
-    def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+    def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
         ...
 
-    def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first; all that are stored, or open ones."""
+        ...
+
+    def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order, the last first unless ``oldest_first``."""
         ...
 
-    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs that have this chain among their blockers, by id, whatever their status."""
         ...
 
-    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in the order in which they were passed."""
         ...
 
@@ -440,9 +447,12 @@ class Store(
         open blockers is BLOCKED, one with a later ``run_at`` SCHEDULED, any other READY.
 
         A job with ``deduplication`` is not written if a chain matches: the newest match is returned instead. Starts of
-        one key wait for each other's commit; within a batch the first of a key decides. A job with ``attach`` is not
-        written if a chain of its id exists. A job that is not written does not need its blockers to exist, and its
-        ``result_ttl`` changes nothing.
+        one key wait for each other's commit; within a batch the first of a key decides. With ``debounce``, the newest
+        match whose first job is READY or SCHEDULED and was never claimed gets the input of the start and its due time,
+        no later than ``max_delay`` after its creation; within a batch the last input of a key counts.
+
+        A job with ``attach`` is not written if a chain of its id exists. A job that is not written does not need its
+        blockers to exist, and its ``result_ttl`` changes nothing.
 
         A chain that has expired matches nothing; it is deleted when a chain with its id is started.
 
@@ -532,12 +542,12 @@ class Store(
         """Return the seconds until the next job of these types is due: 0 if one is, None if none is scheduled."""
         ...
 
-    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order of the ids; None for those that do not exist."""
+    def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
+        """Read jobs in the order of the ids; None for those that do not exist. ``connection`` is as in lists."""
         ...
 
-    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order of the ids; None for those that do not exist."""
+    def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
+        """Read chains in the order of the ids; None for those that do not exist. ``connection`` is as in lists."""
         ...
 
     def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:

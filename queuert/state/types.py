@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -66,6 +66,13 @@ class NewJob:
     limit."""
     attributes: Attributes | None = field(default=None, hash=False)
     """For the first job of a chain: its attributes. An existing chain keeps its own."""
+    max_attempts: int | None = None
+    """For the first job of a chain: attempts that may fail before the job has failed; None leaves it to the policy."""
+    inherit_limit_key: bool = False
+    """For a job that a finish creates: it has the limit key of the finished job, if it has none of its own."""
+    inherit_attributes: bool = False
+    """For the first job of a chain that a finish starts: it has the attributes of the finished job's chain, if it has
+    none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,38 @@ class StartedJob:
     """Whether the job existed already, by its deduplication key or its id."""
     chain_status: ChainStatus = ChainStatus.OPEN
     """The status of its chain: an existing one may have closed."""
+    debounced: bool = False
+    """Whether the existing job was waiting, and got the input and the due time of the start."""
+
+
+def with_newest_inputs(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Return the starts of one call, where the first of each debounced key has the input and the times of the last."""
+    if not any(map(is_debounced, jobs)):
+        return jobs
+    merged = list(jobs)
+    first: dict[tuple[str, str], int] = {}
+    for index, job in enumerate(jobs):
+        if job.deduplication is None:
+            continue
+        deciding = first.setdefault((job.type, job.deduplication.key), index)
+        if deciding != index and is_debounced(job) and is_debounced(merged[deciding]):
+            newest = replace(merged[deciding], input=job.input, run_at=job.run_at, deduplication=job.deduplication)
+            merged[deciding] = newest
+    return merged
+
+
+def inheriting(job: NewJob, limit_key: str | None, attributes: Attributes | None) -> NewJob:
+    """Return a new job with the limit key of the job that creates it, and the attributes of that job's chain."""
+    return replace(
+        job,
+        limit_key=job.limit_key or (limit_key if job.inherit_limit_key else None),
+        attributes=job.attributes or (attributes or None if job.inherit_attributes else None),
+    )
+
+
+def is_debounced(job: NewJob) -> bool:
+    """Whether the start replaces the input of a waiting job with the same key."""
+    return job.deduplication is not None and job.deduplication.debounce is not None
 
 
 CLAIM_BYTES = 16 * 1024 * 1024
@@ -148,6 +187,8 @@ class ClaimedJob:
     """The ``result_ttl`` of the start of its chain."""
     attempt_trace_context: str | None = field(default=None, hash=False)
     """The trace context of the newest traced attempt: an earlier one's, until this attempt sets its own."""
+    max_attempts: int | None = None
+    """Attempts that may fail, if the start of the job said so instead of the retry policy."""
     fault: str | None = None
     """Why the job cannot be run: its row has values that cannot be read. The attempt then fails."""
 

@@ -1,6 +1,7 @@
 """The in-process worker: claims jobs, runs handlers, keeps leases, reaps."""
 
 from queuert.worker.attempt import AbortSignal, Attempt, AttemptContext, ContextKey
+from queuert.worker.earlier_jobs import EarlierJob, EarlierJobs
 from queuert.worker.health import Health
 from queuert.worker.lifespan import Lifespan
 from queuert.worker.middleware import AttemptMiddleware, CallNext, Middleware, MiddlewareFunction
@@ -16,6 +17,8 @@ __all__ = [
     "CallNext",
     "Completion",
     "ContextKey",
+    "EarlierJob",
+    "EarlierJobs",
     "GuardedBlock",
     "GuardedTransaction",
     "Handler",

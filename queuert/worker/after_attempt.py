@@ -34,7 +34,7 @@ class EndedAttempt:
     attempt: int
     """1 for the first."""
     max_attempts: int
-    """What the retry policy allows."""
+    """What the start of the job allows, or else the retry policy."""
     status: JobStatus
     """COMPLETED or FAILED."""
     worker: str
@@ -91,7 +91,7 @@ def ended_attempt(
         type=job.type,
         chain_type=job.chain_type,
         attempt=job.attempt,
-        max_attempts=max_attempts,
+        max_attempts=job.max_attempts or max_attempts,
         status=_STATUS[finish.kind],
         worker=worker,
         created_at=job.created_at,
@@ -111,7 +111,8 @@ def apply_after_attempt(finish: Finish, job_type: JobType[Any, Any], ended: Ende
         PayloadError: the output is not valid for the job type.
         ConfigurationError: the error or the TTL is not valid.
     """
-    ttl = None if ended.result_ttl == finish.job.result_ttl else checked_ttl("result_ttl", ended.result_ttl)
+    kept = ended.result_ttl
+    ttl = None if kept == finish.job.result_ttl else checked_ttl("result_ttl", kept, zero=True)
     if finish.kind is FinishKind.COMPLETE:
         return replace(finish, output=job_type.encode_output(ended.output), result_ttl=ttl)
     return replace(finish, error=_error(finish.error, ended.error), result_ttl=ttl)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -19,7 +19,7 @@ from queuert.errors import ContextMissingError, DefinitionError, JobNotFoundErro
 from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker, ChainRecord, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
-from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
+from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
@@ -27,6 +27,7 @@ from queuert.schedules import Tick, tick_in
 from queuert.state.types import ClaimedJob
 from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
+from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
 from queuert.worker.transaction_blocks import (
     BlockHost,
@@ -410,6 +411,31 @@ class Attempt(Generic[I, R, S]):
         """``read_start_async`` for plain functions, also in a child process."""
         return self._host.read_start_in_thread()
 
+    async def read_earlier_jobs_async(self, *, limit: int = 50) -> EarlierJobs:
+        """Read the jobs of the chain before this one, with their inputs and kept outputs, in a coroutine.
+
+        The claim does not return them: this is one statement, and none in the first job of a chain. A job keeps an
+        output by ``continue_with(..., output=...)``::
+
+            earlier = await attempt.read_earlier_jobs_async()
+            resized = earlier.get(resize)  # the newest job of this type, or None; its input is typed
+
+        Args:
+            limit: how many are read at most, the newest; 1 to 1,000.
+
+        Raises:
+            ConfigurationError: the limit is out of range.
+            StateUnavailableError: the store cannot be reached.
+        """
+        self._host.check_event_loop()
+        page = page_before(self._claimed, limit)
+        return EarlierJobs(await self._host.read_chain_jobs(page) if self._claimed.chain_index else ())
+
+    def read_earlier_jobs(self, *, limit: int = 50) -> EarlierJobs:
+        """``read_earlier_jobs_async`` for plain functions, also in a child process."""
+        page = page_before(self._claimed, limit)
+        return EarlierJobs(self._host.read_chain_jobs_in_thread(page) if self._claimed.chain_index else ())
+
     @property
     def trace_context(self) -> Mapping[str, str]:
         """The trace context that was stored when the job was created, as a mapping; empty if there is none."""
@@ -497,6 +523,7 @@ class Attempt(Generic[I, R, S]):
         blockers: Iterable[ChainReference] = (),
         output: Any = None,
         limit_key: str | None = None,
+        inherit: Iterable[Literal["limit_key"]] = (),
     ) -> ContinueWith[R]:
         """Return the outcome that continues the chain with another job. The handler must return it.
 
@@ -509,11 +536,14 @@ class Attempt(Generic[I, R, S]):
             blockers: chains that must close before it may run.
             output: stored with this job, for ``get_job``: of the type that this job's type declares as ``output``, if
                 it does, else any JSON. The chain's output is that of its last job.
-            limit_key: the key under which the per-key limits of its job type count it; it is not inherited.
+            limit_key: the key under which the per-key limits of its job type count it.
+            inherit: ``["limit_key"]`` gives it the limit key of this job, if ``limit_key`` is None: the store copies it
+                when it writes the finish. Attributes, ``result_ttl`` and deduplication key are those of the chain.
 
         Raises:
             UndeclaredContinuationError: the job type of this job does not declare the continuation.
             PayloadError: the input or the output cannot be stored.
+            ConfigurationError: ``inherit`` names something else, or the priority is out of range.
             DefinitionError: ``job_type`` is not a JobType; or the next job would wait for its own chain, or for chains
                 that its type does not declare.
         """
@@ -532,9 +562,10 @@ class Attempt(Generic[I, R, S]):
             blockers=awaited,
             output=None if output is None else self._job_type.encode_kept_output(output),
             limit_key=None if limit_key is None else check_text(limit_key, what="limit key"),
+            inherit_limit_key=bool(blocker_outputs.checked_inherit(inherit, ("limit_key",))),
         )
 
-    def wait_for(self, *chains: NewChain[Any] | ChainReference) -> WaitFor:
+    def wait_for(self, *chains: NewChain[Any] | ChainReference, inherit: Iterable[Inherited] = ()) -> WaitFor:
         """Return the outcome that runs the handler again, from its beginning, after these chains have closed.
 
         The handler must return it. Each ``NewChain`` is started in the commit that writes the wait. In the next attempt
@@ -544,16 +575,23 @@ class Attempt(Generic[I, R, S]):
                 return attempt.wait_for(*(NewChain(resize, Resize(url=url, width=width)) for width in (100, 200)))
             return [published.address for published in attempt.outputs_of(resize)]
 
+        ``inherit`` gives the new chains what this job has, unless they have it of their own: ``"limit_key"`` and
+        ``"priority"`` (which a chain has of its own if it is not 0) of this job, ``"attributes"`` of its chain. The
+        store copies limit key and attributes when it writes the wait.
+
         The attempt does not count.
 
         Raises:
+            ConfigurationError: ``inherit`` names something else.
             DefinitionError: no chain was passed, or only chains that the job has waited for and that are completed, or
                 its own chain, or a ``NewChain`` with blockers, deduplication or ``attach``.
             BlockerMismatchError: the job type declares other blockers.
             UnknownJobTypeError: a type is not registered with the worker's client.
             PayloadError: an input cannot be stored.
         """
-        return blocker_outputs.wait_outcome(self._job_type, self._claimed, self.blockers, self._host.job_types, chains)
+        return blocker_outputs.wait_outcome(
+            self._job_type, self._claimed, self.blockers, self._host.job_types, chains, inherit
+        )
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
         """Return the outcome that retries the job after ``after`` seconds, by default the pause of the retry policy.

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from queuert.errors import BlockerFailedError, BlockerMismatchError, DefinitionError, InvalidIdentifierError
+from queuert.errors import (
+    BlockerFailedError,
+    BlockerMismatchError,
+    ConfigurationError,
+    DefinitionError,
+    InvalidIdentifierError,
+)
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Blocker, ChainStatus
 from queuert.new_chain import ChainReference, HasTypeNames, NewChain, chain_ids, new_job, referenced_type
-from queuert.outcomes import WaitFor, _ChainStart
+from queuert.outcomes import Inherited, WaitFor, _ChainStart
 from queuert.state.types import BlockerRecord, ClaimedJob
 
 R = TypeVar("R")
@@ -86,10 +92,14 @@ def wait_outcome(
     blockers: Sequence[Blocker],
     job_types: HasTypeNames,
     chains: Sequence[NewChain[Any] | ChainReference],
+    inherit: Iterable[Inherited],
 ) -> WaitFor:
     """Return the outcome of an attempt that waits for these chains. It raises what ``Attempt.wait_for`` says."""
     statuses = {blocker.chain_id: blocker.status for blocker in blockers}
-    targets = _without_repeats([(_target(job_types, chain), referenced_type(chain)) for chain in chains])
+    inherited = checked_inherit(inherit, ("attributes", "limit_key", "priority"))
+    targets = _without_repeats(
+        [(_target(job_types, chain, job.priority, inherited), referenced_type(chain)) for chain in chains]
+    )
     if any(_id_of(target) == job.chain_id for target, _ in targets):
         raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
     new = [(target, type) for target, type in targets if isinstance(target, _ChainStart) or target not in statuses]
@@ -101,7 +111,21 @@ def wait_outcome(
     return WaitFor(tuple(target for target, _ in targets))
 
 
-def _target(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _ChainStart | str:
+def checked_inherit(inherit: Iterable[str], allowed: Sequence[str]) -> frozenset[str]:
+    """Return the names of what is inherited.
+
+    Raises:
+        ConfigurationError: one of them cannot be inherited, or it is a string.
+    """
+    names = None if isinstance(inherit, str) else frozenset(inherit)
+    if names is None or not names.issubset(allowed):
+        raise ConfigurationError(f"inherit must be a sequence of {', '.join(map(repr, allowed))}, got {inherit!r}")
+    return names
+
+
+def _target(
+    job_types: HasTypeNames, chain: NewChain[Any] | ChainReference, priority: int, inherited: frozenset[str]
+) -> _ChainStart | str:
     if not isinstance(chain, NewChain):
         return chain_ids([chain])[0]
     if tuple(chain.blockers) or chain.deduplication is not None or chain.attach:
@@ -114,11 +138,14 @@ def _target(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _
         job_type=job.type,
         input=job.input,
         id=chain.id,
-        priority=job.priority,
+        priority=job.priority or (priority if "priority" in inherited else 0),
         run_at=job.run_at,
         limit_key=job.limit_key,
         result_ttl=job.result_ttl,
         attributes=job.attributes,
+        max_attempts=job.max_attempts,
+        inherit_limit_key="limit_key" in inherited,
+        inherit_attributes="attributes" in inherited,
     )
 
 

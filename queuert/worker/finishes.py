@@ -80,6 +80,7 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
         id_chosen=outcome.id is not None,
         trace_context=job.attempt_trace_context or job.trace_context,
         limit_key=outcome.limit_key,
+        inherit_limit_key=outcome.inherit_limit_key,
     )
 
 
@@ -105,6 +106,9 @@ def _new_job(job: ClaimedJob, start: _ChainStart) -> NewJob:
         limit_key=start.limit_key,
         result_ttl=start.result_ttl,
         attributes=start.attributes,
+        max_attempts=start.max_attempts,
+        inherit_limit_key=start.inherit_limit_key,
+        inherit_attributes=start.inherit_attributes,
     )
 
 
@@ -112,7 +116,8 @@ def retried(
     job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float | None = None, *, crashed: bool = False
 ) -> Finish:
     """Return the finish of a failed attempt: a retry if the policy allows another attempt, else a failed job."""
-    if not retry.allows_another(job.counted_attempts, job.lease_expirations + 1 if crashed else 0):
+    crashes = job.lease_expirations + 1 if crashed else 0
+    if not retry.allows_another(job.counted_attempts, crashes, max_attempts=job.max_attempts):
         return Finish(job, FinishKind.FAIL, error=error, crashed=crashed)
     delay = retry.delay(job.counted_attempts) if after is None else pause(after)
     return Finish(job, FinishKind.RETRY, error=error, delay=delay, crashed=crashed)

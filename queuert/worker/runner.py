@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, PayloadDecodeError, StateUnavailableError
 from queuert.job_types import JobTypes
-from queuert.jobs import AbortReason, Blocker
+from queuert.jobs import AbortReason, Blocker, Job
 from queuert.observability.context import FIELDS, current_attempt
 from queuert.observability.events import StoreCallFailed
 from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
+from queuert.state.paging import PageRequest
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
@@ -111,6 +112,14 @@ class AttemptState:
         store, job = self._worker.thread_store.get(), self._job
         [chain], [stored] = store.get_chains([job.chain_id]), store.get_jobs([job.id])
         return start_options(job.id, chain, stored)
+
+    async def read_chain_jobs(self, page: PageRequest) -> Sequence[Job]:
+        """Read jobs of the chain, the earliest first."""
+        return (await self._worker.store.list_chain_jobs(self._job.chain_id, page)).items[::-1]
+
+    def read_chain_jobs_in_thread(self, page: PageRequest) -> Sequence[Job]:
+        """``read_chain_jobs`` in a thread."""
+        return self._worker.thread_store.get().list_chain_jobs(self._job.chain_id, page).items[::-1]
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -21,6 +21,8 @@ from queuert.state.types import Finish, FinishResult
 
 if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
+    from queuert.jobs import Job
+    from queuert.state.paging import PageRequest
     from queuert.worker.attempt import StartOptions
 
 T = TypeVar("T", bound="GuardedTransaction")
@@ -48,6 +50,14 @@ class BlockHost(Protocol):
 
     def read_start_in_thread(self) -> StartOptions:
         """``read_start`` in a thread, or in a child process."""
+        ...
+
+    async def read_chain_jobs(self, page: PageRequest) -> Sequence[Job]:
+        """Read jobs of the chain, the earliest first, in the worker's event loop."""
+        ...
+
+    def read_chain_jobs_in_thread(self, page: PageRequest) -> Sequence[Job]:
+        """``read_chain_jobs`` in a thread, or in a child process."""
         ...
 
     def check_event_loop(self) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from queuert import Attempt, Client, NewChain, Outcome, RecurringSchedule, after
+from queuert.errors import ConfigurationError
 from queuert.schedules import Tick, tick_in
+from queuert.worker import EarlierJob, EarlierJobs
 from tests.support.harness import Harness
-from tests.support.job_types import anything, echo, number, relay, text
+from tests.support.job_types import anything, echo, first, last, loop, middle, number, relay, text
 from tests.support.waiting import START, WAIT, in_time
 from tests.worker import killable
 
@@ -152,3 +154,64 @@ async def test_children_have_the_attributes_that_they_are_started_with(harness: 
         assert await chain.result(WAIT) == 2
     found = await harness.client.list_chains(attributes={"user": 17})
     assert sorted(one.type for one in found.items) == ["anything", "number"]
+
+
+@pytest.mark.timeout(12 * WAIT)
+@pytest.mark.parametrize("mode", ["coroutine", "thread", "process"])
+async def test_earlier_jobs_of_the_chain(harness: Harness, mode: str) -> None:
+    """A later job reads the inputs and kept outputs of those before it, and nothing of itself; the first has none."""
+    found: list[EarlierJobs] = []
+
+    async def begin(attempt: Attempt[int, Any]) -> Outcome[Any]:
+        found.append(await attempt.read_earlier_jobs_async())
+        return attempt.continue_with(middle, 2)
+
+    def go_on(attempt: Attempt[int, Any]) -> Outcome[Any]:
+        return attempt.continue_with(last, 3, output=20)
+
+    async def end(attempt: Attempt[int, str]) -> Outcome[str]:
+        found.append(await attempt.read_earlier_jobs_async())
+        return str([(job.type, job.input, job.output) for job in found[-1]])
+
+    def end_in_thread(attempt: Attempt[int, str]) -> Outcome[str]:
+        found.append(attempt.read_earlier_jobs())
+        return str([(job.type, job.input, job.output) for job in found[-1]])
+
+    harness.handles(first, begin)
+    harness.handles(middle, go_on)
+    if mode == "process":
+        harness.handles(last, killable.earlier_jobs, executor="process")
+    else:
+        harness.handles(last, end if mode == "coroutine" else end_in_thread)
+    async with harness.worker():
+        chain = await harness.client.start_chain(first, 1)
+        assert await chain.result(START) == "[('first', 1, None), ('middle', 2, 20)]"
+    assert len(found[0]) == 0
+    if mode != "process":
+        got = found[1].get(middle)
+        assert got is not None
+        assert (got.input, got.output, got.chain_index) == (2, 20, 1)
+        assert found[1].get(first) == EarlierJob(chain.id, 0, 1, None)
+        assert found[1].get(last) is None
+
+
+async def test_the_newest_of_the_earlier_jobs(harness: Harness) -> None:
+    """At most so many, the newest ones; all of a type in their order. Limits are those of pages."""
+    found: list[EarlierJobs] = []
+
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input < 5:
+            return attempt.continue_with(loop, attempt.input + 1, output=attempt.input * 10)
+        found.extend([await attempt.read_earlier_jobs_async(limit=limit) for limit in (2, 1000)])
+        for limit in (0, 1001):
+            with pytest.raises(ConfigurationError, match="limit"):
+                await attempt.read_earlier_jobs_async(limit=limit)
+        return attempt.input
+
+    harness.handles(loop, handler)
+    async with harness.worker():
+        assert await (await harness.client.start_chain(loop, 0)).result(WAIT) == 5
+    assert [[one.input for one in some.get_all(loop)] for some in found] == [[3, 4], [0, 1, 2, 3, 4]]
+    newest = found[0].get(loop)
+    assert newest is not None
+    assert newest.output == 40

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from queuert import Client, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
+from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
 from queuert.activity import Activity, ActivityReport, Histogram
 from queuert.cli import main
 from queuert.cli.chains import retry_failed
@@ -137,6 +137,10 @@ def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFix
         ["chains"],
         ["chains", "show"],
         ["chains", "cancel"],
+        ["chains", "show", "--key", "a"],
+        ["chains", "show", "some-id", "--key", "a", "--type", "number"],
+        ["chains", "cancel", "--type", "number"],
+        ["chains", "cancel", "some-id", "--key", "a", "--type", "number"],
         ["chains", "retry"],
         ["chains", "retry", "some-id", "--failed"],
         ["chains", "retry", "--failed"],
@@ -173,6 +177,16 @@ def test_a_chain_with_all_around_it(run: Run, client: Client) -> None:
     assert [one["id"] for one in found["dependents"]] == [waiting]
     assert not found["more_jobs"]
     assert "'nowhere' does not exist" in run("chains", "show", "nowhere", code=1)
+
+
+def test_a_chain_by_its_key(run: Run, client: Client) -> None:
+    chain = client.start_chain(number, 1, deduplication=Deduplicate("a key"))
+    by_key = ("--type", "number", "--key", "a key")
+    assert document(run, "chains", "show", *by_key)["id"] == chain.id
+    assert "cancelled 1" in run("chains", "cancel", *by_key)
+    assert "cancelled 0" in run("chains", "cancel", *by_key)
+    assert document(run, "chains", "show", *by_key)["status"] == "cancelled"
+    assert "number with the key nothing" in run("chains", "show", "--type", "number", "--key", "nothing", code=1)
 
 
 def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: str) -> None:

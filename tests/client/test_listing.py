@@ -14,6 +14,7 @@ from queuert import (
     Chain,
     ChainStatus,
     Client,
+    Deduplicate,
     JobStatus,
     JobType,
     JobTypes,
@@ -25,11 +26,14 @@ from queuert.errors import (
     ConfigurationError,
     InvalidCursorError,
     InvalidIdentifierError,
+    JobNotFoundError,
     PayloadDecodeError,
+    UnsupportedConnectionError,
 )
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position
 from queuert.state.postgres.listing import Counted, type_counts
+from queuert.state.redis import RedisState
 from queuert.state.types import TypeCount
 
 number = JobType("number", input=int, output=int)
@@ -367,3 +371,70 @@ async def test_all_of_it_asynchronously(async_client: AsyncClient) -> None:
     [listed] = await async_client.list_chains(job_types=[order])
     await async_client.complete_chain(listed, (3, 4))
     assert await listed.result(timeout=5) == (3, 4)
+
+
+def test_jobs_by_id(client: Client) -> None:
+    """Each once, in the given order; all of them must exist."""
+    first, second = client.start_chains([NewChain(number, 1), NewChain(number, 2)])
+    assert [job.id for job in client.get_jobs([second.id, first.id, second.id])] == [second.id, first.id]
+    assert client.get_jobs([]) == []
+    with pytest.raises(JobNotFoundError, match="nobody"):
+        client.get_jobs([first.id, "nobody"])
+    with pytest.raises(InvalidIdentifierError, match="must be a sequence of ids"):
+        client.get_jobs(first.id)
+
+
+def test_reads_on_redis_take_no_connection(redis_url: str) -> None:
+    with Client(RedisState(redis_url), JOB_TYPES, notify=InProcessNotify()) as client:
+        other: Any = object()
+        reads: list[Callable[[], object]] = [
+            lambda: client.get_chain("a", connection=other),
+            lambda: client.get_chains(["a"], connection=other),
+            lambda: client.get_job("a", connection=other),
+            lambda: client.list_chains(connection=other),
+            lambda: client.list_jobs(connection=other),
+            lambda: client.list_chain_jobs("a", connection=other),
+            lambda: client.list_dependents("a", connection=other),
+            lambda: client.get_blockers("a", connection=other),
+        ]
+        for read in reads:
+            with pytest.raises(UnsupportedConnectionError, match="Redis"):
+                read()
+
+
+async def test_chains_by_key(async_client: AsyncClient) -> None:
+    """The newest of the key, open or any; all open ones are cancelled at once."""
+    client = async_client
+    assert await client.find_chain(number, "key") is None
+    first = await client.start_chain(number, 1, deduplication=Deduplicate("key"))
+    second = await client.start_chain(number, 2, deduplication=Deduplicate("key", excluding=[first]))
+    other = await client.start_chain(word, "a", deduplication=Deduplicate("key"))
+    found = await client.find_chain(number, "key")
+    assert found is not None
+    assert (found.id, found.input, found.status) == (second.id, 2, ChainStatus.OPEN)
+    assert await client.cancel_chains_of_key(number, "key", reason="not wanted") == 2
+    assert await client.cancel_chains_of_key("number", "key") == 0
+    assert await client.find_chain("number", "key") is None
+    closed = await client.find_chain("number", "key", scope="any")
+    assert closed is not None
+    assert (closed.id, str(closed.error)) == (second.id, "not wanted")
+    assert (await other.refresh()).status is ChainStatus.OPEN
+    with pytest.raises(ConfigurationError, match="scope must be"):
+        await client.find_chain(number, "key", scope="all")
+    for wrong in ("", "a" * 513):
+        with pytest.raises(InvalidIdentifierError, match="deduplication key"):
+            await client.find_chain(number, wrong)
+        with pytest.raises(InvalidIdentifierError, match="deduplication key"):
+            await client.cancel_chains_of_key(number, wrong)
+
+
+def test_chains_by_key_in_a_transaction(client: Client, dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        started = client.start_chain(number, 1, deduplication=Deduplicate("key"), connection=connection)
+        found = client.find_chain(number, "key", connection=connection)
+        assert found is not None
+        assert found.id == started.id
+        assert client.find_chain(number, "key") is None
+        assert client.cancel_chains_of_key(number, "key", connection=connection) == 1
+        connection.rollback()
+    assert client.find_chain(number, "key", scope="any") is None

@@ -7,8 +7,8 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import asyncpg
 import psycopg
@@ -17,11 +17,23 @@ import psycopg2.extensions
 import psycopg2.extras
 import psycopg2.pool
 import pytest
+from psycopg.rows import dict_row
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from queuert import AsyncClient, ChainStatus, Client, Deduplicate, JobType, JobTypes, NewChain, PostgresState, after
+from queuert import (
+    AsyncClient,
+    ChainStatus,
+    Client,
+    Deduplicate,
+    JobStatus,
+    JobType,
+    JobTypes,
+    NewChain,
+    PostgresState,
+    after,
+)
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotFoundError,
@@ -159,6 +171,78 @@ def test_every_write_on_psycopg2(client: Client, dsn: str) -> None:
         assert client.delete_chain(first, connection=connection)
         connection.commit()
         assert client.list_chains(attributes=ATTRIBUTES).items == ()
+
+
+def expect_uncommitted(chains: list[str], jobs: list[Any], pages: list[Any]) -> None:
+    """What all reads in a transaction return that has started the chains ``a`` and ``b``, which waits for ``a``."""
+    assert chains == ["a", "b"]
+    assert [(job.id, job.status) for job in jobs] == [("a", JobStatus.READY), ("b", JobStatus.BLOCKED)]
+    assert all(job.created_at.tzinfo is UTC for job in jobs)
+    assert Order.model_validate(jobs[0].input) == ODD
+    assert [[one.id for one in page] for page in pages] == [["a"], ["b", "a"], ["b", "a"], ["b"], ["b"]]
+
+
+async def every_read(client: AsyncClient, connection: Any) -> None:
+    """Start chains, and read them in the transaction of the connection."""
+    await client.start_chain(work, ODD, id="a", attributes=ATTRIBUTES, connection=connection)
+    await client.start_chain(work, ODD, id="b", blockers=["a"], connection=connection)
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    chains = await client.get_chains(["a", "b"], connection=connection)
+    assert (await client.get_chain("a", work, connection=connection)).input == ODD
+    assert (await client.get_job("b", connection=connection)).open_blockers == 1
+    expect_uncommitted(
+        [chain.id for chain in chains],
+        await client.get_jobs(["a", "b", "a"], connection=connection),
+        [
+            await client.list_chains(attributes=ATTRIBUTES, connection=connection),
+            await client.list_chains(job_types=[work], since=yesterday, connection=connection),
+            await client.list_jobs(statuses=["ready", "blocked"], connection=connection),
+            await client.list_chain_jobs("b", connection=connection),
+            await client.list_dependents("a", connection=connection),
+        ],
+    )
+    assert [one.chain_id for one in await client.get_blockers("b", connection=connection)] == ["a"]
+    assert (await client.list_jobs()).items == ()
+
+
+def every_read_sync(client: Client, connection: Any) -> None:
+    """``every_read`` of a sync client."""
+    client.start_chain(work, ODD, id="a", attributes=ATTRIBUTES, connection=connection)
+    client.start_chain(work, ODD, id="b", blockers=["a"], connection=connection)
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    expect_uncommitted(
+        [chain.id for chain in client.get_chains(["a", "b"], connection=connection)],
+        client.get_jobs(["a", "b", "a"], connection=connection),
+        [
+            client.list_chains(attributes=ATTRIBUTES, connection=connection),
+            client.list_chains(job_types=[work], since=yesterday, connection=connection),
+            client.list_jobs(statuses=["ready", "blocked"], connection=connection),
+            client.list_chain_jobs("b", connection=connection),
+            client.list_dependents("a", connection=connection),
+        ],
+    )
+    assert [one.chain_id for one in client.get_blockers("b", connection=connection)] == ["a"]
+    assert client.list_jobs().items == ()
+
+
+async def test_every_read_on_asyncpg(async_client: AsyncClient, dsn: str) -> None:
+    async with connected(dsn) as connection, connection.transaction():
+        await every_read(async_client, connection)
+
+
+def test_every_read_on_psycopg2(client: Client, dsn: str) -> None:
+    with psycopg2_connected(dsn) as connection:
+        every_read_sync(client, connection)
+
+
+async def test_every_read_on_psycopg(async_client: AsyncClient, client: Client, dsn: str) -> None:
+    """Of a session in another time zone, whose rows are dictionaries."""
+    zone, as_dictionaries = "-c timezone=Asia/Tokyo", cast("Any", dict_row)
+    async with await psycopg.AsyncConnection.connect(dsn, options=zone, row_factory=as_dictionaries) as connection:
+        await every_read(async_client, connection)
+        await connection.rollback()
+    with psycopg.connect(dsn, options=zone, row_factory=as_dictionaries) as sync_connection:
+        every_read_sync(client, sync_connection)
 
 
 # --- what an application may have done to its connections -------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -43,6 +44,12 @@ def client(dsn: str, log: EventLog) -> Iterator[Client]:
         ({"priority": True}, ConfigurationError, "must be an integer"),
         ({"blockers": "abc"}, InvalidIdentifierError, "must be a sequence"),
         ({"id": ""}, InvalidIdentifierError, "id"),
+        ({"result_ttl": -1}, ConfigurationError, "result_ttl must be seconds or a timedelta, at least 0"),
+        ({"max_attempts": 0}, ConfigurationError, "max_attempts must be an integer between 1"),
+        ({"max_attempts": 1.0}, ConfigurationError, "max_attempts must be an integer between 1"),
+        ({"max_attempts": True}, ConfigurationError, "max_attempts must be an integer between 1"),
+        ({"deduplication": Deduplicate("a", debounce=1), "run_at": after(seconds=1)}, ConfigurationError, "neither"),
+        ({"deduplication": Deduplicate("a", debounce=1), "blockers": ["b"]}, ConfigurationError, "neither"),
     ],
 )
 def test_refused(client: Client, log: EventLog, options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -106,3 +113,35 @@ def test_deduplication_returns_the_chain_of_the_key(client: Client) -> None:
     assert [chain.deduplicated for chain in (first, second, apart, own)] == [False, True, False, False]
     assert first.id == second.id
     assert len({first.id, apart.id, own.id}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"debounce": 0}, "debounce must be above 0"),
+        ({"debounce": float("nan")}, "debounce must be above 0"),
+        ({"max_delay": 5}, "pass debounce="),
+        ({"debounce": 5, "max_delay": 4}, "max_delay must be at least debounce"),
+        ({"debounce": 5, "scope": "any"}, "neither window= nor scope"),
+        ({"debounce": 5, "window": 60}, "neither window= nor scope"),
+    ],
+)
+def test_debounce_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Deduplicate("key", **options)
+
+
+def test_debounced_start_has_the_chain_and_no_event(client: Client, log: EventLog) -> None:
+    key = Deduplicate("key", debounce=timedelta(hours=1))
+    first = client.start_chain(work, "a", deduplication=key)
+    second = client.start_chain(work, "b", deduplication=key)
+    assert (first.debounced, first.deduplicated) == (False, False)
+    assert (second.id, second.debounced, second.deduplicated) == (first.id, True, True)
+    assert client.get_chain(first.id).input == "b"
+    assert [event.chain_id for event in log.of(ChainStarted)] == [first.id]
+
+
+def test_a_response_needs_a_time_to_live(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="pass a result_ttl above 0, or none"):
+        client.start_and_wait(work, "a", result_ttl=0)
+    assert client.list_jobs().items == ()

@@ -90,7 +90,8 @@ MUTANTS = [
     ("find_duplicates", "NOT params.excluding ? job.id", "true", "deduplication-excluded_chains_do_not_match"),
     ("find_duplicates", "created_at DESC LIMIT", "created_at LIMIT", "deduplication-any_scope_matches_closed_chains"),
     ("reap", "AND lease_expires_at <= clock_timestamp()", "", "reap-live_leases_are_let_be"),
-    ("reap", "attempt - uncounted >= max_attempts", "attempt >= max_attempts", "reap-interruptions_do_not_count"),
+    ("reap", "attempt - uncounted >= coalesce", "attempt >= coalesce", "reap-interruptions_do_not_count"),
+    ("reap", "coalesce(own_attempts, max_attempts)", "max_attempts", "max_attempts-reaper_counts_by_it"),
     ("reap", "OR lease_expirations + 1 >= max_crashes", "", "reap-crashes_end_it_early"),
     ("fail_expired", "lease_expirations = job.lease_expirations + 1,", "", "reap-fails_at_the_cap"),
     (
@@ -244,9 +245,15 @@ MUTANTS = [
     ("finish", "coalesce(finished.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_finish_may_say_otherwise"),
     (
         "finish",
-        "params.next_limit, finished.result_ttl",
-        "params.next_limit, NULL::float8",
+        "finished.limit_key END), finished.result_ttl",
+        "finished.limit_key END), NULL::float8",
         "result_ttl-of_a_long_chain",
+    ),
+    (
+        "finish",
+        "CASE WHEN params.next_inherits THEN finished.limit_key END",
+        "NULL",
+        "inherit-continuations_inherit_the_limit_key",
     ),
     ("fail_expired", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-failed_by_the_reaper"),
     ("cancel_chains", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-closed_from_outside"),

@@ -29,6 +29,7 @@ FROM: dict[str, set[str | None]] = {
     "waiting": {"running"},
     "lease_expired": {"running"},
     "triggered": {"scheduled"},
+    "debounced": {"ready", "scheduled"},
     "retried_by_hand": {"failed", "cancelled"},
     "deleted": {*OPEN, "continued", "completed", "failed", "cancelled"},
 }

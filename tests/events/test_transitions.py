@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from queuert.deduplication import Deduplicate
 from queuert.errors import JobIdConflictError
 from queuert.ids import new_token
 from queuert.jobs import JobError
@@ -268,6 +269,14 @@ def test_retried_by_hand(harness: StoreHarness) -> None:
     assert harness.new() == [("a", "retried_by_hand", "ready", 0, None)]
     harness.store.retry_chains(["b"])
     assert harness.new() == [("b", "retried_by_hand", "ready", 0, None), ("b", "blocked", "blocked", 0, None)]
+
+
+def test_debounced(harness: StoreHarness) -> None:
+    key = Deduplicate("key", debounce=3600.0)
+    harness.start("a", run_at=LATER, deduplication=key)
+    harness.new()
+    harness.start("b", run_at=LATER, deduplication=key)
+    assert harness.new() == [("a", "debounced", "scheduled", 0, None)]
 
 
 def test_triggered(harness: StoreHarness) -> None:

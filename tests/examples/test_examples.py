@@ -79,6 +79,13 @@ not white b'\\x00\\x00\\x00'
 21
 ['msgpack', 'zlib'] True
 """,
+    "debounce": """\
+version 2: debounced True, the same chain True
+version 3: debounced True, the same chain True
+version 4: debounced True, the same chain True
+version 5: debounced True, the same chain True
+indexed version 5
+""",
     "deduplication": """\
 the second is the first: True
 report for Ada

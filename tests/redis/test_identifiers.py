@@ -146,6 +146,7 @@ class Tour:
         key = Deduplicate(text, excluding=(text,))
         [first] = store.start_jobs([self.new(text, deduplication=key, trace_context=text)])
         [again] = store.start_jobs([self.new(self.named("-other"), deduplication=Deduplicate(text))])
+        store.start_jobs([self.new(text, deduplication=Deduplicate(text, debounce=1e-6))])
         assert (first.id, again.id, again.existing) == (text, text, True)
         store.start_jobs(
             [self.new(self.named("-waits"), blockers=(text,)), self.new(self.named("-free"), limit_key=None)]
@@ -234,6 +235,7 @@ class Tour:
         [chain] = store.get_chains([text])
         assert chain is not None
         assert (chain.status, chain.tail_id) == (ChainStatus.COMPLETED, self.named("-next"))
+        assert store.chains_of_key(text, text, only_open=False) == [text]
         page = PageRequest(limit=100)
         listed = store.list_chains(ChainFilter(types=(text,)), page).items
         assert text in {one.id for one in listed}

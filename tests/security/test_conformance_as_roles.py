@@ -21,7 +21,7 @@ from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, texts, variants
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.testing.conformance import Mode
-from queuert.testing.conformance.builders import job
+from queuert.testing.conformance.builders import ask, job, wait
 from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.conformance.test_postgres import Rows
 from tests.redis.test_identifiers import Tour
@@ -116,7 +116,11 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.start_jobs([job(), job()])
         store.start_jobs([job()])
         store.start_jobs([job(deduplication=Deduplicate("key"))])
-        assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
+        store.start_jobs([job(deduplication=Deduplicate("key", debounce=60.0))])
+        assert len(store.chains_of_key("work", "key")) == 1
+        [held] = store.claim(ask(limit=1))
+        store.finish([wait(held, job("child", inherit_attributes=True))])
+        assert store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items
         store.delete_chains(["a"], cascade=True)
         store.set_event_level(EventLevel.TERMINAL)
         store.set_event_level(EventLevel.OFF, ["plain"])

@@ -84,6 +84,9 @@ async def test_clients_start_and_workers_work(granted: str, login: LoginOf) -> N
         first = await client.start_chain(pair, 1, attributes={"user": "17"}, deduplication=Deduplicate("one"))
         again = await client.start_chain(pair, 1, deduplication=Deduplicate("one"))
         assert again.id == first.id
+        # A debounced start changes an input, by a function.
+        quiet = Deduplicate("quiet", debounce=0.001)
+        assert [(await client.start_chain(pair, 1, deduplication=quiet)).debounced for _ in range(2)] == [False, True]
         async with InProcessWorker(runner, processors(), concurrency=4):
             second = await client.start_chain(number, -5, id="chosen", blockers=[first], priority=3, result_ttl=3600.0)
             assert (await first.result(WAIT), await second.result(WAIT)) == (2, 5)

@@ -94,6 +94,21 @@ def look(connection: psycopg.Connection[Any], key: Deduplicate, type: str, mode:
 
 
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+@pytest.mark.parametrize("type", ["open", "closed", "many"])
+def test_debounce_reads_few_pages(connection: psycopg.Connection[Any], type: str, mode: str) -> None:
+    """The statement is inside of a function, so its plan is known by the pages that it reads."""
+    key = Deduplicate("key1" if type == "many" else "key", debounce=60.0)
+    starts = StartBatch([NewJob("new", type, "1", deduplication=key)])
+    [params] = starts.debounces()
+    with connection.transaction(force_rollback=True):
+        # The first call reads the function itself.
+        explain(connection, SQL.debounce, params, mode)
+        plan = explain(connection, SQL.debounce, params, mode)
+    assert plan.root["Actual Rows"] == (type != "closed")
+    assert plan.buffers() < 200
+
+
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 def test_new_keys_cost_the_same_while_a_table_fills(dsn: str, mode: str) -> None:
     """A table that has just been filled, of which nothing is known: new keys are looked up by key."""
     batches = [[_keyed(f"{round} {number}") for number in range(1000)] for round in range(4)]

@@ -20,7 +20,7 @@ CHECKS = {
     "job_open_blockers_not_negative": "open_blockers >= 0",
     "job_continued_by_one": "(status = 'continued') = (continued_by IS NOT NULL)",
     "job_deduplication_on_root": "deduplication_key IS NULL OR chain_index = 0",
-    "job_result_ttl_above_zero": "result_ttl > 0",
+    "job_result_ttl_not_negative": "result_ttl >= 0",
     "job_failures_are_bounded": """CASE WHEN failures IS NULL THEN true
         WHEN jsonb_typeof(failures) <> 'array' THEN false
         ELSE jsonb_array_length(failures) BETWEEN 1 AND least(attempt, 20) END""",

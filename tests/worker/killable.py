@@ -270,3 +270,8 @@ def start_options(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """What the chain was started with."""
     options = attempt.read_start()
     return [dict(options.attributes), options.limit_key]
+
+
+def earlier_jobs(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """What the earlier jobs of the chain had, and kept."""
+    return str([(job.type, job.input, job.output) for job in attempt.read_earlier_jobs()])

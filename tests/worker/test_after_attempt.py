@@ -257,7 +257,7 @@ def _sets(**values: Any) -> Callable[[EndedAttempt], None]:
         _raises(SystemExit(1)),
         _raises(asyncio.CancelledError()),
         _sets(output=object(), result_ttl=100),
-        _sets(output="changed", result_ttl=0),
+        _sets(output="changed", result_ttl=-1),
     ],
 )
 async def test_what_fails_in_it_changes_nothing(

@@ -11,7 +11,7 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptFailed, AttemptRetried
 from tests.support.harness import PostgresHarness
-from tests.support.job_types import anything, echo, number, text
+from tests.support.job_types import anything, echo, number, relay, text
 from tests.support.waiting import START, WAIT
 from tests.worker import killable
 
@@ -106,6 +106,43 @@ async def test_a_blocker_that_failed_fails_at_once_whatever_the_classes(harness:
     assert chain.error is not None
     assert chain.error.kind == "blocker_failed"
     assert (await harness.job(chain.id)).attempt == 1
+
+
+@pytest.mark.parametrize(("of_start", "attempts"), [(1, 1), (5, 5), (None, 3)])
+async def test_the_attempts_of_a_start_replace_those_of_the_policy(
+    harness: PostgresHarness, of_start: int | None, attempts: int
+) -> None:
+    """A handler that raises; the hook after the attempt knows the number as well."""
+    seen: list[int] = []
+    harness.handles(
+        number, raising(Busy()), retry=policy(), after_attempt=lambda ended: seen.append(ended.max_attempts)
+    )
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(number, 1, max_attempts=of_start)).wait(WAIT)
+    job = await harness.job(chain.id)
+    assert (job.status, job.attempt, job.max_attempts) == (JobStatus.FAILED, attempts, of_start)
+    assert seen == [attempts]
+
+
+async def test_attempts_of_a_child_and_of_its_continuation(harness: PostgresHarness) -> None:
+    """A chain that a handler waits for has those of its own start; the job that continues it, those of its policy."""
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            return attempt.wait_for(NewChain(relay, 1, max_attempts=2))
+        return ",".join(str(blocker.error) for blocker in attempt.failed_blockers)
+
+    async def child(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.continue_with(number, 1) if attempt.number == 2 else attempt.retry(after=0)
+
+    harness.handles(text, parent, on_blocker_failure="run")
+    harness.handles(relay, child, retry=policy(max_attempts=1))
+    harness.handles(number, raising(Busy()), retry=policy())
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(text, "x")).wait(WAIT)
+    [blocker] = await harness.client.get_blockers(chain.id)
+    jobs = await harness.client.list_chain_jobs(blocker.chain_id)
+    assert [(job.type, job.attempt, job.max_attempts) for job in jobs] == [("relay", 2, 2), ("number", 3, None)]
 
 
 async def test_a_retry_that_the_handler_asks_for_is_no_exception(harness: PostgresHarness) -> None:

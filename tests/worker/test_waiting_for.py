@@ -18,7 +18,13 @@ from queuert import (
     RetryPolicy,
     after,
 )
-from queuert.errors import BlockerFailedError, DefinitionError, InvalidIdentifierError, JobFailedError
+from queuert.errors import (
+    BlockerFailedError,
+    ConfigurationError,
+    DefinitionError,
+    InvalidIdentifierError,
+    JobFailedError,
+)
 from queuert.observability.events import AttemptStarted, AttemptWaiting
 from queuert.outcomes import WaitFor
 from tests.support.harness import PostgresHarness
@@ -361,3 +367,54 @@ async def test_a_worker_knows_the_types_of_its_client_only(harness: PostgresHarn
         chain = await harness.client.start_chain(text, "x")
         await harness.log.wait_for(AttemptWaiting)
     assert (await harness.job(chain.id)).status is JobStatus.BLOCKED
+
+
+@pytest.mark.parametrize("executor", [None, "process"])
+async def test_what_jobs_inherit(harness: PostgresHarness, executor: Any) -> None:
+    """Limit key, priority and attributes of a child, unless it has its own; the limit key of a continuation."""
+    harness.handles(text, inheriting_parent, executor=executor)
+    harness.handles(relay, inheriting_relay, executor=executor)
+    harness.handles(number, echo)
+    async with harness.worker():
+        chain = await harness.client.start_chain(
+            text, "x", priority=3, limit_key="tenant", attributes={"user": 17}, max_attempts=4
+        )
+        await chain.result(WAIT)
+    blockers = await harness.client.get_blockers(chain.id)
+    chains = await harness.client.get_chains([one.chain_id for one in blockers])
+    assert [one.attributes for one in chains] == [{"user": "17"}, {"user": "18"}]
+    jobs = [list(await harness.client.list_chain_jobs(one)) for one in chains]
+    assert [(job.limit_key, job.priority) for job in jobs[0]] == [("tenant", 3), ("tenant", 3)]
+    assert [(job.limit_key, job.priority) for job in jobs[1]] == [("own", 5), ("own", 5)]
+    assert {job.max_attempts for one in jobs for job in one} == {None}
+
+
+def inheriting_parent(attempt: Attempt[str, str]) -> Outcome[str]:
+    if attempt.blockers:
+        return "done"
+    own = NewChain(relay, 2, priority=5, limit_key="own", attributes={"user": 18})
+    return attempt.wait_for(NewChain(relay, 1), own, inherit=["attributes", "limit_key", "priority"])
+
+
+def inheriting_relay(attempt: Attempt[int, int]) -> Outcome[int]:
+    return attempt.continue_with(number, attempt.input, inherit=["limit_key"])
+
+
+async def test_what_cannot_be_inherited(harness: PostgresHarness) -> None:
+    for_continuations: list[Any] = [["attributes"], "limit_key", ["id"]]
+    for_children: Any = "priority"
+
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        for inherit in for_continuations:
+            with pytest.raises(ConfigurationError, match="inherit must be a sequence of 'limit_key'"):
+                attempt.continue_with(number, 1, inherit=inherit)
+        with pytest.raises(ConfigurationError, match="inherit must be a sequence of 'attributes', 'limit_key'"):
+            attempt.wait_for(NewChain(number, 1), inherit=for_children)
+        return attempt.continue_with(number, 1)
+
+    harness.handles(relay, handler)
+    harness.handles(number, echo)
+    async with harness.worker():
+        assert await (await harness.client.start_chain(relay, 1, limit_key="tenant")).result(WAIT) == 1
+    [_, last] = await harness.client.list_jobs(oldest_first=True)
+    assert last.limit_key is None

@@ -83,6 +83,7 @@ JOBS = _columns(
     i open_blockers
     s deduplication_key
     s limit_key
+    i max_attempts
     j attributes
     s write_id
     s trace_context

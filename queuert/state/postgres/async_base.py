@@ -21,7 +21,7 @@ from queuert.state.postgres.external_connections import OwnDatabase, address, as
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.protocol import NamedStatement
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import Row, in_utc
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import PoolUse, StoreWarning
@@ -74,6 +74,14 @@ class AsyncPostgresBase:
     ) -> list[Row]:
         async with self._connections.connection() as connection:
             return await fetch(connection, statement, values, binary=binary)
+
+    async def _read(self, callers: Any, statement: bytes, values: parameters.Parameters) -> list[Row]:
+        """Run a statement that only reads, in the caller's transaction if there is one."""
+        if callers is None:
+            return await self._fetch(statement, values)
+        async with self._callers_connection(callers) as connection:
+            with mapped_errors():
+                return list(map(in_utc, await fetch(connection, statement, values)))
 
     @asynccontextmanager
     async def _transaction(

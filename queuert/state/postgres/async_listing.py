@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state import records
@@ -16,14 +17,18 @@ from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, Typ
 class AsyncPostgresListing(AsyncPostgresBase):
     """Jobs and chains by id, pages, blockers and counts."""
 
-    async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+    async def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
         """Read jobs in the order of the ids."""
-        found = {row[0]: records.job(row) for row in await self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
+        found = {
+            row[0]: records.job(row) for row in await self._read(connection, self._sql.get_jobs, {"ids": list(ids)})
+        }
         return [found.get(one) for one in ids]
 
-    async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+    async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
-        found = {row[0]: records.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        found = {
+            row[0]: records.chain(row) for row in await self._read(connection, self._sql.get_chains, {"ids": list(ids)})
+        }
         return [found.get(one) for one in ids]
 
     async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
@@ -43,7 +48,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
             found[row[0]] = ChainStatus(row[2]) if row[3] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
-    async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+    async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""
         sql, params = self._sql, listing.by_time(filter, page)
         if filter.attributes:
@@ -53,26 +58,33 @@ class AsyncPostgresListing(AsyncPostgresBase):
             )
         else:
             statement = sql.list_chains_oldest_first if page.oldest_first else sql.list_chains
-        return listing.chains(await self._fetch(statement, params), page.limit)
+        return listing.chains(await self._read(connection, statement, params), page.limit)
 
-    async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+    async def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
         statement = self._sql.list_jobs_oldest_first if page.oldest_first else self._sql.list_jobs
-        return listing.jobs(await self._fetch(statement, listing.by_time(filter, page)), page.limit)
+        return listing.jobs(await self._read(connection, statement, listing.by_time(filter, page)), page.limit)
 
-    async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        params = {"type": type, "key": key, "only_open": only_open, "limit": limit}
+        return [row[0] for row in await self._read(connection, self._sql.chains_of_key, params)]
+
+    async def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order, the last first unless ``oldest_first``."""
         statement = self._sql.list_chain_jobs_oldest_first if page.oldest_first else self._sql.list_chain_jobs
-        return listing.chain_jobs(await self._fetch(statement, listing.by_index(chain_id, page)), page.limit)
+        return listing.chain_jobs(await self._read(connection, statement, listing.by_index(chain_id, page)), page.limit)
 
-    async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs that have this chain among their blockers, by id, whatever their status."""
         statement = self._sql.list_dependents_oldest_first if page.oldest_first else self._sql.list_dependents
-        return listing.blocked_jobs(await self._fetch(statement, listing.by_id(chain_id, page)), page.limit)
+        return listing.blocked_jobs(await self._read(connection, statement, listing.by_id(chain_id, page)), page.limit)
 
-    async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+    async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
-        return [records.blocker(row) for row in await self._fetch(self._sql.get_blockers, {"id": job_id})]
+        return [records.blocker(row) for row in await self._read(connection, self._sql.get_blockers, {"id": job_id})]
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status."""

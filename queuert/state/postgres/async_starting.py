@@ -80,7 +80,8 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                 if not apart or not await self._delete_expired_conflicts(callers, jobs):
                     raise
                 started = await self._start(callers, jobs, in_transaction=apart)
-            await self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
+            due_types = {job.type for job in started if not job.existing or job.debounced}
+            await self._notification(callers, {Topic.JOBS: sorted(due_types)})
             return started
 
     async def _delete_expired_conflicts(self, connection: AsyncAnyConnection, jobs: Sequence[NewJob]) -> bool:
@@ -99,6 +100,8 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             if starts.first:
                 await fetch(connection, self._sql.lock_deduplication_keys, starts.deduplication_keys)
                 starts.record_duplicates(await fetch(connection, self._sql.find_duplicates, starts.keys))
+                for params in starts.debounces():
+                    starts.record_debounced(await fetch(connection, self._sql.debounce, params))
             await self._attach(connection, starts, starts.remaining())
             await self._write(connection, starts)
             return starts.results()

@@ -227,7 +227,12 @@ async def finish_and_release(
     found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = [one for one in finishes if one.job.lease in written]
-    started = await insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
+    inherited: dict[str, Row] = {}
+    if any(new.inherit_limit_key or new.inherit_attributes for new in started_by(begun)):
+        params = {"ids": [one.job.id for one in begun if one.starts]}
+        inherited = {row[0]: row for row in await fetch(connection, sql.read_inherited, params)}
+    new_chains = started_by(begun, inherited)
+    started = await insert_jobs(connection, sql, sql.start_jobs, new_chains, awaited=True)
     statuses = await add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = await fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []

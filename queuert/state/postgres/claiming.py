@@ -88,7 +88,7 @@ _CLAIMS = 8
 
 _MARGIN = 1.5
 
-INPUT, PACKED = 11, 19
+INPUT, PACKED = 11, 20
 """The columns of a claimed row with the input, and with its stored size if it is compressed."""
 
 
@@ -134,10 +134,10 @@ def claim(
     }
 
 
-LOOK_SECONDS = 20
+LOOK_SECONDS = 21
 """The column of ``claim`` with the seconds that the scan for ready jobs took."""
 
-CUT = 20
+CUT = 21
 """The column of ``claim_admitted`` that says whether jobs were left for their size."""
 
 
@@ -147,7 +147,7 @@ def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
     The columns are in the order of the fields, but for the token.
     """
     jobs = [
-        ClaimedJob(*row[:16], token, *row[16:19]) if type(row) is tuple else _unreadable_job(row, token)  # type: ignore[call-arg]
+        ClaimedJob(*row[:16], token, *row[16:20]) if type(row) is tuple else _unreadable_job(row, token)  # type: ignore[call-arg]
         for row in found
     ]
     if len(jobs) > 1:
@@ -166,7 +166,7 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
     """Return the job with substitutes for the values that cannot be read. Its attempt fails before it uses them."""
     stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
-    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:19]))
+    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:20]))
     fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
     return ClaimedJob(*fields)
 

@@ -6,13 +6,14 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from queuert.attributes import attributes_of
 from queuert.jobs import JobStatus
 from queuert.state.postgres import parameters
 from queuert.state.postgres.bounds import LOCK_SOON, Bounds
 from queuert.state.postgres.protocol import COMMIT, Step, text_rows
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import Finish, FinishKind, FinishResult, Lease, NewJob, StartedJob
+from queuert.state.types import Finish, FinishKind, FinishResult, Lease, NewJob, StartedJob, inheriting
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -97,9 +98,18 @@ def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
     return found
 
 
-def started_by(finishes: Sequence[Finish]) -> list[NewJob]:
-    """Return the first jobs of the chains that finishes start as blockers of their jobs."""
-    return [new for one in finishes for new in one.starts]
+def started_by(finishes: Sequence[Finish], inherited: Mapping[str, Row] | None = None) -> list[NewJob]:
+    """Return the first jobs of the chains that finishes start as blockers of their jobs.
+
+    ``inherited`` has the rows of ``read_inherited``, by the ids of the finished jobs.
+    """
+    if not inherited:
+        return [new for one in finishes for new in one.starts]
+    return [_inheriting(new, inherited[one.job.id]) for one in finishes for new in one.starts]
+
+
+def _inheriting(new: NewJob, row: Row) -> NewJob:
+    return inheriting(new, row[1], attributes_of(row[2]) if row[2] else None)
 
 
 def closing_chains(finishes: Sequence[Finish]) -> list[str]:

@@ -63,8 +63,9 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
     """Return one row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
     delay, moment = _run_at(job.run_at)
     attributes = f'"attributes":{attributes_text(job.attributes)},' if job.attributes else ""
+    attempts = "" if job.max_attempts is None else f'"max_attempts":{job.max_attempts},'
     return (
-        f'{{{attributes}"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
+        f'{{{attributes}{attempts}"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
         f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)},'
         f'"limit_key":{quoted(job.limit_key)},"awaited":{"true" if awaited else "false"},'
         f'"result_ttl":{number(job.result_ttl)},'
@@ -72,23 +73,28 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
     )
 
 
+def chunks(rows: Iterable[str]) -> Iterator[list[str]]:
+    """Yield JSON texts in lists, each small enough for one statement."""
+    chunk: list[str] = []
+    size = 0
+    for row in rows:
+        if chunk and size + len(row) > MAX_STATEMENT_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += len(row)
+    if chunk:
+        yield chunk
+
+
 def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Iterator[Parameters]:
     """Yield the parameters of ``start_jobs`` and ``start_if_absent``, in as few statements as the size allows.
 
     ``before`` is the number of jobs of the same call in earlier statements.
     """
-    rows: list[str] = []
-    size = 0
-    for job in jobs:
-        row = new_job(job, awaited=awaited)
-        if rows and size + len(row) > MAX_STATEMENT_CHARACTERS:
-            yield {"jobs": array(rows), "before": before}
-            before += len(rows)
-            rows, size = [], 0
-        rows.append(row)
-        size += len(row)
-    if rows:
+    for rows in chunks(new_job(job, awaited=awaited) for job in jobs):
         yield {"jobs": array(rows), "before": before}
+        before += len(rows)
 
 
 def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Parameters | None:
@@ -101,7 +107,7 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 
     shared = (first.type, first.priority, first.trace_context, first.limit_key, first.result_ttl)
     size = 0
     for job in jobs:
-        if job.run_at is not None or job.deduplication is not None or job.attributes:
+        if job.run_at is not None or job.deduplication is not None or job.attributes or job.max_attempts is not None:
             return None
         if (job.type, job.priority, job.trace_context, job.limit_key, job.result_ttl) != shared:
             return None
@@ -173,8 +179,9 @@ def _finish_row(finish: Finish) -> str:
     if following is None:
         return row + "}"
     delay, moment = _run_at(following.run_at)
+    inherits = ',"next_inherits":true' if following.inherit_limit_key else ""
     return (
-        f'{row},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
+        f'{row}{inherits},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
         f'"next_priority":{following.priority},"next_delay":{delay},"next_moment":{moment},'
         f'"next_trace":{quoted(following.trace_context)},"next_limit":{quoted(following.limit_key)}}}'
     )

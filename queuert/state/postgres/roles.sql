@@ -26,6 +26,7 @@ REVOKE ALL ON
     FROM PUBLIC, {everybody};
 REVOKE ALL ON FUNCTION
     {schema}.demand(text[], integer),
+    {schema}.debounce(json),
     {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text)
     FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
@@ -44,6 +45,9 @@ GRANT EXECUTE ON FUNCTION {schema}.demand(text[], integer) TO {readers};
 GRANT EXECUTE ON FUNCTION
     {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text)
     TO {producer}, {client}, {writer}, {worker};
+
+-- A debounced start changes the input of a job that was never claimed, with the rights of the function's owner.
+GRANT EXECUTE ON FUNCTION {schema}.debounce(json) TO {client}, {writer}, {worker};
 
 -- Roles that change jobs insert into the log, and none can change what is in it. Rows are inserted through the parent
 -- table, so its partitions, also future ones, need no grants. Time, transaction and number of an event are set by
@@ -77,7 +81,7 @@ GRANT SELECT, UPDATE, DELETE ON {schema}.bulk_write, {schema}.bulk_stage, {schem
 -- other chains: these are locked, and the open blockers of the new job are counted.
 GRANT INSERT
     (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
-     trace_context, deduplication_key, limit_key, result_ttl, attributes)
+     trace_context, deduplication_key, limit_key, result_ttl, attributes, max_attempts)
     ON {schema}.job TO {client}, {writer};
 GRANT UPDATE (has_dependents, blocker_count, open_blockers, status) ON {schema}.job TO {client}, {writer};
 GRANT INSERT, UPDATE (closed) ON {schema}.job_blocker TO {client}, {writer};
@@ -110,7 +114,7 @@ GRANT SELECT
     (id, type, chain_id, chain_type, chain_index, chain_status, status, priority, attempt, uncounted, lease_expirations,
      open_blockers, blocker_count, has_dependents, created_at, scheduled_at, started_at, finished_at, chain_closed_at,
      expires_at, result_ttl, lease_expires_at, holder, continued_by, completed_tx, write_id, trace_context,
-     attempt_trace_context)
+     attempt_trace_context, max_attempts)
     ON {schema}.job TO {observer};
 GRANT SELECT (id, type, status, tail_type, tail_id, length, created_at, closed_at, expires_at) ON {schema}.chain TO {observer};
 GRANT SELECT ON {schema}.job_blocker TO {observer};

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 Row = tuple[Any, ...]
+
+
+def in_utc(row: Row) -> Row:
+    """Return a row of a caller's connection, whose session may have another time zone, with its times in UTC."""
+    return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:

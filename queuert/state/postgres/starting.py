@@ -13,7 +13,7 @@ from queuert.state.postgres.parameters import Parameters, array, is_large, quote
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import NewJob, StartedJob
+from queuert.state.types import NewJob, StartedJob, is_debounced, with_newest_inputs
 
 
 def insertions(
@@ -87,6 +87,7 @@ class StartBatch:
     """The results, by index in the batch."""
 
     def __post_init__(self) -> None:
+        self.jobs = with_newest_inputs(self.jobs)
         for index, job in enumerate(self.jobs):
             key = deduplication_key_of(job)
             if key is not None:
@@ -101,7 +102,24 @@ class StartBatch:
     @property
     def keys(self) -> Parameters:
         """The parameters of ``find_duplicates``."""
-        return {"keys": array(_key_row(index, self.jobs[index]) for index in self.first.values())}
+        deciding = self.first.values()
+        return {
+            "keys": array(_key_row(index, self.jobs[index]) for index in deciding if not is_debounced(self.jobs[index]))
+        }
+
+    def debounces(self) -> Iterator[Parameters]:
+        """Yield the parameters of ``debounce``, in as few statements as the size allows; none without such starts."""
+        deciding = ((index, self.jobs[index]) for index in self.first.values())
+        rows = (_debounce_row(index, job) for index, job in deciding if is_debounced(job))
+        for chunk in parameters.chunks(rows):
+            yield {"starts": array(chunk)}
+
+    def record_debounced(self, rows: Iterable[Row]) -> None:
+        """Record the jobs that ``debounce`` pushed back."""
+        for index, id, type, status, created_at in rows:
+            self.results_by_index[index] = StartedJob(
+                id, type, JobStatus(status), created_at, existing=True, debounced=True
+            )
 
     def record_duplicates(self, rows: Iterable[Row]) -> None:
         """Record the chains that ``find_duplicates`` found."""
@@ -178,7 +196,10 @@ class StartBatch:
         for index, job in enumerate(self.jobs):
             deciding = self._deciding_index(index, job)
             result = self.results_by_index[deciding]
-            results.append(result if deciding == index else replace(result, existing=True))
+            if deciding != index:
+                debounced = is_debounced(job) and is_debounced(self.jobs[deciding])
+                result = replace(result, existing=True, debounced=debounced)
+            results.append(result)
         return results
 
 
@@ -190,4 +211,14 @@ def _key_row(index: int, job: NewJob) -> str:
         f'{{"place":{index},"type":{quoted(job.type)},"key":{quoted(key.key)},'
         f'"only_open":{"true" if key.scope == "open" else "false"},"seconds":{window},'
         f'"excluding":{json.dumps(list(key.excluding))}}}'
+    )
+
+
+def _debounce_row(index: int, job: NewJob) -> str:
+    key = job.deduplication
+    assert key is not None
+    return (
+        f'{{"place":{index},"type":{quoted(job.type)},"key":{quoted(key.key)},"debounce":{key.debounce!r},'
+        f'"max_delay":{"null" if key.max_delay is None else repr(key.max_delay)},'
+        f'"excluding":{json.dumps(list(key.excluding))},"input":{job.input}}}'
     )

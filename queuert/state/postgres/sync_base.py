@@ -21,7 +21,7 @@ from queuert.state.postgres.external_connections import OwnDatabase, address, sy
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import Row, in_utc
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
@@ -75,6 +75,14 @@ class PostgresBase:
     ) -> list[Row]:
         with self._connections.connection() as connection:
             return fetch(connection, statement, values, binary=binary)
+
+    def _read(self, callers: Any, statement: bytes, values: parameters.Parameters) -> list[Row]:
+        """Run a statement that only reads, in the caller's transaction if there is one."""
+        if callers is None:
+            return self._fetch(statement, values)
+        with self._callers_connection(callers) as connection:
+            with mapped_errors():
+                return list(map(in_utc, fetch(connection, statement, values)))
 
     @contextmanager
     def _transaction(self, callers: Any = None, *, lock: float | None = None) -> Iterator[AnyConnection]:

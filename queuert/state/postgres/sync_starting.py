@@ -81,7 +81,8 @@ class PostgresStarting(PostgresBase):
                 if not apart or not self._delete_expired_conflicts(callers, jobs):
                     raise
                 started = self._start(callers, jobs, in_transaction=apart)
-            self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
+            due_types = {job.type for job in started if not job.existing or job.debounced}
+            self._notification(callers, {Topic.JOBS: sorted(due_types)})
             return started
 
     def _delete_expired_conflicts(self, connection: AnyConnection, jobs: Sequence[NewJob]) -> bool:
@@ -98,6 +99,8 @@ class PostgresStarting(PostgresBase):
             if starts.first:
                 fetch(connection, self._sql.lock_deduplication_keys, starts.deduplication_keys)
                 starts.record_duplicates(fetch(connection, self._sql.find_duplicates, starts.keys))
+                for params in starts.debounces():
+                    starts.record_debounced(fetch(connection, self._sql.debounce, params))
             self._attach(connection, starts, starts.remaining())
             self._write(connection, starts)
             return starts.results()

@@ -8,7 +8,7 @@ from typing import Any
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
-from queuert.state.redis.async_base import AsyncRedisBase
+from queuert.state.redis.async_base import AsyncRedisBase, refuse_connection
 from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, TypeCount, TypeDemand, WaitFacts
 
 _SCAN = 2_000
@@ -18,15 +18,17 @@ _SCAN = 2_000
 class AsyncRedisListing(AsyncRedisBase):
     """Lists, lookups and counts."""
 
-    async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+    async def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
         """Read jobs in the order of the ids."""
+        refuse_connection(connection)
         if not ids:
             return []
         now, *found = await self._run("get_jobs", encode.plain(list(ids)))
         return [decode.job(one, int(now)) for one in found]
 
-    async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+    async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
+        refuse_connection(connection)
         if not ids:
             return []
         return [decode.chain(one) for one in await self._run("get_chains", encode.plain({"ids": list(ids)}))]
@@ -46,8 +48,9 @@ class AsyncRedisListing(AsyncRedisBase):
         found = await self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
         return [decode.closed_chain(one) for one in found]
 
-    async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+    async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
+        refuse_connection(connection)
         return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id]))]
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
@@ -70,8 +73,9 @@ class AsyncRedisListing(AsyncRedisBase):
         params = {"id": job_id, "most": COUNTED_WAIT}
         return decode.wait_facts(await self._run("wait_facts", encode.plain(params)))
 
-    async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+    async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""
+        refuse_connection(connection)
         positions = await self._positions(filter, page)
         if not positions:
             return page_of((), page.limit)
@@ -80,17 +84,28 @@ class AsyncRedisListing(AsyncRedisBase):
         found = zip(records, positions, strict=True)
         return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
 
-    async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+    async def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
+        refuse_connection(connection)
         return await self._jobs(await self._positions(filter, page), page)
 
-    async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        refuse_connection(connection)
+        params = {"type": type, "key": key, "limit": limit, **({} if only_open else {"any": True})}
+        return [decode.text(id) for id in await self._run("chains_of_key", encode.plain(params))]
+
+    async def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""
+        refuse_connection(connection)
         after = None if page.cursor is None else Position.decode_index(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after), page)
 
-    async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs that have a chain among their blockers."""
+        refuse_connection(connection)
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after, blocked=True), page)
 

@@ -84,7 +84,7 @@ def started(one: Answer) -> StartedJob:
     """Decode an entry of ``start`` and ``fire_schedule``."""
     chain_status = ChainStatus(one[5])
     return StartedJob(
-        one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]), chain_status=chain_status
+        one[0], one[1], JobStatus(one[2]), moment(one[3]), bool(one[4]), chain_status, debounced=bool(one[6])
     )
 
 
@@ -126,6 +126,7 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
         trace_context=one[15] or None,
         result_ttl=int(one[16]) / 1_000_000 if one[16] else None,
         attempt_trace_context=one[17] or None,
+        max_attempts=one[18] or None,
     )
 
 
@@ -209,6 +210,7 @@ def job(one: Any, now: int) -> Job | None:
         limit_key=fields.get("limit"),
         progress=job_progress(fields.get("progress"), number("attempt")),
         failures=job_failures([json_value(text(failure)) for failure in one[5]]),
+        max_attempts=number("max_attempts") or None,
     )
 
 

@@ -33,6 +33,7 @@ from queuert.state.types import (
     ScheduleRecord,
     WorkerlessCompletion,
     failure_error,
+    with_newest_inputs,
 )
 
 Arguments: TypeAlias = list[str]
@@ -106,6 +107,8 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
             any=key.scope == "any" or None,
             window=None if key.window is None else pause(float(key.window)),  # type: ignore[arg-type]
             excluding=list(key.excluding),
+            debounce=None if key.debounce is None else pause(float(key.debounce)),  # type: ignore[arg-type]
+            max_delay=None if key.max_delay is None else pause(float(key.max_delay)),  # type: ignore[arg-type]
         )
     return _set(
         id=job.id,
@@ -120,6 +123,9 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
         limit_key=job.limit_key,
         ttl=None if job.result_ttl is None else pause(job.result_ttl),
         attributes=attributes_text(job.attributes or {}),
+        max_attempts=job.max_attempts,
+        inherit_limit_key=job.inherit_limit_key or None,
+        inherit_attributes=job.inherit_attributes or None,
         **_when(job.run_at),
     )
 
@@ -127,7 +133,7 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
 def start(jobs: Sequence[NewJob]) -> Arguments:
     """Return the arguments of ``start``."""
     payloads = _Payloads()
-    return payloads.behind([_new_job(job, payloads) for job in jobs])
+    return payloads.behind([_new_job(job, payloads) for job in with_newest_inputs(jobs)])
 
 
 def limits_of_type(limits: Limits) -> dict[str, Any]:

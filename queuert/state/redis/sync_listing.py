@@ -9,7 +9,7 @@ from typing import Any
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
-from queuert.state.redis.sync_base import RedisBase
+from queuert.state.redis.sync_base import RedisBase, refuse_connection
 from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, TypeCount, TypeDemand, WaitFacts
 
 _SCAN = 2_000
@@ -19,15 +19,17 @@ _SCAN = 2_000
 class RedisListing(RedisBase):
     """Lists, lookups and counts."""
 
-    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+    def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
         """Read jobs in the order of the ids."""
+        refuse_connection(connection)
         if not ids:
             return []
         now, *found = self._run("get_jobs", encode.plain(list(ids)))
         return [decode.job(one, int(now)) for one in found]
 
-    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+    def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
+        refuse_connection(connection)
         if not ids:
             return []
         return [decode.chain(one) for one in self._run("get_chains", encode.plain({"ids": list(ids)}))]
@@ -47,8 +49,9 @@ class RedisListing(RedisBase):
         found = self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
         return [decode.closed_chain(one) for one in found]
 
-    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
+        refuse_connection(connection)
         return [decode.blocker(one) for one in self._run("get_blockers", encode.plain([job_id]))]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
@@ -71,8 +74,9 @@ class RedisListing(RedisBase):
         params = {"id": job_id, "most": COUNTED_WAIT}
         return decode.wait_facts(self._run("wait_facts", encode.plain(params)))
 
-    def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+    def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""
+        refuse_connection(connection)
         positions = self._positions(filter, page)
         if not positions:
             return page_of((), page.limit)
@@ -81,17 +85,28 @@ class RedisListing(RedisBase):
         found = zip(records, positions, strict=True)
         return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
 
-    def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+    def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
+        refuse_connection(connection)
         return self._jobs(self._positions(filter, page), page)
 
-    def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        refuse_connection(connection)
+        params = {"type": type, "key": key, "limit": limit, **({} if only_open else {"any": True})}
+        return [decode.text(id) for id in self._run("chains_of_key", encode.plain(params))]
+
+    def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""
+        refuse_connection(connection)
         after = None if page.cursor is None else Position.decode_index(page.cursor)
         return self._jobs(self._members(chain_id, page, after), page)
 
-    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs that have a chain among their blockers."""
+        refuse_connection(connection)
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return self._jobs(self._members(chain_id, page, after, blocked=True), page)
 

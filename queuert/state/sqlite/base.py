@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from queuert.state.notifications import Notifications
 from queuert.state.sqlite import notifications
+from queuert.state.sqlite.connection import plain
+from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.external_connections import callers_connection, savepoint
 from queuert.state.sqlite.limits import KeyCursors
 from queuert.state.sqlite.paths import MEMORY
@@ -49,8 +51,15 @@ class SQLiteBase:
         """Close all connections."""
         self._links.close()
 
-    def _reading(self) -> AbstractContextManager[Connection]:
-        return self._links.reader.reading()
+    def _reading(self, callers: Any = None) -> AbstractContextManager[Connection]:
+        """Return a context manager of a connection for reads: the caller's, which sees what it has written, or ours."""
+        return self._links.reader.reading() if callers is None else self._reading_in(callers)
+
+    @contextmanager
+    def _reading_in(self, callers: Any) -> Iterator[Connection]:
+        connection = self._callers(callers)
+        with mapped_errors(), plain(connection):
+            yield connection
 
     @contextmanager
     def _writing(self, callers: Any = None) -> Iterator[Connection]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from queuert.attributes import attributes_of
 from queuert.jobs import JobError, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import records
@@ -25,8 +27,10 @@ from queuert.state.types import (
     Finish,
     FinishKind,
     FinishResult,
+    NewJob,
     ReapedJob,
     failure_error,
+    inheriting,
 )
 
 Connection = sqlite3.Connection
@@ -53,7 +57,8 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     if finish.continuation is not None:
         created = created_next(connection, now)
         after = (job.chain_id, job.chain_type, job.chain_index)
-        following = write_job(connection, finish.continuation, now, created, after=after)
+        [new] = _with_inherited(connection, finish, [finish.continuation])
+        following = write_job(connection, new, now, created, after=after)
         return FinishResult(job.id, due_types=() if following.status is JobStatus.BLOCKED else (following.type,))
     if finish.kind.closes_chain:
         assert ended is not None
@@ -103,10 +108,19 @@ def _add_failure(connection: Connection, job_id: str, error: str | None) -> None
     run(connection, "set_failures", id=job_id, failures=json.dumps(failures))
 
 
+def _with_inherited(connection: Connection, finish: Finish, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Return the jobs that a finish creates, with what they inherit of its job."""
+    if not any(job.inherit_limit_key or job.inherit_attributes for job in jobs):
+        return jobs
+    [(limit_key, attributes)] = run(connection, "read_inherited", id=finish.job.id)
+    return [inheriting(job, limit_key, attributes_of(attributes) if attributes else None) for job in jobs]
+
+
 def _wait(connection: Connection, finish: Finish) -> list[str]:
     job, now = finish.job, now_us()
     created = created_next(connection, now)
-    started = [write_job(connection, one, now, created + index) for index, one in enumerate(finish.starts)]
+    starts = _with_inherited(connection, finish, finish.starts)
+    started = [write_job(connection, one, now, created + index) for index, one in enumerate(starts)]
     opens = open_among(connection, finish.blockers)
     _end(connection, finish, status=JobStatus.READY.value, finished_at=None, scheduled_at=now)
     count = job.blocker_count
@@ -119,10 +133,10 @@ def _wait(connection: Connection, finish: Finish) -> list[str]:
 
 def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> ReapedJob:
     """Turn an expired lease into a failed attempt."""
-    id, job_type, chain_id, chain_type, attempt, uncounted, expirations, holder = row
+    id, job_type, chain_id, chain_type, attempt, uncounted, expirations, holder, max_attempts = row
     counted = attempt - uncounted
     now = now_us()
-    again = policy.allows_another(counted, expirations + 1)
+    again = policy.allows_another(counted, expirations + 1, max_attempts=max_attempts)
     delay = policy.delay(counted) if again else 0.0
     status = (JobStatus.SCHEDULED if delay > 0 else JobStatus.READY) if again else JobStatus.FAILED
     error = json.dumps({"kind": "lease_expired", "message": _why(holder, again, expirations + 1, policy)})

@@ -21,7 +21,7 @@ from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.sqlite import listing, management, retention, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
-from queuert.state.sqlite.connection import run
+from queuert.state.sqlite.connection import now_us, run
 from queuert.state.sqlite.demand import demand, wait_facts
 from queuert.state.sync_store import NoEvents
 from queuert.state.types import (
@@ -54,10 +54,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
 
     # --- lists --------------------------------------------------------------------------------------------------------
 
-    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
-        with self._reading() as connection:
-            return [records.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
+        with self._reading(connection) as reader:
+            return [records.blocker(row) for row in run(reader, "get_blockers", id=job_id)]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status; the counts are exact."""
@@ -76,25 +76,35 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._reading() as connection:
             return wait_facts(connection, job_id)
 
-    def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+    def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""
-        with self._reading() as connection:
-            return listing.list_chains(connection, filter, page)
+        with self._reading(connection) as reader:
+            return listing.list_chains(reader, filter, page)
 
-    def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+    def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
-        with self._reading() as connection:
-            return listing.list_jobs(connection, filter, page)
+        with self._reading(connection) as reader:
+            return listing.list_jobs(reader, filter, page)
 
-    def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        params = {"type": type, "key": key, "since": 0, "limit": limit}
+        with self._reading(connection) as reader:
+            if only_open:
+                return [row[0] for row in run(reader, "find_open_duplicates", **params)]
+            return [row[0] for row in run(reader, "find_duplicates", now=now_us(), **params)]
+
+    def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""
-        with self._reading() as connection:
-            return listing.list_chain_jobs(connection, chain_id, page)
+        with self._reading(connection) as reader:
+            return listing.list_chain_jobs(reader, chain_id, page)
 
-    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs that have a chain among their blockers."""
-        with self._reading() as connection:
-            return listing.list_dependents(connection, chain_id, page)
+        with self._reading(connection) as reader:
+            return listing.list_dependents(reader, chain_id, page)
 
     # --- management ---------------------------------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ def claimed_job(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
         trace_context=row[15],
         result_ttl=row[16],
         attempt_trace_context=row[18],
+        max_attempts=row[19],
     )
 
 

@@ -10,8 +10,8 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismat
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.state.sqlite.retention import delete_expired
-from queuert.state.sqlite.writes import created_next, write_job
-from queuert.state.types import NewJob, StartedJob
+from queuert.state.sqlite.writes import created_next, first_status, write_job
+from queuert.state.types import NewJob, StartedJob, is_debounced, with_newest_inputs
 
 Connection = sqlite3.Connection
 
@@ -21,16 +21,19 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
     now = now_us()
     created = created_next(connection, now)
     _reject_batch_blockers(connection, jobs)
-    taken: dict[tuple[str, str], StartedJob] = {}
+    jobs = with_newest_inputs(jobs)
+    taken: dict[tuple[str, str], tuple[NewJob, StartedJob]] = {}
     started = []
     for index, job in enumerate(jobs):
         slot = None if job.deduplication is None else (job.type, job.deduplication.key)
-        one = None if slot is None else taken.get(slot)
-        if one is None:
-            one = _existing(connection, job, now) or write_job(connection, job, now, created + index)
-            if slot is not None:
-                taken[slot] = replace(one, existing=True)
+        if slot is not None and slot in taken:
+            first, one = taken[slot]
+            started.append(replace(one, existing=True, debounced=is_debounced(job) and is_debounced(first)))
+            continue
+        one = _existing(connection, job, now) or write_job(connection, job, now, created + index)
         started.append(one)
+        if slot is not None:
+            taken[slot] = job, one
     return started
 
 
@@ -50,7 +53,11 @@ def _existing(connection: Connection, job: NewJob, now: int) -> StartedJob | Non
         JobIdConflictError: its id exists, and it does not or cannot attach to that chain.
         JobTypeMismatchError: the chain to attach to is of another type.
     """
-    found = _duplicate(connection, job, now)
+    if is_debounced(job):
+        debounced = _debounced(connection, job, now)
+        if debounced is not None:
+            return debounced
+    found = None if is_debounced(job) else _duplicate(connection, job, now)
     if found is None and job.id_chosen:
         found = _of_its_id(connection, job, now)
     return None if found is None else rows.existing_job(found)
@@ -68,6 +75,23 @@ def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
     else:
         found = run(connection, "find_duplicates", now=now, **params)
     return next((row for row in found if row[0] not in excluding), None)
+
+
+def _debounced(connection: Connection, job: NewJob, now: int) -> StartedJob | None:
+    """Give the waiting job of the key the input and the due time of this start; None if there is none."""
+    key = job.deduplication
+    assert key is not None
+    excluding = frozenset(key.excluding)
+    waiting = run(connection, "find_waiting_duplicates", type=job.type, key=key.key, limit=len(excluding) + 1)
+    found = next((row for row in waiting if row[0] not in excluding), None)
+    if found is None:
+        return None
+    due = now + rows.microseconds_of(float(key.debounce))  # type: ignore[arg-type]
+    if key.max_delay is not None:
+        due = min(due, found[5] + rows.microseconds_of(float(key.max_delay)))  # type: ignore[arg-type]
+    status = first_status(due, now, 0)
+    run(connection, "debounce", id=found[0], input=job.input, scheduled_at=due, status=status.value)
+    return replace(rows.existing_job(found), status=status, debounced=True)
 
 
 def _of_its_id(connection: Connection, job: NewJob, now: int) -> Row | None:

@@ -140,18 +140,18 @@ class SQLiteStore(SQLiteOperating):
                     moments.append(max(0, moment - now) / 1_000_000)
         return min(moments, default=None)
 
-    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+    def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
         """Read jobs in the order of the ids."""
-        with self._reading() as connection:
+        with self._reading(connection) as reader:
             now = now_us()
-            found = [fetch_one(connection, "get_job", id=one, now=now) for one in ids]
+            found = [fetch_one(reader, "get_job", id=one, now=now) for one in ids]
         return [None if row is None else rows.job(row) for row in found]
 
-    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+    def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
-        with self._reading() as connection:
+        with self._reading(connection) as reader:
             now = now_us()
-            found = [fetch_one(connection, "get_chain", id=one, now=now) for one in ids]
+            found = [fetch_one(reader, "get_chain", id=one, now=now) for one in ids]
         return [None if row is None else rows.chain(row) for row in found]
 
     def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:

@@ -76,6 +76,7 @@ def write_job(
         "deduplication_key": None if job.deduplication is None else job.deduplication.key,
         "limit_key": job.limit_key,
         "attributes": attributes_text(job.attributes or {}) if after is None else None,
+        "max_attempts": job.max_attempts,
         "result_ttl": job.result_ttl,
     }
     if run(connection, "find_first_job", id=job.id):

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -21,10 +21,11 @@ from typing import Any, NoReturn
 
 from queuert.errors import CompletionMisuseError, DefinitionError
 from queuert.job_types import JobType
-from queuert.jobs import AbortReason
+from queuert.jobs import AbortReason, Job
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStoreTransaction
+from queuert.state.paging import PageRequest
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
@@ -205,6 +206,14 @@ class ChildAttempt:
         store, job = self._store.get(), self.run.job
         [chain], [stored] = store.get_chains([job.chain_id]), store.get_jobs([job.id])
         return start_options(job.id, chain, stored)
+
+    async def read_chain_jobs(self, page: PageRequest) -> Sequence[Job]:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.read_chain_jobs_in_thread(page)
+
+    def read_chain_jobs_in_thread(self, page: PageRequest) -> Sequence[Job]:
+        """Read jobs of the chain, the earliest first, on a connection of this process."""
+        return self._store.get().list_chain_jobs(self.run.job.chain_id, page).items[::-1]
 
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""

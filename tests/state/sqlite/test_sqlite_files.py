@@ -189,7 +189,7 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
     store.close()
     connection = sqlite3.connect(path, isolation_level=None)
     new = columns(connection)
-    for column in ("progress", "attempt_trace_context", "failures"):
+    for column in ("progress", "attempt_trace_context", "failures", "max_attempts"):
         connection.execute(f"ALTER TABLE queuert_job DROP COLUMN {column}")
     for column in ("owner", "overlap", "jitter", "starts_at", "ends_at", "attributes", "result_ttl", "last_chain_id"):
         connection.execute(f"ALTER TABLE queuert_schedule DROP COLUMN {column}")

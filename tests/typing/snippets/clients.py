@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from queuert import AsyncChain, AsyncClient, Chain, ChainState, Client, JobType, NewChain, after
+from queuert import AsyncChain, AsyncClient, Chain, ChainState, Client, Deduplicate, Job, JobType, NewChain, after
 
 
 class Resize(BaseModel):
@@ -49,7 +49,12 @@ def sync(client: Client, connection: Session) -> None:
     assert_type(NewChain(check, picture), NewChain[Refused | Published])
     client.start_chain(publish, thumbnail, blockers=[chain, "id"])
     assert_type(client.start_and_wait(resize, picture, timeout=5), Published)
+    assert_type(client.find_chain(resize, "key"), Chain[Published] | None)
+    assert_type(client.find_chain("resize", "key", scope="any"), Chain[Any] | None)
+    assert_type(client.get_jobs(["id"], connection=connection), list[Job])
+    client.start_chain(resize, picture, deduplication=Deduplicate("key", debounce=5, max_delay=60), max_attempts=1)
 
+    client.start_chain(resize, picture, max_attempts="one")  # expect: error
     client.start_chain(resize, thumbnail)  # expect: error
     client.start_chain(resize, {"url": "u"})  # expect: error
     client.start_chain("resize", picture)  # expect: error

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from queuert import Attempt, Continues, JobType, JobTypes, Outcome, Processors
 from queuert.outcomes import ContinueWith
+from queuert.worker import EarlierJob
 
 
 class Resize(BaseModel):
@@ -83,6 +84,25 @@ async def wrong_output(attempt: Attempt[Thumbnail, Published]) -> Outcome[Publis
 
 async def wrong_continuation_input(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
     return attempt.continue_with(publish, Resize(url="u"))  # expect: error
+
+
+async def inherits(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    if not attempt.blockers:
+        return attempt.wait_for("id", inherit=["attributes", "limit_key", "priority"])
+    return attempt.continue_with(publish, Thumbnail(key="k"), inherit=["limit_key"])
+
+
+async def looks_back(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    earlier = await attempt.read_earlier_jobs_async(limit=10)
+    assert_type(earlier.get(resize), EarlierJob[Resize] | None)
+    assert_type(earlier.get_all(resize), list[EarlierJob[Resize]])
+    number: int = earlier.get_all(resize)[0].input  # expect: error
+    return Published(address=str(number))
+
+
+async def wrong_inheritance(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    attempt.wait_for("id", inherit=["id"])  # expect: error
+    return attempt.continue_with(publish, Thumbnail(key="k"), inherit=["attributes"])  # expect: error
 
 
 async def wrong_continuation_result(attempt: Attempt[Resize, Published]) -> Outcome[Published]:

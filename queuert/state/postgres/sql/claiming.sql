@@ -136,7 +136,7 @@ claimed AS (
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
-        job.result_ttl, job.attempt_trace_context,
+        job.result_ttl, job.attempt_trace_context, job.max_attempts,
         CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
 ),
 event AS (
@@ -151,7 +151,7 @@ event AS (
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, attempt_trace_context, packed, (SELECT seconds FROM scan_time)
+    result_ttl, attempt_trace_context, max_attempts, packed, (SELECT seconds FROM scan_time)
 FROM claimed
 
 -- name: next_due
@@ -475,7 +475,7 @@ claimed AS (
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
-        job.attempt_trace_context, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
+        job.attempt_trace_context, job.max_attempts, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
 ),
 counted AS (
     INSERT INTO {schema}.limit_start (started_at, type, limit_key)
@@ -493,7 +493,7 @@ event AS (
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, attempt_trace_context, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
+    result_ttl, attempt_trace_context, max_attempts, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
 FROM claimed
 
 -- name: prune_rate_window

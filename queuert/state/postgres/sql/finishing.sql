@@ -147,7 +147,8 @@ WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
         next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
-        next_trace text, next_limit text, crashed bool, ttl float8, trace text, short_error jsonb)
+        next_trace text, next_limit text, crashed bool, ttl float8, trace text, short_error jsonb,
+        next_inherits bool)
 ),
 locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
@@ -193,7 +194,8 @@ finished AS (
         AND (params.kind IN ('continue', 'retry', 'interrupt', 'wait')
              OR coalesce(params.root, params.id) IN (SELECT id FROM closable))
     RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority,
-        job.result_ttl, params.ttl, params.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error
+        job.result_ttl, params.ttl, params.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error,
+        job.limit_key
 ),
 closed AS (
     UPDATE {schema}.job
@@ -210,7 +212,7 @@ continued AS (
     SELECT params.next_id, params.next_type, finished.chain_id, finished.chain_type, finished.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         coalesce(params.next_priority, finished.priority), due.at, coalesce(params.next_input, 'null'), params.next_trace,
-        params.next_limit, finished.result_ttl
+        coalesce(params.next_limit, CASE WHEN params.next_inherits THEN finished.limit_key END), finished.result_ttl
     FROM finished
     JOIN params ON params.id = finished.id AND params.token = finished.lease_token
     CROSS JOIN LATERAL (
@@ -242,6 +244,12 @@ event AS (
 )
 SELECT finished.id, finished.lease_token::text, finished.status, closed.seconds
 FROM finished LEFT JOIN closed ON closed.id = finished.chain_id AND finished.status IN ('completed', 'failed', 'cancelled')
+
+-- name: read_inherited
+-- Reads what chains that a job starts may inherit: its limit key, and the attributes of its chain.
+SELECT job.id, job.limit_key, root.attributes::text
+FROM {schema}.job JOIN {schema}.job AS root ON root.id = job.chain_id
+WHERE job.id = ANY (%(ids)s::text[])
 
 -- name: lock_for_attempt
 -- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it
@@ -333,14 +341,15 @@ forgotten AS (
         LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 ),
 expired AS MATERIALIZED (
-    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, holder
+    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, holder,
+        max_attempts AS own_attempts
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
         AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
     ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 judged AS (
-    SELECT expired.*, attempt - uncounted >= max_attempts OR lease_expirations + 1 >= max_crashes AS spent,
+    SELECT expired.*, attempt - uncounted >= coalesce(own_attempts, max_attempts) OR lease_expirations + 1 >= max_crashes AS spent,
         CASE WHEN initial = 0 THEN 0
              WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
              ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))

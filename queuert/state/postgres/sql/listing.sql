@@ -3,7 +3,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: get_chains
@@ -36,6 +36,21 @@ SELECT chain.id, chain.type, chain.status, tail.id, tail.type,
     tail.attempt, tail.scheduled_at, tail.open_blockers, tail.error::text, tail.progress
 FROM {schema}.chain JOIN {schema}.job AS tail ON tail.id = chain.tail_id
 WHERE chain.id = ANY (%(ids)s::text[]) AND (chain.expires_at IS NULL OR chain.expires_at > clock_timestamp())
+
+-- name: chains_of_key
+-- Reads the chains of a deduplication key, the newest first: the open ones, or all that have not expired. As in
+-- find_duplicates, ORDER BY names the columns of the index.
+SELECT found.id
+FROM (
+    (SELECT id FROM {schema}.job
+     WHERE %(only_open)s::bool AND type = %(type)s::text AND deduplication_key = %(key)s::text AND chain_status = 'open'
+     ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT %(limit)s::bigint)
+    UNION ALL
+    (SELECT id FROM {schema}.job
+     WHERE NOT %(only_open)s::bool AND type = %(type)s::text AND deduplication_key = %(key)s::text
+        AND (expires_at IS NULL OR expires_at > statement_timestamp())
+     ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT %(limit)s::bigint)
+) AS found
 
 -- name: get_blockers
 SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.status = 'completed' THEN chain.output::text END,
@@ -227,7 +242,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -252,7 +267,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY chain_index {order}
 
@@ -269,7 +284,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text
+    deduplication_key, limit_key, progress, failures::text, max_attempts
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
 ORDER BY id {order}
 

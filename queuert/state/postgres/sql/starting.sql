@@ -51,16 +51,17 @@ SELECT id, type, status, created_at FROM written
 WITH written AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
-         trace_context, deduplication_key, limit_key, result_ttl, attributes)
+         trace_context, deduplication_key, limit_key, result_ttl, attributes, max_attempts)
     SELECT id, type, id, type, 'open', CASE WHEN due.at > written.at THEN 'scheduled' ELSE 'ready' END,
         priority, written.at, due.at, awaited, coalesce(input, 'null'), trace_context, deduplication_key, limit_key,
-        result_ttl, attributes
+        result_ttl, attributes, max_attempts
     FROM ROWS FROM (json_to_recordset(%(jobs)s::json)
         AS (id text, type text, priority int, delay float8, moment timestamptz, awaited bool, input jsonb,
-            trace_context text, deduplication_key text, limit_key text, result_ttl float8, attributes jsonb))
+            trace_context text, deduplication_key text, limit_key text, result_ttl float8, attributes jsonb,
+            max_attempts int))
         WITH ORDINALITY
         AS new (id, type, priority, delay, moment, awaited, input, trace_context, deduplication_key, limit_key, result_ttl,
-            attributes, place)
+            attributes, max_attempts, place)
     -- Each job gets a time of its own, so that the jobs of one call are claimed in order; `before` jobs are in earlier
     -- statements.
     CROSS JOIN LATERAL (
@@ -87,16 +88,17 @@ SELECT id, type, status, created_at FROM written
 WITH written AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
-         trace_context, deduplication_key, limit_key, result_ttl, attributes)
+         trace_context, deduplication_key, limit_key, result_ttl, attributes, max_attempts)
     SELECT id, type, id, type, 'open', CASE WHEN due.at > written.at THEN 'scheduled' ELSE 'ready' END,
         priority, written.at, due.at, awaited, coalesce(input, 'null'), trace_context, deduplication_key, limit_key,
-        result_ttl, attributes
+        result_ttl, attributes, max_attempts
     FROM ROWS FROM (json_to_recordset(%(jobs)s::json)
         AS (id text, type text, priority int, delay float8, moment timestamptz, awaited bool, input jsonb,
-            trace_context text, deduplication_key text, limit_key text, result_ttl float8, attributes jsonb))
+            trace_context text, deduplication_key text, limit_key text, result_ttl float8, attributes jsonb,
+            max_attempts int))
         WITH ORDINALITY
         AS new (id, type, priority, delay, moment, awaited, input, trace_context, deduplication_key, limit_key, result_ttl,
-            attributes, place)
+            attributes, max_attempts, place)
     -- Each job gets a time of its own, so that the jobs of one call are claimed in order.
     CROSS JOIN LATERAL (
         SELECT clock_timestamp() + (place - 1) * interval '1 microsecond' AS at
@@ -150,6 +152,11 @@ CROSS JOIN LATERAL (
         AND NOT params.excluding ? job.id
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
 ) AS found
+
+-- name: debounce
+-- Gives the waiting jobs of deduplication keys, which the caller has locked, the inputs and due times of newer starts.
+-- The function may write inputs, which clients may not.
+SELECT place, id, type, status, created_at FROM {schema}.debounce(%(starts)s::json)
 
 -- name: find_chains_by_id
 -- Reads jobs by id, and whether they are chains that have expired.

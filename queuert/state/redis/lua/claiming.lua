@@ -64,7 +64,7 @@ local function lease(job, input)
         job.id, job.type, job.chain, job.chain_type, job.index, job.priority, job.attempt, job.uncounted, job.expired,
         job.blockers, noted and 1 or 0,
         input, text(job.created or 0), text(job.due), text(job.started), job.trace or false, ttl and text(ttl) or false,
-        job.atrace or false,
+        job.atrace or false, job.max_attempts or false,
     }
 end
 

@@ -69,8 +69,17 @@ local function first_of(job)
     return job.index == 0 and job or load(job.chain)
 end
 
+-- Gives a new job the limit key of the job that creates it, and the attributes of that job's chain.
+local function inherit(new, job)
+    if new.inherit_limit_key then new.limit_key = new.limit_key or job.limit end
+    if new.inherit_attributes then
+        new.attributes = new.attributes or call('GET', P .. 'a:' .. job.chain) or nil
+    end
+end
+
 local function wait_for(job, finish, changes, due_types)
     for _, start in ipairs(finish.starts or {}) do
+        inherit(start, job)
         local started = write_job(start, NOW)
         if started.status ~= 'blocked' then due_types[started.type] = true end
     end
@@ -86,6 +95,7 @@ local function go_on(job, finish, changes, due_types)
     changes.finished = NOW
     changes.next = finish.continuation.id
     move(job, 'continued', changes)
+    inherit(finish.continuation, job)
     local following = write_job(finish.continuation, NOW, job)
     if following.status ~= 'blocked' then due_types[following.type] = true end
 end
@@ -164,7 +174,7 @@ end
 
 local function reap_one(job, policy)
     local counted, expirations = job.attempt - job.uncounted, job.expired + 1
-    local again = counted < policy.max_attempts and expirations < policy.max_crashes
+    local again = counted < (job.max_attempts or policy.max_attempts) and expirations < policy.max_crashes
     local pause = again and pause_after(policy, counted) or 0
     local status = not again and 'failed' or (pause > 0 and 'scheduled' or 'ready')
     local changes = {expired = expirations, token = false}

@@ -358,6 +358,23 @@ for _, type in ipairs(types) do
 end
 return answer
 
+-- name: chains_of_key
+-- Returns the ids of the chains of a deduplication key, the newest first. ARGV[1]: {type, key, any, limit}; with `any`
+-- also those of closed chains.
+
+local params = decoded(1)
+local of_key = P .. (params.any and 'd:' or 'do:') .. pair(params.type, params.key)
+local found, at, ids = {}, 0, nil
+repeat
+    ids = call('ZREVRANGE', of_key, at, at + 99)
+    for _, id in ipairs(ids) do
+        local first = #found < params.limit and load(id)
+        if first and not has_expired(first) then found[#found + 1] = id end
+    end
+    at = at + 100
+until #ids < 100 or #found >= params.limit
+return found
+
 -- name: wait_facts
 -- What decides whether a job can be claimed now. ARGV[1]: {id, most}.
 -- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits

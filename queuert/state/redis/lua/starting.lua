@@ -4,6 +4,7 @@
 
 local jobs = decoded(1)
 local in_batch, written, taken, stands_in, conflicts, in_the_way = {}, {}, {}, {}, {}, {}
+local debounces, debounced = {}, {}
 
 for _, new in ipairs(jobs) do in_batch[new.id] = true end
 for _, new in ipairs(jobs) do
@@ -16,9 +17,12 @@ for at, new in ipairs(jobs) do
     local params = new.deduplication
     local slot = params and pair(new.type, params.key)
     if slot and taken[slot] then
-        stands_in[at] = taken[slot]
+        -- The first start of the key has the input of the last one already.
+        stands_in[at] = taken[slot].start
+        debounced[at] = params.debounce and taken[slot].debounce
     else
         local found = params and duplicate_of(new, NOW)
+        if found and params.debounce then debounces[at], debounced[at] = found, true end
         if not found and written[new.id] then
             if new.attach and jobs[written[new.id]].type == new.type then
                 stands_in[at] = written[new.id]
@@ -46,7 +50,7 @@ for at, new in ipairs(jobs) do
             if missing then return refusal('chain_not_found', missing) end
             written[new.id] = at
         end
-        if slot then taken[slot] = stands_in[at] or at end
+        if slot then taken[slot] = {start = stands_in[at] or at, debounce = params.debounce} end
     end
 end
 if #conflicts > 0 then
@@ -57,6 +61,7 @@ if #conflicts > 0 then
 end
 
 for _, chain in ipairs(in_the_way) do prune_chain(chain) end
+for at, waiting in pairs(debounces) do debounce(waiting, jobs[at]) end
 local results, made = {}, {}
 for at, new in ipairs(jobs) do
     local other = stands_in[at]
@@ -64,7 +69,7 @@ for at, new in ipairs(jobs) do
         made[at] = write_job(new, NOW + at - 1)
         results[at] = job_answer(made[at])
     else
-        results[at] = job_answer(type(other) == 'number' and made[other] or other, true)
+        results[at] = job_answer(type(other) == 'number' and made[other] or other, true, debounced[at])
     end
 end
 return packed(results)

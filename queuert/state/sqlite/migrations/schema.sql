@@ -38,6 +38,7 @@ CREATE TABLE queuert_job (
     progress          TEXT,
     attempt_trace_context TEXT,
     failures          TEXT,
+    max_attempts      INTEGER,
     CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((chain_index = 0) = (id = chain_id)),
     CHECK ((chain_index = 0) = (chain_status IS NOT NULL)),

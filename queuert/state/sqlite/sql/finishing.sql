@@ -5,6 +5,11 @@ UPDATE queuert_job SET status = :status, finished_at = :finished_at, scheduled_a
     error = :error, attempt_trace_context = :trace, continued_by = :continued_by, lease_expires_at = NULL
 WHERE id = :id
 
+-- name: read_inherited
+-- Reads what a job that another creates may inherit: its limit key, and the attributes of its chain.
+SELECT job.limit_key, root.attributes FROM queuert_job AS job JOIN queuert_job AS root ON root.id = job.chain_id
+WHERE job.id = :id
+
 -- name: failures
 -- Reads the newest attempt of a job, and the attempts before that failed.
 SELECT attempt, started_at, holder, failures FROM queuert_job WHERE id = :id
@@ -47,7 +52,8 @@ WHERE id = :id
 
 -- name: expired_leases
 -- Reads the expired leases of a type, the longest expired first.
-SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, holder FROM queuert_job
+SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, holder, max_attempts
+FROM queuert_job
 WHERE type = :type AND status = 'running' AND lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit
 
 -- name: find_expired

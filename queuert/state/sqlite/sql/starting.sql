@@ -15,12 +15,25 @@ SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
 WHERE type = :type AND deduplication_key = :key AND chain_status = 'open' AND created_at >= :since
 ORDER BY created_at DESC LIMIT :limit
 
+-- name: find_waiting_duplicates
+-- Reads the open chains of a deduplication key whose first jobs have not begun, the newest first.
+SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
+WHERE type = :type AND deduplication_key = :key AND chain_status = 'open' AND status IN ('scheduled', 'ready')
+    AND attempt = 0
+ORDER BY created_at DESC LIMIT :limit
+
+-- name: debounce
+-- Gives a waiting job the input and the due time of a newer start.
+UPDATE queuert_job SET input = :input, scheduled_at = :scheduled_at, status = :status WHERE id = :id
+
 -- name: insert_job
 -- Writes a job: the first of a chain, or a continuation, which is kept as long as the chain.
 INSERT INTO queuert_job (id, type, chain_id, chain_type, chain_index, status, chain_status, priority, created_at,
-    scheduled_at, open_blockers, blocker_count, input, trace_context, deduplication_key, limit_key, attributes, result_ttl)
+    scheduled_at, open_blockers, blocker_count, input, trace_context, deduplication_key, limit_key, attributes,
+    max_attempts, result_ttl)
 VALUES (:id, :type, :chain_id, :chain_type, :chain_index, :status, :chain_status, :priority, :created_at,
     :scheduled_at, :open_blockers, :blocker_count, :input, :trace_context, :deduplication_key, :limit_key, :attributes,
+    :max_attempts,
     CASE WHEN :chain_index = 0 THEN :result_ttl ELSE (SELECT result_ttl FROM queuert_job WHERE id = :chain_id) END)
 
 -- name: insert_start

@@ -25,9 +25,10 @@ from queuert.testing.conformance.builders import (
     run_out,
     start,
     started_and_claimed,
+    wait,
 )
 from queuert.testing.conformance.builders import cancel as cancelled
-from queuert.testing.conformance.expiry import LONG, SOON, closed_chain, expired
+from queuert.testing.conformance.expiry import LONG, SOON, closed_chain, expired, pruned
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 
@@ -286,3 +287,42 @@ async def one_of_many_fixes_it(stores: Stores) -> None:
     assert held.result_ttl == winner
     await start(first, *(job(id="b", attach=True, result_ttl=ttl) for ttl in given))
     assert (await claim_one(first)).result_ttl == 100.0
+
+
+# --- none at all ------------------------------------------------------------------------------------------------------
+
+
+@case()
+async def zero_is_gone_at_once(stores: Stores) -> None:
+    """With a TTL of 0 a chain is there while it is open, and counts as deleted once it has closed, in whatever way."""
+    store = await stores.open()
+    for end in (complete, fail, cancelled):
+        [held] = await started_and_claimed(store, id="mine", result_ttl=0.0, deduplication=Deduplicate("key"))
+        assert held.result_ttl == 0
+        await store.finish([retry(held)])
+        held = await claim_one(store)
+        assert (await read_chain(store, "mine")).expires_at is None
+        await store.finish([end(held)])
+        assert await store.get_chains(["mine"]) == [None]
+        assert await store.closed_chains(["mine"]) == [None]
+        assert await store.chains_of_key("work", "key", only_open=False) == []
+
+
+@case()
+async def zero_keeps_outputs_for_dependents(stores: Stores) -> None:
+    """Jobs that wait for the chain get its output; it is pruned once they have finished, and at once without any."""
+    store = await stores.open()
+    [parent, alone] = await start(store, job("parent"), job(result_ttl=0.0))
+    await store.finish([complete(await claim_one(store))])
+    assert await pruned(store) == [alone]
+    child = job(result_ttl=0.0)
+    await store.finish([wait(await claim_one(store, "parent"), child)])
+    await store.finish([complete(await claim_one(store), "5")])
+    assert await store.get_chains([child.id]) == [None]
+    assert await pruned(store) == []
+    held = await claim_one(store, "parent")
+    [blocker] = await store.get_blockers(parent)
+    assert (blocker.chain_id, blocker.output) == (child.id, "5")
+    await store.finish([complete(held)])
+    assert await pruned(store) == [child.id]
+    assert await store.get_jobs([child.id]) == [None]

@@ -35,7 +35,7 @@ end
 local NUMBERS = {
     index = true, priority = true, attempt = true, uncounted = true, expired = true, open = true, blockers = true,
     created = true, due = true, started = true, finished = true, leased = true, closed = true, gen = true, ttl = true,
-    expires = true,
+    expires = true, max_attempts = true,
 }
 
 -- Reads the hash of a job as a table; nil if there is none. Fields that are zero, or equal to another field, are not

@@ -26,6 +26,7 @@ local function write_job(new, now, before)
     if job.priority ~= 0 then stored.priority = job.priority end
     if new.limit_key then stored.limit = new.limit_key end
     if new.trace then stored.trace = new.trace end
+    if new.max_attempts then stored.max_attempts = new.max_attempts end
     if before then
         job.index, job.chain, job.chain_type = before.index + 1, before.chain, before.chain_type
         stored.index, stored.chain, stored.chain_type = job.index, job.chain, job.chain_type
@@ -57,14 +58,25 @@ local function write_job(new, now, before)
     return job
 end
 
--- Returns what the caller gets for a job: id, type, status, creation, whether it existed, and the status of its chain.
-local function job_answer(job, existing)
-    return {job.id, job.type, job.status, text(job.created), existing and 1 or 0, job.chain_status or 'open'}
+-- Returns what the caller gets for a job: id, type, status, creation, whether it existed, the status of its chain, and
+-- whether a debounced start gave it its input.
+local function job_answer(job, existing, debounced)
+    return {
+        job.id, job.type, job.status, text(job.created), existing and 1 or 0, job.chain_status or 'open',
+        debounced and 1 or 0,
+    }
 end
 
--- Returns the newest chain of which a new one is a duplicate by its key.
+-- Returns the newest chain of which a new one is a duplicate by its key; of a debounced start, only one that waits to
+-- begin.
 local function duplicate_of(new, now)
     local params = new.deduplication
+    local function matches(first)
+        if params.debounce then
+            return first.attempt == 0 and (first.status == 'scheduled' or first.status == 'ready')
+        end
+        return not has_expired(first)
+    end
     local excluded = {}
     for _, id in ipairs(params.excluding or {}) do excluded[id] = true end
     local since = params.window and text(now - tonumber(params.window)) or '-inf'
@@ -74,9 +86,20 @@ local function duplicate_of(new, now)
         local found = call('ZREVRANGEBYSCORE', key, '+inf', since, 'LIMIT', at, 100)
         for _, id in ipairs(found) do
             local first = not excluded[id] and load(id)
-            if first and not has_expired(first) then return first end
+            if first and matches(first) then return first end
         end
         if #found < 100 then return nil end
         at = at + 100
     end
+end
+
+-- Gives a waiting job the input and the due time of a debounced start. A job that is due keeps its position, if it is
+-- due still.
+local function debounce(job, new)
+    local params = new.deduplication
+    call('SET', P .. 'i:' .. job.id, ARGV[new.input])
+    local due = NOW + params.debounce
+    if params.max_delay then due = math.min(due, job.created + params.max_delay) end
+    local status = resting_status(due, 0)
+    if status == 'scheduled' or job.status == 'scheduled' then move(job, status, {due = due}) end
 end
