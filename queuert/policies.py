@@ -21,6 +21,9 @@ from queuert.errors import (
     PayloadDecodeError,
     PayloadError,
     StateError,
+    StepLimitError,
+    StepMismatchError,
+    StepMisuseError,
     UndeclaredContinuationError,
     Unrecoverable,
 )
@@ -34,7 +37,7 @@ _NOT_THE_HANDLERS = (StateError, PayloadDecodeError)
 
 _PROGRAMMING_ERRORS = (
     PayloadError, UndeclaredContinuationError, DefinitionError, CompletionMissingError, CompletionMisuseError,
-    BatchMismatchError, HandlerCallError,
+    BatchMismatchError, HandlerCallError, StepLimitError, StepMismatchError, StepMisuseError,
 )  # fmt: skip
 
 _NOT_THE_PROGRAMS = (PayloadDecodeError, BlockerMismatchError)
