@@ -35,6 +35,9 @@ The docstring of each class says what happened and what to do about it.
     │   ├── LeaseLostError
     │   ├── CompletionMissingError
     │   ├── CompletionMisuseError
+    │   ├── StepMismatchError           the code has changed since an earlier attempt recorded its steps
+    │   ├── StepMisuseError
+    │   ├── StepLimitError
     │   ├── BatchMismatchError
     │   ├── HandlerCallError            the handler could not be called with its attempt
     │   └── ContextMissingError

@@ -37,9 +37,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         ),
         [status.value for status in JobStatus],
     )
-    show = actions.add(
-        "show", run_show, "show a job, its input and output, its steps, the attempts that failed, and its blockers"
-    )
+    show = actions.add("show", run_show, "show a job, its input and output, steps, failed attempts, and blockers")
     show.add_argument("id", metavar="ID", help="id of the job")
     trigger = actions.add(
         "trigger", run_trigger, "make scheduled jobs due now", "If one of them cannot be triggered, none is."

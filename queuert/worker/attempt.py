@@ -578,7 +578,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         The handler must return it. The attempt does not count and is no failure, so a handler may wait in this way for
         something outside for as long as it likes::
 
-            if not await attempt.resources.is_ready(attempt.input):
+            if attempt.number < 3:
                 return attempt.snooze(30)
 
         Args:

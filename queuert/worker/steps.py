@@ -117,9 +117,10 @@ class AttemptSteps:
         function again. What it raises is raised here and not recorded. If the worker dies after the call and before the
         record, the next attempt calls it again: pass on an idempotency key, such as the job's id and the name::
 
-            async def charge(order: str, idempotency_key: str) -> Receipt: ...
+            async def charge(order: str, idempotency_key: str) -> str:
+                return f"receipt of {order}"
 
-            receipt = await attempt.step("charge", charge, order, f"{attempt.job_id}/charge")
+            receipt = await attempt.step("charge", charge, "order 17", f"{attempt.job_id}/charge")
 
         Args:
             name: 1 to 128 characters of ``A-Z a-z 0-9 _ . : / -``, beginning with a letter or ``_``; in each attempt
@@ -186,10 +187,10 @@ class AttemptSteps:
 
         The function gets the transaction before its other arguments. The transaction is that of ``transaction()``::
 
-            async def reserve(tx: GuardedTransaction, order: int) -> None:
-                await tx.connection.execute("insert into reservation values (%s)", [order])
+            async def count_views(tx, views: int) -> None:
+                await tx.connection.execute("update pages set views = views + %s", [views])
 
-            await attempt.step_transaction("reserve", reserve, 17)
+            await attempt.step_transaction("count", count_views, 17)
 
         Arguments and errors are those of ``step``, and:
 
@@ -230,7 +231,7 @@ class AttemptSteps:
         free meanwhile. The attempt does not count, and is no failure. It ends the attempt by raising
         ``AttemptSleeping``, which is no ``Exception``: ``finally`` clauses run, and context managers are left::
 
-            await attempt.sleep("cool-down", timedelta(hours=1))
+            await attempt.sleep("cool-down", 3600)
 
         Args:
             name: as of ``step``.

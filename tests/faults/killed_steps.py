@@ -42,7 +42,7 @@ from queuert.worker import GuardedTransaction
 
 STEPS = 10
 CHAINS = 4
-"""Chains that each round starts."""
+"""Chains that a round starts, unless as many are open."""
 ROUND_TIMEOUT = 120.0
 
 in_loop = JobType("in_loop", input=int, output=list[int])
@@ -137,7 +137,9 @@ class Database:
         queries = {
             "a job is not completed": f"select id from {job} where status <> 'completed'",
             "a row was committed twice": "select job_id, step from step_effect group by 1, 2 having count(*) > 1",
-            "a row is lost": f"select id from {job} where (select count(*) from step_effect where job_id = id) <> {STEPS}",
+            "a row is lost": (
+                f"select id from {job} where (select count(*) from step_effect where job_id = id) <> {STEPS}"
+            ),
             "a step is lost": f"select id from {job} where (select count(*) from {step} where job_id = id) <> {every}",
             "a row and its step are of different attempts": (
                 f"select r.job_id, r.step from step_effect r join {step} s on s.job_id = r.job_id"
@@ -154,7 +156,8 @@ class Database:
 async def run_worker(database: Database) -> None:
     """Start some chains, and run all that are open."""
     async with AsyncClient(database.state(), JOB_TYPES) as client:
-        for number in range(CHAINS):
+        backlog = await client.list_chains(statuses=[ChainStatus.OPEN], limit=CHAINS)
+        for number in range(CHAINS if len(backlog) < CHAINS else 0):
             await client.start_chain(in_loop if number % 2 else in_thread, number)
         async with InProcessWorker(client, processors, concurrency=3):
             while page := await client.list_chains(statuses=[ChainStatus.OPEN], limit=1000):

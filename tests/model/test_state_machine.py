@@ -409,7 +409,7 @@ class PostgresPlace:
         self._store = store
 
     def emptied(self) -> Store:
-        self._sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.deduplication")
+        self._sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.job_step, queuert.deduplication")
         return self._store
 
     def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:

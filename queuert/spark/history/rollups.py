@@ -33,8 +33,8 @@ SCHEMAS = {
         "type string, hour timestamp, created bigint, started bigint, released bigint, finished bigint, "
         "completed bigint, continued bigint, retried bigint, failed bigint, cancelled bigint, interrupted bigint, "
         "waiting bigint, snoozed bigint, lease_losses bigint, reaped bigint, per_second double, wait_p50 double, "
-        "wait_p95 double, wait_p99 double, run_p50 double, run_p95 double, run_p99 double, attempts_avg double, attempts_max int, "
-        "date string"
+        "wait_p95 double, wait_p99 double, run_p50 double, run_p95 double, run_p99 double, attempts_avg double, "
+        "attempts_max int, date string"
     ),
     FAILURES: (
         "type string, hour timestamp, error_kind string, error_type string, failures bigint, final bigint, "

@@ -129,7 +129,7 @@ async def with_a_number_twice_are_refused(stores: Stores) -> None:
 
 @case()
 async def survive_attempts(stores: Stores) -> None:
-    """The next attempt reads them after each way in which an attempt ends without closing its chain, and adds to them."""
+    """The next attempt reads them after each way in which an attempt leaves its chain open, and adds to them."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await store.record_step(held.lease, _step(1))
