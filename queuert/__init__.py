@@ -25,6 +25,7 @@ from queuert.errors import (
     WaitTimeoutError,
 )
 from queuert.event_log import EventKind, EventLevel, JobEvent
+from queuert.explanations import Cause, Explanation
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
@@ -43,6 +44,7 @@ __all__ = [
     "Attempt",
     "AttemptMiddleware",
     "CallNext",
+    "Cause",
     "Chain",
     "ChainAlreadyClosedError",
     "ChainCancelledError",
@@ -56,6 +58,7 @@ __all__ = [
     "EventKind",
     "EventLevel",
     "EventsLostError",
+    "Explanation",
     "InProcessWorker",
     "Job",
     "JobEvent",

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAIRS = {
     "queuert/client/async_base.py": "queuert/client/sync_base.py",
     "queuert/client/async_event_log.py": "queuert/client/sync_event_log.py",
+    "queuert/client/async_explaining.py": "queuert/client/sync_explaining.py",
     "queuert/client/async_listing.py": "queuert/client/sync_listing.py",
     "queuert/client/async_management.py": "queuert/client/sync_management.py",
     "queuert/client/async_schedules.py": "queuert/client/sync_schedules.py",

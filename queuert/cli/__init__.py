@@ -27,6 +27,7 @@ from queuert.cli import (
     schedules,
     stats,
     version,
+    why,
     worker,
     workers,
 )
@@ -74,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    inspecting = (chains, jobs, stats, demand, activity, events, job_types, schedules)
+    inspecting = (why, chains, jobs, stats, demand, activity, events, job_types, schedules)
     operating = (migrate, doctor, worker, workers, health, *inspecting, metrics, boards)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)

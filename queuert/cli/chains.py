@@ -6,8 +6,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from queuert.cli import why
 from queuert.cli.exit_codes import Exit, UsageError
-from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator, type_option
+from queuert.cli.list_options import (
+    command_with_actions,
+    list_arguments,
+    list_options,
+    operator,
+    type_option,
+    warn_of_unknown_types,
+)
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.client import Chain, Client
@@ -74,6 +82,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print a page of chains."""
     with operator(args) as client:
         page = client.list_chains(attributes=_attributes(args.attributes), **list_arguments(args))
+        warn_of_unknown_types(client, args.types)
     print_page(map(_fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
 
@@ -84,6 +93,7 @@ def run_show(args: argparse.Namespace) -> int:
         chain = client.get_chain(args.id)
         jobs = client.list_chain_jobs(chain, limit=MAX_PAGE)
         dependents = client.list_dependents(chain, limit=MAX_PAGE)
+        explanation = why.of_open_chain(client, args.id)
     if args.json:
         documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "dependents": list(map(fields, dependents))}
         more = {"more_jobs": jobs.next_cursor is not None, "more_dependents": dependents.next_cursor is not None}
@@ -93,6 +103,8 @@ def run_show(args: argparse.Namespace) -> int:
     for title, page, columns in (("jobs", jobs, _JOB_COLUMNS), ("dependents", dependents, _DEPENDENT_COLUMNS)):
         print(f"\n{title}{f', the first {MAX_PAGE}' if page.next_cursor else ''}:")
         print_table([_job_fields(job) for job in page], columns, indent="  ")
+    if explanation is not None:
+        why.print_below(explanation)
     return Exit.DONE
 
 
@@ -113,6 +125,7 @@ def run_retry(args: argparse.Namespace) -> int:
         raise UsageError("chains retry accepts --type only with --failed")
     with operator(args) as client:
         if args.failed:
+            warn_of_unknown_types(client, args.types)
             return _print_changed(args, "retried", retry_failed(client, args.types))
         client.retry_chains(args.ids)
     return _print_changed(args, "retried", len(dict.fromkeys(args.ids)))

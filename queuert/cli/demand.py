@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import operator, output_options, type_option
+from queuert.cli.list_options import operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options, integer
 from queuert.cli.output import print_json, print_table
 from queuert.client.sync_listing import MAX_COUNTED
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the numbers."""
     with operator(args) as client:
         found = client.get_demand(args.types, counted_up_to=args.most)
+        warn_of_unknown_types(client, args.types)
     rows = [{**asdict(one), "wanted": one.wanted} for one in found]
     if args.json:
         print_json({"items": rows, "wanted": sum(one.wanted for one in found)})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import command_with_actions, operator
+from queuert.cli.exit_codes import Exit, UsageError
+from queuert.cli.list_options import command_with_actions, operator, unknown_types, warn_of_unknown_types
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_json, print_page
 
@@ -25,7 +25,8 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     actions.add("list", run_list, "list the paused job types")
     pause = actions.add("pause", run_pause, "stop claiming jobs of these types")
     pause.add_argument("names", nargs="+", metavar="NAME", help="name of a job type")
-    pause.add_argument("--reason", help="shown by queuert job-types list")
+    pause.add_argument("--reason", help="shown by queuert job-types list and queuert why")
+    pause.add_argument("--force", action="store_true", help="also a type that no job and no live worker has")
     resume = actions.add("resume", run_resume, "claim jobs of these types again")
     resume.add_argument("names", nargs="+", metavar="NAME", help="name of a job type")
 
@@ -42,6 +43,9 @@ def run_pause(args: argparse.Namespace) -> int:
     """Pause."""
     names = list(dict.fromkeys(args.names))
     with operator(args) as client:
+        unknown = [] if args.force else unknown_types(client, names)
+        if unknown:
+            raise UsageError(f"{'; '.join(unknown)}; nothing was paused: to pause it all the same, add --force")
         client.pause_job_types(names, reason=args.reason)
     return _print_changed(args, "paused", names)
 
@@ -50,6 +54,7 @@ def run_resume(args: argparse.Namespace) -> int:
     """Resume, and print which types were paused."""
     with operator(args) as client:
         resumed = client.resume_job_types(args.names)
+        warn_of_unknown_types(client, args.names)
     return _print_changed(args, "resumed", resumed)
 
 

@@ -6,8 +6,9 @@ import argparse
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
+from queuert.cli import why
 from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator
+from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator, warn_of_unknown_types
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.jobs import Blocker, Job, JobFailure, JobStatus, JobStep
@@ -49,6 +50,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print a page of jobs."""
     with operator(args) as client:
         page = client.list_jobs(**list_arguments(args))
+        warn_of_unknown_types(client, args.types)
     rows = [fields(job) if args.json else _shallow(job) for job in page]
     print_page(rows, _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
@@ -60,6 +62,7 @@ def run_show(args: argparse.Namespace) -> int:
         job = client.get_job(args.id)
         steps = client.get_steps(args.id)
         blockers = client.get_blockers(args.id)
+        explanation = why.of_open_chain(client, args.id)
     if args.json:
         print_json({**fields(job), "steps": list(map(fields, steps)), "blockers": list(map(fields, blockers))})
         return Exit.DONE
@@ -74,6 +77,8 @@ def run_show(args: argparse.Namespace) -> int:
     if blockers:
         print("\nblockers:")
         print_table([_shallow(blocker) for blocker in blockers], _BLOCKER_COLUMNS, indent="  ")
+    if explanation is not None and explanation.job_id == job.id:
+        why.print_below(explanation)
     if job.last_error is not None and job.last_error.traceback:
         print("\ntraceback of the last error:")
         for line in job.last_error.traceback.splitlines():

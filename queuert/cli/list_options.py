@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from queuert.cli.exit_codes import MEANINGS, exit_code_text
@@ -25,6 +27,28 @@ def operator(args: argparse.Namespace) -> Iterator[Client]:
     """A client without job types, of the database that the options name."""
     with Client(store(args), JobTypes(), max_connections=1) as client:
         yield client
+
+
+def unknown_types(client: Client, names: Iterable[str] | None) -> list[str]:
+    """Sentences about those of the names that no job, no live worker and no pause has, with names like them."""
+    if not names:
+        return []
+    known = {one.type for one in client.count_jobs()} | {one.type for one in client.list_paused_job_types()}
+    for worker in client.list_workers():
+        known.update(worker.job_types)
+    found = []
+    for name in dict.fromkeys(names):
+        if name not in known:
+            close = get_close_matches(name, sorted(known), n=3)
+            suggestion = f": did you mean {', '.join(close)}?" if close else ""
+            found.append(f"no job and no live worker has type {name}{suggestion}")
+    return found
+
+
+def warn_of_unknown_types(client: Client, names: Iterable[str] | None) -> None:
+    """Say on stderr which types nothing has: most are typing errors."""
+    for sentence in unknown_types(client, names):
+        print(f"queuert: {sentence}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)

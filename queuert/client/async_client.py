@@ -13,6 +13,7 @@ from queuert.client.arguments import decoded_job
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
 from queuert.client.async_event_log import AsyncClientEventLog
+from queuert.client.async_explaining import AsyncClientExplaining
 from queuert.client.async_listing import AsyncClientListing
 from queuert.client.async_management import AsyncClientManagement
 from queuert.client.async_schedules import AsyncClientSchedules
@@ -49,7 +50,12 @@ R = TypeVar("R")
 
 
 class AsyncClient(
-    AsyncClientManagement, AsyncClientListing, AsyncClientSchedules, AsyncClientEventLog, AsyncClientBase
+    AsyncClientManagement,
+    AsyncClientListing,
+    AsyncClientExplaining,
+    AsyncClientSchedules,
+    AsyncClientEventLog,
+    AsyncClientBase,
 ):
     """Starts, awaits, lists and manages chains of jobs. It runs no handlers.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.commits import emit_committed
@@ -16,7 +16,7 @@ from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
-from queuert.observability.tracing import NO_SENDING, Send, Sending
+from queuert.observability.tracing import NO_SENDING, Change, Changing, Send, Sending, changing
 from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
@@ -78,7 +78,9 @@ class AsyncClientManagement(AsyncClientBase):
             record = await self._open_record(id)
             text = expected_last_type(self.job_types, record, expecting).encode_output(output)
             completion = WorkerlessCompletion(id, record.tail_id, output=text)
-            [result] = await store.complete_chains([completion], connection=connection)
+            with self._changing("completed", [id], connection) as traced:
+                [result] = await store.complete_chains([completion], connection=connection)
+                traced.changed([result])
             if result.written:
                 self._report_closed([result], connection)
                 return
@@ -163,6 +165,11 @@ class AsyncClientManagement(AsyncClientBase):
             return NO_SENDING
         return self.tracing.sending(Send((job.type,), 1, in_callers_transaction=connection is not None))
 
+    def _changing(
+        self, outcome: Literal["completed", "cancelled", "retried"], ids: Sequence[str], connection: Any
+    ) -> AbstractContextManager[Changing]:
+        return changing(self.tracing, Change(outcome, tuple(ids), in_callers_transaction=connection is not None))
+
     async def _open_record(self, chain_id: str) -> ChainRecord:
         [record] = await (await self._open_store()).get_chains([chain_id])
         if record is None:
@@ -196,7 +203,9 @@ class AsyncClientManagement(AsyncClientBase):
             ChainNotFoundError: one of them does not exist; none was cancelled.
         """
         store, ids = await self._open_store(), chain_ids(chains)
-        results = await store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
+        with self._changing("cancelled", ids, connection) as traced:
+            results = await store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
+            traced.changed(results)
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results]
 
@@ -219,7 +228,9 @@ class AsyncClientManagement(AsyncClientBase):
             ChainNotRetriableError: one of them is open or completed; none was retried.
         """
         store, ids = await self._open_store(), chain_ids(chains)
-        results = await store.retry_chains(ids, connection=connection)
+        with self._changing("retried", ids, connection) as traced:
+            results = await store.retry_chains(ids, connection=connection)
+            traced.changed(results)
         self._publish(update_notifications(results), connection)
         retried = [
             ChainRetried(

@@ -16,6 +16,7 @@ from queuert.client.middleware import apply_middlewares
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_event_log import ClientEventLog
+from queuert.client.sync_explaining import ClientExplaining
 from queuert.client.sync_listing import ClientListing
 from queuert.client.sync_management import ClientManagement
 from queuert.client.sync_schedules import ClientSchedules
@@ -49,7 +50,14 @@ I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 
-class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, ClientBase):
+class Client(
+    ClientManagement,
+    ClientListing,
+    ClientExplaining,
+    ClientSchedules,
+    ClientEventLog,
+    ClientBase,
+):
     """Starts, awaits, lists and manages chains of jobs. It runs no handlers.
 
     It connects when it is first used. Close it, or use it as a context manager, to close its connections. One client

@@ -11,6 +11,7 @@ is recorded and nothing stored. ``docs/design/tracing.md`` lists the spans, thei
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -31,8 +32,17 @@ from opentelemetry.trace import (
 )
 
 from queuert.errors import ConfigurationError
-from queuert.observability.tracing import AttemptEnd, AttemptSpan, Send, SendSpan, SettleSpan, TracingMiddleware
-from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, StartedJob
+from queuert.observability.tracing import (
+    AttemptEnd,
+    AttemptSpan,
+    Change,
+    ChangeSpan,
+    Send,
+    SendSpan,
+    SettleSpan,
+    TracingMiddleware,
+)
+from queuert.state.types import ChainUpdate, ClaimedJob, Finish, FinishKind, FinishResult, StartedJob
 from queuert.trace_context import decoded_context, encoded_context
 
 # Of the messaging conventions, which are in development: a test compares them with the package that has them all.
@@ -73,6 +83,7 @@ class OTelMiddleware(TracingMiddleware):
         attempt_ratio: the share of attempts that are traced at all, from 0 to 1, of those that begin a trace. The
             sampler of the SDK is asked for these only. It takes 3 to 4 microseconds for each span that it does not
             sample, and this option half of one: for workers that run many thousand short jobs a second.
+        receive_spans: whether each claim that brought jobs gets a span, linked to what created them.
         tracer_provider: where the tracer is made; by default the global provider, so that it may be set later.
 
     Raises:
@@ -85,6 +96,7 @@ class OTelMiddleware(TracingMiddleware):
         parent: Literal["link", "creator"] = "link",
         create_spans: bool = True,
         attempt_ratio: float = 1.0,
+        receive_spans: bool = False,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         if parent not in ("link", "creator"):
@@ -95,6 +107,7 @@ class OTelMiddleware(TracingMiddleware):
         self._tracer = trace.get_tracer("queuert", tracer_provider=tracer_provider)
         self._is_child = parent == "creator"
         self._create_spans = create_spans
+        self._receive_spans = receive_spans
         self._process: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def begin_send(self, send: Send) -> SendSpan:
@@ -127,6 +140,25 @@ class OTelMiddleware(TracingMiddleware):
     def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan:
         """A span around the write, a child of the attempt's if it is one attempt."""
         return _Settled(self._tracer, [span for span in spans if isinstance(span, _Attempt)], finishes)
+
+    def begin_change(self, change: Change) -> ChangeSpan:
+        """A span around the change, a child of the current one, linked to the last attempts of the chains."""
+        return _Changed(self._tracer, change)
+
+    def received(self, jobs: Sequence[ClaimedJob], worker: str, seconds: float) -> None:
+        """A span of the claim, which is over."""
+        if not self._receive_spans:
+            return
+        ended_at = time.time_ns()
+        types = tuple(dict.fromkeys(job.type for job in jobs))
+        attributes = _attributes("receive", types[0] if len(types) == 1 else None)
+        attributes |= {MESSAGE_COUNT: len(jobs), "queuert.worker": worker}
+        name, started_at = _name("receive", types), ended_at - int(seconds * 1e9)
+        span = self._tracer.start_span(name, _ROOT, SpanKind.CLIENT, attributes, start_time=started_at)
+        if span.is_recording():
+            for job in jobs[:_MOST_LINKS]:
+                _link(span, decoded_context(job.trace_context), "creator")
+        span.end(ended_at)
 
 
 @contextmanager
@@ -297,6 +329,47 @@ class _Settled(SettleSpan):
         lost = [result.lost for result in results if result.lost is not None]
         if self._is_single and len(results) == 1 and lost:
             self._span.set_attribute(ERROR_TYPE, lost[0].value)
+
+    def exit(self, error: BaseException | None) -> None:
+        if self._token is not None:
+            otel_context.detach(self._token)
+        if error is not None:
+            _set_error(self._span, _class_name(error), str(error), error)
+        self._span.end()
+
+
+class _Changed(ChangeSpan):
+    def __init__(self, tracer: trace.Tracer, change: Change) -> None:
+        self._outcome = change.outcome
+        self._context = otel_context.get_current()
+        attributes = _attributes("settle", None) | {"queuert.outcome": change.outcome}
+        self._is_single = len(change.chain_ids) == 1
+        if self._is_single:
+            attributes[CONVERSATION_ID] = change.chain_ids[0]
+        else:
+            attributes[MESSAGE_COUNT] = len(change.chain_ids)
+        if change.in_callers_transaction:
+            attributes["queuert.in_callers_transaction"] = True
+        self._span = tracer.start_span("settle", self._context, SpanKind.CLIENT, attributes)
+        self._token: Any = None
+
+    def enter(self) -> None:
+        self._token = otel_context.attach(trace.set_span_in_context(self._span, self._context))
+
+    def changed(self, results: Sequence[ChainUpdate]) -> None:
+        span = self._span
+        if not span.is_recording():
+            return
+        types = tuple(dict.fromkeys(one.job_type for one in results))
+        span.update_name(_name("settle", types))
+        if len(types) == 1:
+            span.set_attribute(DESTINATION_NAME, types[0])
+        if self._is_single and results:
+            span.set_attributes({MESSAGE_ID: results[0].job_id, "queuert.chain.type": results[0].chain_type})
+        if (unchanged := sum(not one.written for one in results)) > 0:
+            span.set_attribute("queuert.unchanged", unchanged)
+        for one in results[:_MOST_LINKS]:
+            _link(span, decoded_context(one.trace_context), "job")
 
     def exit(self, error: BaseException | None) -> None:
         if self._token is not None:

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from queuert.jobs import AbortReason
-from queuert.state.types import ClaimedJob, Finish, FinishResult, ScheduleRecord, StartedJob
+from queuert.state.types import ChainUpdate, ClaimedJob, Finish, FinishResult, ScheduleRecord, StartedJob
 from queuert.trace_context import decoded_context, encoded_context
 
 _log = logging.getLogger("queuert.observability")
@@ -48,6 +48,16 @@ class AttemptEnd:
     """Why it was aborted, if it was."""
     error: BaseException | None
     """What the handler raised, or why its outcome could not be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A client is about to complete, cancel or retry chains, instead of their handlers."""
+
+    outcome: Literal["completed", "cancelled", "retried"]
+    chain_ids: tuple[str, ...]
+    in_callers_transaction: bool = False
+    """Whether the caller commits it, later than it is written, if at all."""
 
 
 class SendSpan:
@@ -104,6 +114,19 @@ class SettleSpan:
         """The write is over."""
 
 
+class ChangeSpan:
+    """Chains that a client completes, cancels or retries."""
+
+    def enter(self) -> None:
+        """Make it the current one, in the caller's context."""
+
+    def changed(self, results: Sequence[ChainUpdate]) -> None:
+        """The store has answered: these were changed, or were closed already."""
+
+    def exit(self, error: BaseException | None) -> None:
+        """The change is over: restore what was current, in the same context, and end."""
+
+
 class TracingMiddleware:
     """The base of tracing middlewares: one object for the starts of a client and the attempts of its workers.
 
@@ -125,6 +148,13 @@ class TracingMiddleware:
     def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan | None:
         """Finishes are written: those of these attempts, which it began and which are sampled."""
         return None
+
+    def begin_change(self, change: Change) -> ChangeSpan | None:
+        """A client completes, cancels or retries chains."""
+        return None
+
+    def received(self, jobs: Sequence[ClaimedJob], worker: str, seconds: float) -> None:
+        """A worker has claimed jobs, at least one. The claim took so many seconds, until now."""
 
 
 # --- several as one ---------------------------------------------------------------------------------------------------
@@ -244,8 +274,29 @@ class _Settling:
             _call(span, "settled", results)
 
 
+class Changing:
+    """The change spans of one call of a client."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, spans: list[ChangeSpan]) -> None:
+        self._spans = spans
+
+    def changed(self, results: Sequence[ChainUpdate]) -> None:
+        """The store has answered."""
+        for span in self._spans:
+            _call(span, "changed", results)
+
+
 NO_SENDING: Final[AbstractContextManager[None]] = nullcontext()
 """Of a client without tracing."""
+
+_NOTHING_CHANGING: Final = Changing([])
+
+
+def changing(tracing: Tracing | None, change: Change) -> AbstractContextManager[Changing]:
+    """Return a context manager for a change; it does nothing without tracing."""
+    return nullcontext(_NOTHING_CHANGING) if tracing is None else tracing.changing(change)
 
 
 class Tracing:
@@ -262,6 +313,18 @@ class Tracing:
         spans = [span for one in self._middlewares if (span := _call(one, "begin_send", send)) is not None]
         with _entered(spans):
             yield Sending(spans)
+
+    @contextmanager
+    def changing(self, change: Change) -> Iterator[Changing]:
+        """Around a change of chains by a client."""
+        spans = [span for one in self._middlewares if (span := _call(one, "begin_change", change)) is not None]
+        with _entered(spans):
+            yield Changing(spans)
+
+    def received(self, jobs: Sequence[ClaimedJob], worker: str, seconds: float) -> None:
+        """Jobs were claimed."""
+        for one in self._middlewares:
+            _call(one, "received", jobs, worker, seconds)
 
     def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptTrace | None:
         """An attempt begins, in a context of its own; None if no middleware wants to hear more of it.
@@ -303,7 +366,7 @@ class Tracing:
 
 
 @contextmanager
-def _entered(spans: Sequence[SendSpan | SettleSpan]) -> Iterator[None]:
+def _entered(spans: Sequence[SendSpan | SettleSpan | ChangeSpan]) -> Iterator[None]:
     error: BaseException | None = None
     for span in spans:
         _call(span, "enter")

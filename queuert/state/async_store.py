@@ -53,6 +53,7 @@ from queuert.state.types import (
     TriggeredJob,
     TypeCount,
     TypeDemand,
+    WaitFacts,
     WorkerlessCompletion,
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -97,6 +98,10 @@ class AsyncListingStore(Protocol):
         the type recorded with its heartbeat. Of each status, counting ends at ``counted_up_to``; of a type with limits
         by key, as many keys are looked at.
         """
+        ...
+
+    async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Return what decides whether a job can be claimed now; None if the job does not exist."""
         ...
 
 

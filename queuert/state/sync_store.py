@@ -54,6 +54,7 @@ from queuert.state.types import (
     TriggeredJob,
     TypeCount,
     TypeDemand,
+    WaitFacts,
     WorkerlessCompletion,
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -98,6 +99,10 @@ class ListingStore(Protocol):
         the type recorded with its heartbeat. Of each status, counting ends at ``counted_up_to``; of a type with limits
         by key, as many keys are looked at.
         """
+        ...
+
+    def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Return what decides whether a job can be claimed now; None if the job does not exist."""
         ...
 
 

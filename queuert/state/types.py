@@ -419,6 +419,35 @@ class TypeDemand:
         return self.ready + self.due + self.running
 
 
+COUNTED_WAIT = 10_000
+"""Where counting ends in ``get_wait_facts``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFacts:
+    """What decides whether a job can be claimed now, besides its own row.
+
+    Counts end at ``COUNTED_WAIT``: there may be more.
+
+    Attributes:
+        now: the store's clock, UTC.
+        limits: the limits of the job type, as the last worker with a handler of it recorded them.
+        running: running jobs of the type.
+        running_of_key: those of them with the limit key of the job; 0 if it has none.
+        begun: attempts that the rate counts for the limit key of the job, or for jobs without a key.
+        rate_free_at: when the rate admits another attempt; None if it does now, or if there is none.
+        ahead: ready jobs of the type that are claimed before this one.
+    """
+
+    now: datetime
+    limits: Limits | None
+    running: int
+    running_of_key: int
+    begun: int
+    rate_free_at: datetime | None
+    ahead: int
+
+
 @dataclass(frozen=True, slots=True)
 class BlockerRecord:
     """A chain that a job waited for, as stored."""
@@ -482,6 +511,8 @@ class ChainUpdate:
     chain_seconds: float | None = field(default=None, compare=False)
     """By the store's clock, the seconds from the start of the chain to its end; None if this update did not close
     it."""
+    trace_context: str | None = field(default=None, compare=False)
+    """The trace context of the newest traced attempt of the last job; without one, of what created that job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from queuert.errors import StateUnavailableError
@@ -26,6 +28,8 @@ ROUND = 8
 
 MAX_ROUND = 64
 """The longest round, reached while there are no jobs of worse ranks: a claim for them costs a second search."""
+
+_rank = attrgetter("rank")
 
 
 class ClaimOrder:
@@ -56,9 +60,11 @@ class ClaimOrder:
             if request.after_rank is not None:
                 self._claims = 0
             return
-        worst = max([job.rank for job in jobs])
+        # Stores return the best first, but for jobs of worse ranks that were to be claimed before all others.
+        ranked = jobs if request.after_rank is None else sorted(jobs, key=_rank)
+        worst = ranked[-1].rank
         if len(self._leases) > 1:
-            self._rotate(Counter(job.type for job in jobs if job.rank == worst))
+            self._rotate(Counter([job.type for job in ranked[bisect_left(ranked, worst, key=_rank) :]]))
         if request.after_rank is None:
             self._claims += 1
             self._worst_served = worst
@@ -211,6 +217,8 @@ class Claimer:
         if self.loop.stopping:
             self._releases.put_claim(request, answered=True)
             return len(jobs), False
+        if jobs and self._worker.tracing is not None:
+            self._worker.tracing.received(jobs, self._worker.name, duration)
         input_bytes = self._start_jobs(jobs, request, sent_at) if jobs else 0
         if self._observers.want(JobsClaimed):
             self._observers.emit(JobsClaimed(worker=self._worker.name, count=len(jobs), duration=duration))

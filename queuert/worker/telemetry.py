@@ -122,7 +122,7 @@ class ActivityCounter:
                 if result.lost is None:
                     numbers = counts[finish.job.type]
                     numbers[_ENDED_AT[finish.kind]] += 1
-                    numbers[RUN_AT[int(duration * 1000).bit_length()]] += 1
+                    numbers[RUN_BEGINS if duration < 0.001 else RUN_AT[int(duration * 1000).bit_length()]] += 1
 
     def count_one(self, type: str, index: int) -> None:
         """Count one attempt: for what is rare."""
@@ -242,40 +242,52 @@ class AttemptReporter:
 
     def finished(self, reports: Sequence[FinishReport]) -> None:
         """Finishes were written, or rejected: notify once for all, and emit events for each."""
-        self._publish(reports)
+        kinds = self._publish(reports)
         self._activity.count_finished(reports)
-        wants_chains = self._observers.want(events.ChainClosed)
-        wanted: dict[FinishKind, bool] = {}
+        wants = self._observers.want
+        wanted = {kind for kind in kinds if kind is None or wants(_FINISH_EVENTS[kind])}
+        wants_chains = wants(events.ChainClosed)
+        if not wanted and not wants_chains:
+            return
         for report in reports:
             finish, result = report.finish, report.result
             kind = finish.kind
             if result.lost is not None:
                 self.finish_rejected(finish.job, result.lost)
                 continue
-            if kind not in wanted:
-                wanted[kind] = self._observers.want(_FINISH_EVENTS[kind])
-            if wanted[kind]:
+            if kind in wanted:
                 self._observers.emit(self._finish_event(finish, report.duration))
             if wants_chains and kind in _CHAIN_STATUS:
                 self._observers.emit(_chain_closed(report))
 
-    def _publish(self, reports: Sequence[FinishReport]) -> None:
-        """Notify of the jobs that became due and the chains that closed by finishes that were written."""
+    def _publish(self, reports: Sequence[FinishReport]) -> set[FinishKind | None]:
+        """Notify of the jobs that became due and the chains that closed by finishes that were written.
+
+        Returns:
+            The kinds of the finishes that were written; None among them if some were rejected.
+        """
         due_types: set[str] = set()
         closed: list[str] = []
+        kinds: set[FinishKind | None] = set()
+        limited = self._limited
         for finish, result, _, _ in reports:
             if result.lost is not None:
+                kinds.add(None)
                 continue
-            due_types.update(result.due_types)
-            if finish.job.type in self._limited:
+            kind = finish.kind
+            kinds.add(kind)
+            if result.due_types:
+                due_types.update(result.due_types)
+            if limited and finish.job.type in limited:
                 due_types.add(finish.job.type)
-            if finish.kind in _CHAIN_STATUS:
+            if kind in _CHAIN_STATUS:
                 closed.append(finish.job.chain_id)
         if due_types:
             self._claimer.on_jobs_due(due_types)
             self._notify.publish(Topic.JOBS, due_types)
         if closed:
             self._notify.publish(Topic.CHAINS, closed)
+        return kinds
 
     def _finish_event(self, finish: Finish, duration: float) -> events.Event:
         job = finish.job

@@ -14,8 +14,9 @@ from queuert.errors import ConfigurationError, MigrationError, SchemaMissingErro
 from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
-    "migrate", "doctor", "worker", "health", "chains", "jobs", "stats", "demand", "activity", "job-types", "schedules",
-    "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench", "dev demo", "dev chaos", "version",
+    "migrate", "doctor", "worker", "health", "why", "chains", "jobs", "stats", "demand", "activity", "job-types",
+    "schedules", "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench", "dev demo",
+    "dev chaos", "version",
 )  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: st
     assert attempt.split()[0] == "1"
     assert attempt.endswith("Z  host-1  handler  ValueError: no\\nsuch")
     assert text.endswith("traceback of the last error:\n  File x\n  boom\n")
-    assert run("jobs", "show", waiting).partition("blockers:")[2].count("\n") == 4
+    assert run("jobs", "show", waiting).partition("\nblockers:")[2].partition("\n\n")[0].count("\n") == 3
     found = document(run, "jobs", "show", waiting)
     assert (found["id"], found["input"], found["status"]) == (waiting, 5, "ready")
     assert [(one["chain_id"], one["status"], one["output"]) for one in found["blockers"]] == [
@@ -283,7 +283,7 @@ def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("stats") == "none\n"
     client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(step, "x", run_at=after(hours=1))])
     lines = [line.split() for line in run("stats").splitlines()]
-    assert lines[0] == ["type", "status", "count", "oldest_seconds"]
+    assert lines[0] == ["type", "status", "count", "oldest_seconds", "paused"]
     assert [line[:3] for line in lines[1:]] == [["number", "ready", "3"], ["step", "scheduled", "1"]]
     [only] = document(run, "stats", "--type", "step", "--type", "removed")["items"]
     assert (only["type"], only["status"], only["count"], only["estimated"]) == ("step", "scheduled", 1, False)
@@ -300,7 +300,7 @@ def _estimates() -> list[Any]:
 def test_types(run: Run, client: Client) -> None:
     assert run("job-types", "list") == "none\n"
     assert (
-        run("job-types", "pause", "number", "removed", "number", "--reason", "stock-taking")
+        run("job-types", "pause", "number", "removed", "number", "--reason", "stock-taking", "--force")
         == "paused 2: number, removed\n"
     )
     assert [line.split()[0] for line in run("job-types", "list").splitlines()] == ["type", "number", "removed"]
@@ -309,6 +309,70 @@ def test_types(run: Run, client: Client) -> None:
     assert document(run, "job-types", "resume", "number", "step") == {"resumed": ["number"]}
     assert run("job-types", "resume", "number") == "resumed 0\n"
     assert [one.type for one in client.list_paused_job_types()] == ["removed"]
+
+
+def test_a_typing_error_in_the_name_of_a_type(run: Run, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is paused by it, and lists say why they are empty."""
+    client.start_chain(number, 1)
+    refused = run("job-types", "pause", "numbr", "step", code=2)
+    assert "no job and no live worker has type numbr: did you mean number?; " in refused
+    assert "type step; nothing was paused: to pause it all the same, add --force" in refused
+    assert client.list_paused_job_types() == []
+    for command in (["chains", "list"], ["jobs", "list"], ["stats"], ["demand"], ["chains", "retry", "--failed"]):
+        assert main([*command, "--type", "numbr"]) == 0
+        assert capsys.readouterr().err == "queuert: no job and no live worker has type numbr: did you mean number?\n"
+    assert main(["stats", "--type", "number"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_types_that_only_workers_have(run: Run, client: Client) -> None:
+    store = client.state.sync_store(max_connections=1)
+    store.open()
+    store.record_heartbeat(WorkerHeartbeat("one", "one", "here", 1, "1", ("step",), 1, 0, 0.0), 60.0)
+    store.close()
+    assert run("job-types", "pause", "step") == "paused 1: step\n"
+
+
+def test_counts_say_what_is_paused(run: Run, client: Client) -> None:
+    client.start_chains([NewChain(number, 1), NewChain(step, "x")])
+    client.pause_job_types([step])
+    assert [line.split()[-1] for line in run("stats").splitlines()[1:]] == ["-", "paused"]
+    assert [one["paused"] for one in document(run, "stats")["items"]] == [False, True]
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+def test_why(run: Run, client: Client) -> None:
+    leaf = client.start_chain(step, "x").id
+    waiting = client.start_chain(number, 1, blockers=[leaf]).id
+    client.pause_job_types([step], reason="a \x1b[31m red\nreason")
+    lines = run("why", waiting).splitlines()
+    assert lines[:3] == [
+        f"chain {waiting} of type number: blocked", "  - waits for 1 open chain",
+        "  - no live worker handles type number: no worker is alive",
+    ]  # fmt: skip
+    assert lines[3] == f"    chain {leaf} of type step: ready"
+    assert lines[4].endswith("UTC: a  [31m red reason")
+    found = document(run, "why", waiting)
+    assert [reason["cause"] for reason in found["reasons"]] == ["blocked", "no_worker"]
+    assert [reason["cause"] for reason in found["blockers"][0]["reasons"]] == ["type_paused", "no_worker"]
+    assert "no-such" in run("why", "no-such", code=1)
+
+
+@pytest.mark.parametrize("command", ["chains", "jobs"])
+def test_show_says_why(run: Run, client: Client, command: str) -> None:
+    chain = client.start_chain(number, 1).id
+    assert "why it is not done:\n  chain" in run(command, "show", chain)
+    client.cancel_chain(chain)
+    assert "why it is not done" not in run(command, "show", chain)
+
+
+def test_show_of_an_earlier_job_does_not_say_why(run: Run, client: Client) -> None:
+    chain = client.start_chain(order, "x")
+    following = client.continue_chain(chain, step, "y")
+    assert "why it is not done" not in run("jobs", "show", chain.id)
+    assert "why it is not done" in run("jobs", "show", following)
 
 
 def test_chains_by_attributes(run: Run, client: Client) -> None:

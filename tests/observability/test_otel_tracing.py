@@ -33,10 +33,10 @@ from queuert import (
     RecurringSchedule,
     RetryPolicy,
 )
-from queuert.errors import ConfigurationError
+from queuert.errors import ChainNotFoundError, ConfigurationError
 from queuert.observability import otel_tracing
 from queuert.observability.otel_tracing import OTelMiddleware, current_trace_context
-from queuert.observability.tracing import AttemptEnd, AttemptSpan, Send, SendSpan, TracingMiddleware
+from queuert.observability.tracing import AttemptEnd, AttemptSpan, Change, ChangeSpan, Send, SendSpan, TracingMiddleware
 from queuert.state import StateAdapter
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimedJob, NewJob
@@ -417,6 +417,81 @@ async def test_a_chain_that_a_client_leads_on(spans: Spans) -> None:
     assert links(spans.one("process last")) == {span_id(spans.one("send last")): "creator"}
 
 
+async def test_chains_that_a_client_completes_cancels_and_retries(queue: AsyncJobQueue, spans: Spans) -> None:
+    """Each is a span that links to the newest attempt of the last job, or to what created it."""
+
+    async def fails(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.fail("a test")
+
+    client = queue.client
+    completed, cancelled = await client.start_chain(last, 1), await client.start_chain(join, 2)
+    await client.complete_chain(completed, 5)
+    await client.cancel_chains([cancelled, completed])
+    failed = await client.start_chain(first, 3)
+    await queue.run_until_idle(processors(first=fails), allow_failures=True)
+    await client.retry_chain(failed)
+
+    complete, cancel, retry = spans.one("settle last"), spans.one("settle"), spans.all("settle first")[-1]
+    assert links(complete) == {span_id(spans.one("send last")): "job"}
+    assert attributes(complete).items() >= {
+        "queuert.outcome": "completed", "messaging.operation.type": "settle",
+        "messaging.message.id": completed.id, "messaging.message.conversation_id": completed.id,
+    }.items()  # fmt: skip
+    assert set(links(cancel)) == {span_id(spans.one("send join")), span_id(spans.one("send last"))}
+    assert attributes(cancel).items() >= {
+        "queuert.outcome": "cancelled", "messaging.batch.message_count": 2, "queuert.unchanged": 1,
+    }.items()  # fmt: skip
+    assert links(retry) == {span_id(spans.one("process first")): "job"}
+    assert attributes(retry)["queuert.outcome"] == "retried"
+    assert {span.kind for span in (complete, cancel, retry)} == {SpanKind.CLIENT}
+
+
+async def test_a_change_in_a_callers_transaction_and_one_that_fails_say_so(dsn: str, spans: Spans) -> None:
+    middlewares = [OTelMiddleware(tracer_provider=spans.provider)]
+    async with (
+        AsyncClient(PostgresState(dsn), JOB_TYPES, middlewares=middlewares) as client,
+        await psycopg.AsyncConnection.connect(dsn) as connection,
+    ):
+        chain = await client.start_chain(last, 1)
+        await client.cancel_chain(chain, connection=connection)
+        await connection.commit()
+        with pytest.raises(ChainNotFoundError):
+            await client.cancel_chain("no-such")
+    inside, failed = spans.one("settle last"), spans.one("settle")
+    assert attributes(inside)["queuert.in_callers_transaction"] is True
+    assert failed.status.status_code is StatusCode.ERROR
+    assert attributes(failed)["error.type"] == "queuert.errors.ChainNotFoundError"
+
+
+async def test_spans_of_a_change_are_children_of_what_is_current(spans: Spans) -> None:
+    tracer = spans.provider.get_tracer("test")
+    async with queue_of(spans) as queue:
+        chain = await queue.client.start_chain(last, 1)
+        with tracer.start_as_current_span("request"):
+            await queue.client.cancel_chain(chain)
+    assert parent_id(spans.one("settle last")) == span_id(spans.one("request"))
+
+
+async def test_a_claim_has_a_span_by_option(spans: Spans) -> None:
+    async with queue_of(spans, receive_spans=True) as queue:
+        await queue.client.start_chains([NewChain(last, number) for number in range(2)])
+        await queue.run_until_idle(processors())
+    receive = spans.one("receive last")
+    assert set(links(receive)) == {span_id(span) for span in spans.all("create last")}
+    assert (receive.parent, receive.kind) == (None, SpanKind.CLIENT)
+    assert attributes(receive)["messaging.batch.message_count"] == 2
+    assert receive.start_time is not None
+    assert receive.end_time is not None
+    assert receive.start_time < receive.end_time
+
+
+async def test_a_claim_has_no_span_by_default(spans: Spans) -> None:
+    async with queue_of(spans) as queue:
+        await queue.client.start_chain(last, 1)
+        await queue.run_until_idle(processors())
+    assert spans.all("receive") == []
+
+
 async def test_an_attempt_whose_finish_the_store_refuses(spans: Spans) -> None:
     async def conflict(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.continue_with(last, 1, id="taken")
@@ -658,6 +733,23 @@ class _Broken(TracingMiddleware):
     def begin_settle(self, spans: Any, finishes: Any) -> None:
         raise RuntimeError("begin_settle")
 
+    def begin_change(self, change: Change) -> ChangeSpan:
+        return _BrokenChange()
+
+    def received(self, jobs: Any, worker: str, seconds: float) -> None:
+        raise RuntimeError("received")
+
+
+class _BrokenChange(ChangeSpan):
+    def enter(self) -> None:
+        raise RuntimeError("enter")
+
+    def changed(self, results: Any) -> None:
+        raise RuntimeError("changed")
+
+    def exit(self, error: BaseException | None) -> None:
+        raise RuntimeError("exit")
+
 
 class _BrokenSend(SendSpan):
     def enter(self) -> None:
@@ -694,8 +786,9 @@ async def test_a_broken_middleware_hurts_neither_jobs_nor_others(
         with caplog.at_level(logging.ERROR, "queuert.observability"):
             await queue.client.start_chain(first, 1)
             ran = await queue.run_until_idle(processors())
+            assert await queue.client.cancel_chain(await queue.client.start_chain(last, 1))
     assert [one.outcome for one in ran] == ["continued", "completed"]
     assert links(spans.one("process first")) == {span_id(spans.one("send first")): "creator"}
     methods = [record.getMessage().partition(" ")[0] for record in caplog.records]
     assert len(methods) == len(set(methods))
-    assert "_BrokenAttempt.end" in methods
+    assert {"_BrokenAttempt.end", "_BrokenChange.changed", "_Broken.received"} <= set(methods)

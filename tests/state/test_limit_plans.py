@@ -172,3 +172,10 @@ def test_pauses_cost_nothing(explained: Callable[..., Plan], connection: psycopg
         check(explained(SQL.claim, claiming.claim(CLAIM)), rows=0)
         check(explained(SQL.select_admissible, claiming.select_admissible(KEYED, LIMIT, {}, [])), rows=0)
         check(explained(SQL.next_due, {"types": ["work"]}), rows=0)
+
+
+@pytest.mark.parametrize("id", ["busy1000", "busy100000", "held1", "later1"])
+def test_wait_facts(explained: Callable[..., Plan], id: str) -> None:
+    """The job, all that run, the starts of its key, and the jobs before it: up to 1,000 of them here."""
+    plan = explained(SQL.wait_facts, {"id": id, "most": 1_000})
+    check(plan, rows=1 + KEYS // 2 + 1 + 1_000 + LIMIT, starts=30)

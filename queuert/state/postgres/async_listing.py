@@ -10,7 +10,7 @@ from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, P
 from queuert.state.postgres import listing
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
+from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, TypeCount, TypeDemand, WaitFacts
 
 
 class AsyncPostgresListing(AsyncPostgresBase):
@@ -85,3 +85,8 @@ class AsyncPostgresListing(AsyncPostgresBase):
         """Jobs that could be claimed now, and those that run, by type."""
         params = {"types": None if types is None else list(types), "counted_up_to": counted_up_to}
         return [TypeDemand(*row) for row in await self._fetch(self._sql.demand, params)]
+
+    async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Read what decides whether a job can be claimed now."""
+        rows = await self._fetch(self._sql.wait_facts, {"id": job_id, "most": COUNTED_WAIT})
+        return listing.wait_facts(rows[0]) if rows else None

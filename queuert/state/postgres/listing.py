@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.limits import Limits, Rate
 from queuert.state import records
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.types import TypeCount
+from queuert.state.types import TypeCount, WaitFacts
 
 Stored: TypeAlias = tuple[str, JobStatus]
 """A type and a status as stored."""
@@ -103,6 +104,14 @@ def _oldest(some: Sequence[Counted]) -> float | None:
 
 _FIRST, _LAST = "-infinity", "infinity"
 _MOST_JOBS = 2**31 - 1
+
+
+def wait_facts(row: Row) -> WaitFacts:
+    """Decode the row of ``wait_facts``."""
+    now, concurrency, per_key, count, seconds, *numbers = row
+    limited = (concurrency, per_key, count) != (None, None, None)
+    rate = None if count is None else Rate(count, per=seconds)
+    return WaitFacts(now, Limits(concurrency, per_key, rate) if limited else None, *numbers)
 
 
 def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:

@@ -31,6 +31,7 @@ class LockedChain:
     tail_id: str
     tail_type: str
     tail_status: JobStatus
+    trace_context: str | None
 
     def update(
         self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = (), seconds: float | None = None
@@ -49,6 +50,7 @@ class LockedChain:
             written=status is not None,
             due_types=due_types,
             chain_seconds=seconds,
+            trace_context=self.trace_context,
         )
 
 
@@ -62,10 +64,11 @@ def met_chains(rows: Iterable[Row]) -> dict[str, LockedChain]:
             roots[id] = row
         if chain_id not in tails or tails[chain_id][2] < index:
             tails[chain_id] = row
-    return {
-        id: LockedChain(id, root[4], ChainStatus(root[5]), tails[id][0], tails[id][3], JobStatus(tails[id][6]))
-        for id, root in roots.items()
-    }
+    return {id: _locked_chain(root, tails[id]) for id, root in roots.items()}
+
+
+def _locked_chain(root: Row, tail: Row) -> LockedChain:
+    return LockedChain(root[0], root[4], ChainStatus(root[5]), tail[0], tail[3], JobStatus(tail[6]), tail[7])
 
 
 def all_found(ids: Sequence[str], met: Mapping[str, LockedChain]) -> dict[str, LockedChain]:

@@ -9,7 +9,7 @@ from queuert.jobs import ChainRecord, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
+from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, TypeCount, TypeDemand, WaitFacts
 
 _SCAN = 2_000
 """The largest number of entries that one script reads, since other clients wait meanwhile."""
@@ -58,6 +58,11 @@ class AsyncRedisListing(AsyncRedisBase):
             return []
         params = {"types": list(types or ()), "most": counted_up_to}
         return [decode.type_demand(one) for one in await self._run("demand", encode.plain(params))]
+
+    async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Read what decides whether a job can be claimed now."""
+        params = {"id": job_id, "most": COUNTED_WAIT}
+        return decode.wait_facts(await self._run("wait_facts", encode.plain(params)))
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from queuert.activity import Activity, numbers_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
+from queuert.limits import Limits, Rate
 from queuert.schedules import MissedRuns
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
@@ -31,6 +32,7 @@ from queuert.state.types import (
     TriggeredJob,
     TypeCount,
     TypeDemand,
+    WaitFacts,
 )
 from queuert.workers import WorkerRecord, WorkerState
 
@@ -264,6 +266,27 @@ def type_demand(one: Answer) -> TypeDemand:
     return TypeDemand(text(one[0]), one[1], one[2], one[3], one[4], seconds(one[5]))
 
 
+def wait_facts(one: Answer) -> WaitFacts | None:
+    """Decode the answer of ``wait_facts``."""
+    if not one:
+        return None
+    return WaitFacts(
+        now=moment(one[0]),
+        limits=limits_of(json.loads(one[1])) if one[1] else None,
+        running=one[2],
+        running_of_key=one[3],
+        begun=one[4],
+        rate_free_at=moment(one[5]) if one[5] else None,
+        ahead=one[6],
+    )
+
+
+def limits_of(stored: Mapping[str, Any]) -> Limits:
+    """The limits of a job type, as scripts keep them."""
+    rate = None if stored.get("rate") is None else Rate(stored["rate"], per=int(stored["window"]) / 1_000_000)
+    return Limits(concurrency=stored.get("concurrency"), per_key=stored.get("per_key"), rate=rate)
+
+
 def update(one: Answer) -> ChainUpdate:
     """Decode an entry of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
     return ChainUpdate(
@@ -276,6 +299,7 @@ def update(one: Answer) -> ChainUpdate:
         written=bool(one[6]),
         due_types=texts(one[7]),
         chain_seconds=took(one[8]),
+        trace_context=maybe_text(one[9]),
     )
 
 

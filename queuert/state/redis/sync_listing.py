@@ -10,7 +10,7 @@ from queuert.jobs import ChainRecord, ChainStatus, Job
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
-from queuert.state.types import COUNTED_DEMAND, BlockerRecord, TypeCount, TypeDemand
+from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, TypeCount, TypeDemand, WaitFacts
 
 _SCAN = 2_000
 """The largest number of entries that one script reads, since other clients wait meanwhile."""
@@ -59,6 +59,11 @@ class RedisListing(RedisBase):
             return []
         params = {"types": list(types or ()), "most": counted_up_to}
         return [decode.type_demand(one) for one in self._run("demand", encode.plain(params))]
+
+    def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Read what decides whether a job can be claimed now."""
+        params = {"id": job_id, "most": COUNTED_WAIT}
+        return decode.wait_facts(self._run("wait_facts", encode.plain(params)))
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""

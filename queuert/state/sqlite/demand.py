@@ -1,4 +1,4 @@
-"""What an autoscaler reads of the jobs in SQLite."""
+"""What an autoscaler reads of the jobs in SQLite, and what decides whether one of them can be claimed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from queuert.limits import Limits
-from queuert.state.sqlite.connection import now_us, run
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.connection import fetch_one, now_us, run
 from queuert.state.sqlite.limits import capacities
 from queuert.state.sqlite.workers import stored_limits
-from queuert.state.types import TypeDemand
+from queuert.state.types import COUNTED_WAIT, TypeDemand, WaitFacts
 
 Connection = sqlite3.Connection
 
@@ -58,3 +59,34 @@ def _oldest_seconds(connection: Connection, type: str, now: int) -> float | None
     [(ready_since,)] = run(connection, "oldest_ready", type=type)
     moments = [moment for moment in (due_since, ready_since) if moment is not None]
     return max(0.0, (now - min(moments)) / 1_000_000) if moments else None
+
+
+def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
+    """What decides whether a job can be claimed now; None if it does not exist."""
+    found = fetch_one(connection, "place_of_job", id=job_id)
+    if found is None:
+        return None
+    type, key, rank, scheduled_at, place = found
+    now, most = now_us(), COUNTED_WAIT
+    limits = stored_limits(connection, type)
+    rate = None if limits is None else limits.rate
+    window = 0 if rate is None else rows.microseconds_of(rate.seconds)
+    began = []
+    if rate is not None:
+        params = {"type": type, "key": key, "since": now - window, "limit": rate.count}
+        began = [row[0] for row in run(connection, "newest_starts", **params)]
+    used_up = rate is not None and len(began) >= rate.count
+    [(running,)] = run(connection, "count_type_up_to", type=type, status="running", limit=most)
+    [(running_of_key, _)] = run(connection, "use_of_key", type=type, key=key, since=now)
+    [(ahead,)] = run(
+        connection, "count_ahead", type=type, rank=rank, scheduled_at=scheduled_at, place=place, limit=most
+    )
+    return WaitFacts(
+        now=rows.moment(now),
+        limits=limits,
+        running=running,
+        running_of_key=running_of_key,
+        begun=len(began),
+        rate_free_at=rows.moment(min(began) + window) if used_up else None,
+        ahead=ahead,
+    )

@@ -33,7 +33,8 @@ def _tail(connection: Connection, chain_id: str) -> Row:
 
 
 def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_types: Sequence[str] = ()) -> ChainUpdate:
-    return ChainUpdate(chain_id, tail[7], status, tail[0], tail[1], JobStatus(tail[2]), written, tuple(due_types))
+    previous, types = JobStatus(tail[2]), tuple(due_types)
+    return ChainUpdate(chain_id, tail[7], status, tail[0], tail[1], previous, written, types, trace_context=tail[8])
 
 
 def _closed(connection: Connection, chain_id: str, tail: Row, status: ChainStatus) -> ChainUpdate:

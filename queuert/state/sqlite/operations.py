@@ -22,7 +22,7 @@ from queuert.state.sqlite import listing, management, retention, steps, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import run
-from queuert.state.sqlite.demand import demand
+from queuert.state.sqlite.demand import demand, wait_facts
 from queuert.state.sync_store import NoEvents
 from queuert.state.types import (
     COUNTED_DEMAND,
@@ -45,6 +45,7 @@ from queuert.state.types import (
     TriggeredJob,
     TypeCount,
     TypeDemand,
+    WaitFacts,
     WorkerlessCompletion,
     check_completions,
 )
@@ -84,6 +85,11 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Jobs that could be claimed now, and those that run, by type."""
         with self._reading() as connection:
             return demand(connection, types, counted_up_to)
+
+    def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Read what decides whether a job can be claimed now."""
+        with self._reading() as connection:
+            return wait_facts(connection, job_id)
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""

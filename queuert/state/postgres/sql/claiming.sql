@@ -25,7 +25,7 @@ unpaused AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
 ),
 best AS MATERIALIZED (
-    SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, head.due
+    SELECT unpaused.position, head.due
     FROM unpaused
     CROSS JOIN LATERAL (
         SELECT due, rank, row_number() OVER (PARTITION BY rank ORDER BY scheduled_at) AS turn
@@ -46,12 +46,16 @@ best AS MATERIALIZED (
     LIMIT %(limit)s
 ),
 shares AS (
-    SELECT type, first_rank, first_time, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
-    FROM best GROUP BY type, first_rank, first_time
+    SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, share.ready, share.due
+    FROM (
+        SELECT position, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
+        FROM best GROUP BY position
+    ) AS share
+    JOIN unpaused USING (position)
 ),
 scan_time AS MATERIALIZED (
     -- The count comes first, so that the clock is read after the scan.
-    SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
+    SELECT count(*) AS jobs, extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
 ),
 locked AS MATERIALIZED (
     SELECT ready.*
@@ -75,8 +79,11 @@ locked AS MATERIALIZED (
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
     ) AS due
 ),
+locked_size AS MATERIALIZED (
+    SELECT count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM locked
+),
 missing AS (
-    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS number
+    SELECT scan_time.jobs - locked_size.jobs AS number FROM scan_time, locked_size
 ),
 topup AS MATERIALIZED (
     SELECT other.*
@@ -93,7 +100,7 @@ topup AS MATERIALIZED (
     LIMIT (SELECT number FROM missing)
 ),
 total AS MATERIALIZED (
-    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
+    SELECT (SELECT bytes FROM locked_size) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
 ),
 -- Summed up in order only if they do not all fit.
 fitting AS (

@@ -351,6 +351,44 @@ WHERE found.number > 0
 SELECT type, ready, due, running, held_back, oldest_seconds
 FROM {schema}.demand(%(types)s::text[], %(counted_up_to)s::integer)
 
+-- name: wait_facts
+-- Reads what decides whether a job can be claimed now. Counts end at `most`, and ORDER BY makes the planner use the index
+-- for them. The rate is used up if as many attempts as it allows began within its window; it admits another when the
+-- oldest of these leaves the window.
+WITH params AS MATERIALIZED (
+    SELECT job.type, job.limit_key, {rank} AS rank, job.scheduled_at,
+        type_limit.concurrency, per_key, rate_count, rate_seconds,
+        clock_timestamp() - rate_seconds * interval '1 second' AS since
+    FROM {schema}.job LEFT JOIN {schema}.type_limit ON type_limit.type = job.type
+    WHERE job.id = %(id)s
+)
+SELECT clock_timestamp(), concurrency, per_key, rate_count, rate_seconds, running.count, running.of_key, begun.count,
+    CASE WHEN begun.count >= rate_count THEN begun.first_at + rate_seconds * interval '1 second' END, ahead.count
+FROM params
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, count(*) FILTER (WHERE of_type.limit_key = params.limit_key) AS of_key
+    FROM (
+        SELECT job.limit_key FROM {schema}.job WHERE job.type = params.type AND status = 'running' LIMIT %(most)s
+    ) AS of_type
+) AS running
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(newest.started_at) AS first_at
+    FROM (
+        SELECT limit_start.started_at FROM {schema}.limit_start
+        WHERE limit_start.type = params.type AND limit_start.limit_key = coalesce(params.limit_key, '')
+            AND limit_start.started_at > params.since
+        ORDER BY limit_start.started_at DESC LIMIT params.rate_count
+    ) AS newest
+) AS begun
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count
+    FROM (
+        SELECT FROM {schema}.job
+        WHERE job.type = params.type AND status = 'ready' AND ({rank}, job.scheduled_at) < (params.rank, params.scheduled_at)
+        ORDER BY {rank}, job.scheduled_at LIMIT %(most)s
+    ) AS better
+) AS ahead
+
 -- name: estimate
 -- Reads how many jobs of a type and status the planner expects. The statement is not run.
 EXPLAIN (FORMAT JSON) SELECT FROM {schema}.job WHERE type = %(type)s AND status = %(status)s

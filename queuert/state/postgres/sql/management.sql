@@ -18,7 +18,8 @@ awaited AS MATERIALIZED (
     WHERE %(again)s::bool AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open'
 ),
 locked AS MATERIALIZED (
-    SELECT id, chain_id, chain_index, type, chain_type, chain_status, status, scheduled_at
+    SELECT id, chain_id, chain_index, type, chain_type, chain_status, status, scheduled_at,
+        coalesce(attempt_trace_context, trace_context) AS trace_context
     FROM {schema}.job
     WHERE id = ANY (ARRAY(
         SELECT id FROM tail UNION SELECT id FROM awaited UNION SELECT unnest(%(ids)s::text[])))
@@ -30,7 +31,7 @@ marked AS (
     WHERE job.id = locked.id AND locked.id IN (SELECT id FROM awaited) AND NOT job.has_dependents
 )
 SELECT id, chain_id, chain_index, type, chain_type, chain_status,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END
+    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END, trace_context
 FROM locked
 
 -- name: lock_jobs

@@ -334,3 +334,42 @@ for _, type in ipairs(types) do
     seen[type] = true
 end
 return answer
+
+-- name: wait_facts
+-- What decides whether a job can be claimed now. ARGV[1]: {id, most}.
+-- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
+-- another or false, ready jobs before it}; with nothing if the job does not exist.
+
+local params = decoded(1)
+local job = load(params.id)
+if not job then return {} end
+
+local function ready_before()
+    local rank, number = rank_of(job), 0
+    for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'ranks:' .. job.type, '-inf', '(' .. text(rank))) do
+        number = number + call('LLEN', waiting_list(job.type, tonumber(other)))
+        if number >= params.most then return params.most end
+    end
+    for _, entry in ipairs(call('LRANGE', waiting_list(job.type, rank), 0, params.most - 1)) do
+        local other = still_waits(entry)
+        if other and other.id == job.id then break end
+        if other and other.due <= job.due then number = number + 1 end
+    end
+    local member = rank_text(rank) .. string.format('%017.0f:', job.due)
+    return math.min(params.most, number + call('ZLEXCOUNT', P .. 'kz:' .. job.type, '-', '(' .. member))
+end
+
+local stored = call('HGET', P .. 'limits', job.type)
+local limits = stored and cjson.decode(stored) or {}
+local begun, free_at = 0, false
+if limits.rate then
+    local key = rate_key(job)
+    local newest = call('ZREVRANGEBYSCORE', key, '+inf', '(' .. text(NOW - limits.window), 'WITHSCORES', 'LIMIT', 0, limits.rate)
+    begun = #newest / 2
+    if begun >= limits.rate then free_at = text(tonumber(newest[#newest]) + limits.window) end
+end
+return {
+    text(NOW), stored, call('ZCARD', P .. 'lease:' .. job.type),
+    job.limit and tonumber(call('HGET', P .. 'rk:' .. job.type, job.limit) or 0) or 0,
+    begun, free_at, ready_before(),
+}

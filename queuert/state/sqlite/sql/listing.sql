@@ -83,3 +83,21 @@ SELECT type FROM known WHERE type IS NOT NULL
 -- name: count_attribute
 -- Counts the chains that have an attribute, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM queuert_chain_attribute WHERE name = :name AND value = :value LIMIT :limit)
+
+-- name: place_of_job
+-- Reads what the place of a job among the ready ones of its type depends on.
+SELECT type, limit_key, attempt - uncounted - lease_expirations - priority, scheduled_at, rowid
+FROM queuert_job WHERE id = :id
+
+-- name: count_ahead
+-- Counts the ready jobs of a type that come before a place, up to a limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM queuert_job
+    WHERE type = :type AND status = 'ready'
+        AND (attempt - uncounted - lease_expirations - priority, scheduled_at, rowid) < (:rank, :scheduled_at, :place)
+    LIMIT :limit)
+
+-- name: newest_starts
+-- Reads when the newest attempts of a type and limit key began, since a time, up to a limit.
+SELECT started_at FROM queuert_limit_start WHERE type = :type AND limit_key IS :key AND started_at > :since
+ORDER BY started_at DESC LIMIT :limit

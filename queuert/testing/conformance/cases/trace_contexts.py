@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from queuert.schedules import MissedRuns
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import ClaimedJob, Finish, ScheduleRecord
+from queuert.state.types import ClaimedJob, Finish, ScheduleRecord, WorkerlessCompletion
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
@@ -80,6 +80,18 @@ async def of_a_reaped_attempt(stores: Stores) -> None:
     await run_out(store, _traced(await claim_one(store), _SECOND))
     await reap(store)
     assert (await claim_one(store)).attempt_trace_context == _FIRST
+
+
+@case()
+async def of_a_managed_chain(stores: Stores) -> None:
+    """A management operation returns that of the last job's newest attempt; without one, that of the job."""
+    store = await stores.open()
+    traced, fresh, untraced = await start(store, job(), job("other", trace_context=_SECOND), job("other"))
+    await store.finish([fail(_traced(await claim_one(store)))])
+    [retried] = await store.retry_chains([traced])
+    cancelled = await store.cancel_chains([fresh, untraced], reason="a test")
+    [completed] = await store.complete_chains([WorkerlessCompletion(traced, traced, output="1")])
+    assert [one.trace_context for one in (retried, *cancelled, completed)] == [_FIRST, _SECOND, None, _FIRST]
 
 
 @case()

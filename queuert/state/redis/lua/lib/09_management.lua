@@ -5,7 +5,7 @@
 local function chain_update(chain, tail, previous_status, status, written, due_types, took)
     return {
         chain.id, chain.type, status, tail.id, tail.type, previous_status, written and 1 or 0, listed(due_types or {}),
-        took or false,
+        took or false, tail.atrace or tail.trace or false,
     }
 end
 

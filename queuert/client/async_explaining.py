@@ -1,0 +1,98 @@
+"""Why a job does not run. ``sync_explaining.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from queuert.client.async_base import AsyncClientBase
+from queuert.errors import ChainNotFoundError
+from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, reasons
+from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.new_chain import ChainReference, chain_ids
+from queuert.state.async_store import AsyncStore
+
+
+class AsyncClientExplaining(AsyncClientBase):
+    """Explains what holds a chain."""
+
+    async def explain(self, chain: ChainReference) -> Explanation:
+        """Return why a chain is not closed yet: all that holds the job that it stands at.
+
+        If that job waits for other chains, those that are open are explained as well, to a depth of 10 and up to 100
+        chains. ``str()`` of the result is a text for people. It costs a few reads for each of these chains, whatever
+        the number of jobs. The reads are not one snapshot: a job may begin meanwhile.
+
+        Args:
+            chain: its id, or a handle; or the id of any of its jobs.
+
+        Raises:
+            ChainNotFoundError: neither a chain nor a job has this id.
+            InvalidIdentifierError: the id is not valid.
+
+        Example::
+
+            explanation = await client.explain(chain)
+            print(explanation)
+            if Cause.TYPE_PAUSED in explanation.causes:
+                await client.resume_job_types([explanation.job_type])
+        """
+        [id] = chain_ids([chain])
+        store = await self._open_store()
+        record = await _chain_of(store, id)
+        paused = {one.type: one for one in await store.list_paused_job_types()}
+        reader = _Reader(store, Surroundings(paused, await store.list_workers()))
+        return await reader.explain(record, depth=1)
+
+
+async def _chain_of(store: AsyncStore, id: str) -> ChainRecord:
+    """Return the chain of this id, or the one that the job of this id belongs to."""
+    [record] = await store.get_chains([id])
+    if record is None:
+        [job] = await store.get_jobs([id])
+        if job is not None:
+            [record] = await store.get_chains([job.chain_id])
+    if record is None:
+        raise ChainNotFoundError(id)
+    return record
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the chains of one explanation, each once."""
+
+    store: AsyncStore
+    around: Surroundings
+    seen: set[str] = field(default_factory=set)
+
+    async def explain(self, chain: ChainRecord, depth: int) -> Explanation:
+        self.seen.add(chain.id)
+        [job] = await self.store.get_jobs([chain.tail_id])
+        facts = None if job is None else await self.store.get_wait_facts(chain.tail_id)
+        if job is None or facts is None:
+            raise ChainNotFoundError(chain.id)  # It was deleted meanwhile.
+        open_ids: list[str] = []
+        if job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN:
+            blockers = await self.store.get_blockers(job.id)
+            open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
+        explained = await self._explain_all(open_ids, depth) if depth < MAX_DEPTH else []
+        return Explanation(
+            chain_id=chain.id,
+            chain_type=chain.type,
+            chain_status=chain.status,
+            job_id=job.id,
+            job_type=job.type,
+            job_status=job.status,
+            reasons=tuple(reasons(chain, job, facts, self.around, len(open_ids))),
+            blockers=tuple(explained),
+            more_blockers=len(open_ids) - len(explained),
+        )
+
+    async def _explain_all(self, ids: list[str], depth: int) -> list[Explanation]:
+        found = []
+        for id in ids:
+            if id in self.seen or len(self.seen) >= MAX_CHAINS:
+                continue
+            [chain] = await self.store.get_chains([id])
+            if chain is not None:
+                found.append(await self.explain(chain, depth + 1))
+        return found

@@ -1,0 +1,255 @@
+"""Why a job does not run: what ``client.explain`` returns. See ``docs/design/why.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.state.types import COUNTED_WAIT, PausedType, WaitFacts
+from queuert.workers import WorkerRecord, WorkerState
+
+MAX_DEPTH = 10
+"""How many levels of blockers are explained."""
+
+MAX_CHAINS = 100
+"""How many chains one explanation has at most."""
+
+_MAX_ERROR = 200
+
+
+class Cause(StrEnum):
+    """What holds a job, or why nothing has to happen.
+
+    Example:
+        >>> Cause("type_paused") is Cause.TYPE_PAUSED
+        True
+    """
+
+    CLOSED = "closed"
+    """Its chain is closed."""
+    RUNNING = "running"
+    """A worker has its lease."""
+    LEASE_EXPIRED = "lease_expired"
+    """Its worker has not renewed the lease in time: the next reaper takes the job."""
+    BLOCKED = "blocked"
+    """It waits for other chains."""
+    SCHEDULED = "scheduled"
+    """Its time has not come."""
+    RETRY_DELAYED = "retry_delayed"
+    """The pause after a failed attempt is not over."""
+    TYPE_PAUSED = "type_paused"
+    """An operator has paused its type."""
+    NO_WORKER = "no_worker"
+    """No live worker handles its type."""
+    WORKERS_BUSY = "workers_busy"
+    """All workers that handle its type have no free slot."""
+    CONCURRENCY_LIMIT = "concurrency_limit"
+    """As many jobs of its type run as may run at once."""
+    KEY_LIMIT = "key_limit"
+    """As many jobs of its limit key run as may run at once."""
+    RATE_LIMIT = "rate_limit"
+    """As many attempts have begun as may begin within the window of the rate."""
+    BEHIND_OTHERS = "behind_others"
+    """Other ready jobs of its type are claimed first."""
+    DUE = "due"
+    """Nothing holds it: the next claim of its type takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One cause, in words.
+
+    Attributes:
+        cause: what it is, for programs.
+        text: a sentence for people, without a full stop.
+        until: when it ends, if that is known. UTC.
+    """
+
+    cause: Cause
+    text: str
+    until: datetime | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a chain is not closed yet: all that holds the job that it stands at.
+
+    Attributes:
+        chain_id: the id of the chain.
+        chain_type: the job type of its first job.
+        chain_status: the status of the chain.
+        job_id: the id of its last job.
+        job_type: the job type of that job.
+        job_status: the status of that job.
+        reasons: what holds the job; one of ``closed`` or ``due`` if nothing does.
+        blockers: the explanations of the open chains that the job waits for.
+        more_blockers: how many open chains it waits for that are not explained, for their number or depth.
+
+    Example::
+
+        for held in client.explain(chain).leaves():
+            print(held.chain_id, *held.reasons)
+    """
+
+    chain_id: str
+    chain_type: str
+    chain_status: ChainStatus
+    job_id: str
+    job_type: str
+    job_status: JobStatus
+    reasons: tuple[Reason, ...]
+    blockers: tuple[Explanation, ...] = ()
+    more_blockers: int = 0
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of the reasons, for programs."""
+        return tuple(reason.cause for reason in self.reasons)
+
+    def leaves(self) -> Iterator[Explanation]:
+        """The explanations that have no blockers: what must be mended first."""
+        if not self.blockers:
+            yield self
+        for blocker in self.blockers:
+            yield from blocker.leaves()
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines(""))
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        job = "" if self.job_id == self.chain_id else f", at job {self.job_id} of type {self.job_type}"
+        status = self.job_status if self.chain_status is ChainStatus.OPEN else self.chain_status
+        yield f"{indent}chain {self.chain_id} of type {self.chain_type}{job}: {status}"
+        for reason in self.reasons:
+            yield f"{indent}  - {reason}"
+        for blocker in self.blockers:
+            yield from blocker._lines(f"{indent}    ")
+        if self.more_blockers:
+            yield f"{indent}    and {self.more_blockers} more open {_chains(self.more_blockers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is the same for all jobs of one explanation: the paused types and the live workers."""
+
+    paused: Mapping[str, PausedType]
+    workers: Sequence[WorkerRecord]
+
+
+def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings, open_blockers: int) -> list[Reason]:
+    """What holds the last job of a chain. Pure function."""
+    if chain.status is not ChainStatus.OPEN:
+        return [_closed(chain)]
+    if job.status is JobStatus.RUNNING:
+        return _running(job, facts, around)
+    found: list[Reason] = []
+    if job.status is JobStatus.BLOCKED:
+        found.append(Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}"))
+    elif job.scheduled_at > facts.now:
+        found.append(_scheduled(job))
+    found += _type_reasons(job.type, around)
+    if found:
+        return found
+    found += _limit_reasons(job, facts)
+    if not found and facts.ahead:
+        found.append(_behind(job, facts))
+    if not any(worker.running < worker.concurrency for worker in _handling(job.type, around)):
+        names = _names(_handling(job.type, around))
+        found.append(Reason(Cause.WORKERS_BUSY, f"no worker of type {job.type} has a free slot: {names}"))
+    return found or [Reason(Cause.DUE, "nothing holds it: the next claim of its type takes it")]
+
+
+def _closed(chain: ChainRecord) -> Reason:
+    error = "" if chain.error is None else f": {_short(chain.error)}"
+    return Reason(Cause.CLOSED, f"the chain is {chain.status} since {_time(chain.closed_at)}{error}")
+
+
+def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
+    worker = next((one for one in around.workers if one.id == job.holder), None)
+    heard = "is not listed: it has stopped or died" if worker is None else f"was last heard of {_time(worker.seen_at)}"
+    ends = job.lease_expires_at
+    if ends is not None and ends <= facts.now:
+        text = (
+            f"the lease of worker {job.holder} expired {_time(ends)}; that worker {heard}; a reaper takes the job next"
+        )
+        return [Reason(Cause.LEASE_EXPIRED, text), *_type_reasons(job.type, around)]
+    text = (
+        f"worker {job.holder} runs attempt {job.attempt} since {_time(job.started_at)}, and has the lease until "
+        f"{_time(ends)}; that worker {heard}"
+    )
+    return [Reason(Cause.RUNNING, text, ends)]
+
+
+def _scheduled(job: Job) -> Reason:
+    at = job.scheduled_at
+    if job.attempt and job.last_error is not None and job.last_error.kind != "worker_stopping":
+        text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(job.last_error)}"
+        return Reason(Cause.RETRY_DELAYED, text, at)
+    return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)
+
+
+def _type_reasons(type: str, around: Surroundings) -> list[Reason]:
+    found = []
+    paused = around.paused.get(type)
+    if paused is not None:
+        reason = "" if paused.reason is None else f": {_short(paused.reason)}"
+        found.append(Reason(Cause.TYPE_PAUSED, f"type {type} is paused since {_time(paused.paused_at)}{reason}"))
+    if not _handling(type, around):
+        others = sorted({name for worker in around.workers for name in worker.job_types})
+        handled = f"the live workers handle {', '.join(others)}" if others else "no worker is alive"
+        found.append(Reason(Cause.NO_WORKER, f"no live worker handles type {type}: {handled}"))
+    return found
+
+
+def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
+    limits = facts.limits
+    if limits is None:
+        return []
+    found = []
+    if limits.concurrency is not None and facts.running >= limits.concurrency:
+        text = f"the limit of type {job.type} is used up: {facts.running} of {limits.concurrency} run"
+        found.append(Reason(Cause.CONCURRENCY_LIMIT, text))
+    if limits.per_key is not None and job.limit_key is not None and facts.running_of_key >= limits.per_key:
+        text = f"the limit of key {job.limit_key!r} is used up: {facts.running_of_key} of {limits.per_key} run"
+        found.append(Reason(Cause.KEY_LIMIT, text))
+    rate, free_at = limits.rate, facts.rate_free_at
+    if rate is not None and free_at is not None and free_at > facts.now:
+        whose = "jobs without a key" if job.limit_key is None else f"key {job.limit_key!r}"
+        used = f"{facts.begun} of {rate.count} attempts began within {rate.seconds:g} s"
+        text = f"the rate of {whose} is used up: {used}, the next may begin {_time(free_at)}"
+        found.append(Reason(Cause.RATE_LIMIT, text, free_at))
+    return found
+
+
+def _behind(job: Job, facts: WaitFacts) -> Reason:
+    number = f"{facts.ahead:,} or more" if facts.ahead >= COUNTED_WAIT else f"{facts.ahead:,}"
+    verb = "job is" if facts.ahead == 1 else "jobs are"
+    return Reason(Cause.BEHIND_OTHERS, f"{number} ready {verb} claimed before it, of type {job.type}")
+
+
+def _handling(type: str, around: Surroundings) -> list[WorkerRecord]:
+    return [one for one in around.workers if type in one.job_types and one.state is WorkerState.RUNNING]
+
+
+def _names(workers: Sequence[WorkerRecord]) -> str:
+    named = [f"{one.id} ({one.running} of {one.concurrency})" for one in workers[:3]]
+    return ", ".join(named) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")
+
+
+def _chains(count: int) -> str:
+    return "chain" if count == 1 else "chains"
+
+
+def _short(error: object) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MAX_ERROR else f"{text[: _MAX_ERROR - 4]} ..."
+
+
+def _time(at: datetime | None) -> str:
+    return "?" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,124 @@
+"""What decides whether a job can be claimed now: the limits of its type, what is used of them, and who comes first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from queuert.limits import Limits, Rate
+from queuert.run_at import after
+from queuert.state import AsyncStore
+from queuert.state.types import WaitFacts
+from queuert.testing.conformance.builders import ask, claim_one, job, retry, start
+from queuert.testing.conformance.cases.demand import _beat
+from queuert.testing.conformance.registry import case
+from queuert.testing.conformance.stores import Stores
+
+_LONG = 86_400.0
+"""Seconds: a window that no test sees the end of."""
+
+
+async def _facts(store: AsyncStore, id: str) -> WaitFacts:
+    found = await store.get_wait_facts(id)
+    assert found is not None
+    return found
+
+
+async def _claim(store: AsyncStore, limits: Limits, limit: int) -> None:
+    """Record the limits of type ``work``, and claim jobs under them."""
+    await store.record_heartbeat(_beat({"work": limits}), 60.0)
+    claimed = await store.claim(replace(ask(limit=limit), limits={"work": limits}))
+    assert len(claimed) == limit
+
+
+@case()
+async def of_an_unknown_job(stores: Stores) -> None:
+    """There are none."""
+    assert await (await stores.open()).get_wait_facts("nowhere") is None
+
+
+@case()
+async def without_limits(stores: Stores) -> None:
+    """The store's clock, and the running jobs of the type."""
+    store = await stores.open()
+    first, second, _ = await start(store, job(), job(), job("other"))
+    await claim_one(store)
+    await claim_one(store, "other")
+    found = await _facts(store, second)
+    [read] = await store.get_jobs([first])
+    assert read is not None
+    assert read.started_at is not None
+    assert timedelta(0) <= found.now - read.started_at < timedelta(minutes=5)
+    assert found == WaitFacts(found.now, None, 1, 0, 0, None, 0)
+
+
+@case()
+async def jobs_that_come_first(stores: Stores) -> None:
+    """Ready jobs of the type: those of a better rank, and those of its rank that were due before."""
+    store = await stores.open()
+    ids = await start(store, job(), job(priority=5), job(), job(run_at=after(seconds=_LONG)), job("other"), job())
+    ranked = [(await _facts(store, id)).ahead for id in ids]
+    assert ranked[:3] == [1, 0, 2]
+    assert ranked[4:] == [0, 3]
+
+
+@case()
+async def a_retried_job_comes_later(stores: Stores) -> None:
+    """Each failed attempt lowers its rank by one."""
+    store = await stores.open()
+    [failed] = await start(store, job())
+    await store.finish([retry(await claim_one(store))])
+    await start(store, job(), job())
+    assert (await _facts(store, failed)).ahead == 2
+
+
+@case()
+async def jobs_with_a_limit_key_come_first_as_well(stores: Stores) -> None:
+    """Keys change nothing in the order."""
+    store = await stores.open()
+    keyed, free, late = await start(store, job(limit_key="a"), job(), job(limit_key="b"))
+    assert [(await _facts(store, id)).ahead for id in (keyed, free, late)] == [0, 1, 2]
+
+
+@case()
+async def limits_by_type_and_key(stores: Stores) -> None:
+    """The limits that a worker recorded, and the running jobs that count towards them."""
+    store = await stores.open()
+    limits = Limits(concurrency=3, per_key=1)
+    await start(store, job(limit_key="a"), job(limit_key="b"))
+    await _claim(store, limits, 2)
+    same, free = await start(store, job(limit_key="a"), job())
+    found = await _facts(store, same)
+    assert (found.limits, found.running, found.running_of_key) == (limits, 2, 1)
+    assert (await _facts(store, free)).running_of_key == 0
+
+
+@case()
+async def a_rate_by_key(stores: Stores) -> None:
+    """A key whose rate is used up is free again when the oldest of its attempts leaves the window."""
+    store = await stores.open()
+    limits = Limits(rate=Rate(2, per=_LONG))
+    first, _, _ = await start(store, job(limit_key="a"), job(limit_key="a"), job(limit_key="b"))
+    await _claim(store, limits, 3)
+    used_up, free = await start(store, job(limit_key="a"), job(limit_key="b"))
+    found, other = await _facts(store, used_up), await _facts(store, free)
+    [read] = await store.get_jobs([first])
+    assert read is not None
+    assert read.started_at is not None
+    assert (found.limits, found.begun, other.begun, other.rate_free_at) == (limits, 2, 1, None)
+    assert found.rate_free_at is not None
+    # Each store writes the start of the attempt and its record within one claim.
+    assert abs(found.rate_free_at - read.started_at - timedelta(seconds=_LONG)) < timedelta(minutes=5)
+
+
+@case()
+async def a_rate_without_keys(stores: Stores) -> None:
+    """Jobs without a key share one rate."""
+    store = await stores.open()
+    await start(store, job())
+    await _claim(store, Limits(rate=Rate(1, per=_LONG)), 1)
+    [waiting] = await start(store, job())
+    found = await _facts(store, waiting)
+    assert found.begun == 1
+    assert found.rate_free_at is not None
+    assert found.rate_free_at > found.now

@@ -1,0 +1,280 @@
+"""Why a job does not run: each cause, on each store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from queuert import AsyncClient, Cause, JobType, JobTypes, Limits, Rate, after
+from queuert.errors import ChainNotFoundError
+from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Reason
+from queuert.jobs import ChainStatus, JobError, JobStatus
+from queuert.notify.in_process import InProcessNotify
+from queuert.state import AsyncStore, StateAdapter
+from queuert.state.postgres import PostgresState
+from queuert.state.sqlite import SQLiteState
+from queuert.state.types import ClaimedJob, Finish, FinishKind
+from queuert.testing.conformance.builders import ask, claim_one, complete, expire, fail
+from queuert.workers import WorkerHeartbeat, WorkerState
+
+work = JobType("work", input=int, output=int)
+join = JobType("join", input=int, output=int)
+order = JobType("order", input=int, continues_with=work)
+JOB_TYPES = JobTypes(work, join, order)
+
+_LONG = 86_400.0
+
+
+class Queue:
+    """A client, and the store behind it, on which a test plays the worker."""
+
+    def __init__(self, client: AsyncClient, store: AsyncStore) -> None:
+        self.client = client
+        self.store = store
+
+    async def worker(self, *types: str, running: int = 0, id: str = "worker", **options: Any) -> None:
+        """A worker of one slot writes its heartbeat."""
+        beat = WorkerHeartbeat(id, id, "here", 1, "1", types or ("work",), 1, running, 0.0, **options)
+        await self.store.record_heartbeat(beat, 60.0)
+
+    async def claim(self, limits: Limits | None = None, **options: Any) -> ClaimedJob:
+        request = replace(ask("work", **options), limits={} if limits is None else {"work": limits})
+        [claimed] = await self.store.claim(request)
+        return claimed
+
+    async def causes(self, chain: Any) -> list[str]:
+        return [str(cause) for cause in (await self.client.explain(chain)).causes]
+
+    async def only(self, chain: Any) -> Reason:
+        [reason] = (await self.client.explain(chain)).reasons
+        return reason
+
+
+@pytest.fixture(params=["postgres", "sqlite", "redis"])
+def state(request: pytest.FixtureRequest) -> StateAdapter:
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        from queuert.state.redis import RedisState
+
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState()
+
+
+@pytest.fixture
+async def queue(state: StateAdapter) -> AsyncIterator[Queue]:
+    store = state.async_store(max_connections=1)
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client:
+        await store.open()
+        yield Queue(client, store)
+        await store.aclose()
+
+
+async def test_nothing_holds_it(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    assert await queue.only(chain) == Reason(Cause.DUE, "nothing holds it: the next claim of its type takes it")
+
+
+async def test_a_closed_chain(queue: Queue) -> None:
+    done, failed = await queue.client.start_chain(work, 1), await queue.client.start_chain(work, 2)
+    await queue.store.finish([complete(await claim_one(queue.store))])
+    await queue.store.finish([fail(await claim_one(queue.store))])
+    assert (await queue.only(done)).text.startswith("the chain is completed since 20")
+    found = await queue.client.explain(failed)
+    assert (found.causes, found.chain_status) == ((Cause.CLOSED,), ChainStatus.FAILED)
+    assert "failed since" in str(found)
+
+
+async def test_it_runs(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker(id="one")
+    await queue.claim(holder="one")
+    reason = await queue.only(chain)
+    job = await queue.client.get_job(chain.id)
+    assert (reason.cause, reason.until) == (Cause.RUNNING, job.lease_expires_at)
+    assert "worker one runs attempt 1 since" in reason.text
+    assert "was last heard of" in reason.text
+
+
+async def test_it_runs_on_a_worker_that_died(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.claim(holder="gone")
+    assert "worker gone" in (await queue.only(chain)).text
+    assert "is not listed: it has stopped or died" in (await queue.only(chain)).text
+
+
+async def test_its_lease_expired(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await expire(queue.store, await queue.claim())
+    assert await queue.causes(chain) == ["lease_expired", "no_worker"]
+    await queue.worker()
+    assert "a reaper takes the job next" in (await queue.only(chain)).text
+
+
+async def test_it_is_scheduled(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1, run_at=after(hours=1))
+    await queue.worker()
+    reason = await queue.only(chain)
+    job = await queue.client.get_job(chain.id)
+    assert (reason.cause, reason.until) == (Cause.SCHEDULED, job.scheduled_at)
+
+
+async def test_it_waits_for_its_next_attempt(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    error = JobError("handler", "no\nroute to host", "OSError")
+    await queue.store.finish([Finish(await queue.claim(), FinishKind.RETRY, error=error, delay=_LONG)])
+    reason = await queue.only(chain)
+    assert reason.cause is Cause.RETRY_DELAYED
+    assert reason.text.endswith("after attempt 1 failed: OSError: no route to host")
+    assert reason.until is not None
+
+
+async def test_a_release_is_no_failure(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1, run_at=after(hours=1))
+    await queue.worker()
+    assert await queue.causes(chain) == ["scheduled"]
+
+
+async def test_its_type_is_paused(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    await queue.client.pause_job_types([work], reason="gateway down")
+    reason = await queue.only(chain)
+    assert reason.cause is Cause.TYPE_PAUSED
+    assert reason.text.endswith("UTC: gateway down")
+
+
+async def test_nobody_handles_its_type(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    assert (await queue.only(chain)).text == "no live worker handles type work: no worker is alive"
+    await queue.worker("join", "mail")
+    await queue.worker("work", id="leaving", state=WorkerState.STOPPING)
+    reason = await queue.only(chain)
+    assert (reason.cause, reason.text) == (
+        Cause.NO_WORKER,
+        "no live worker handles type work: the live workers handle join, mail, work",
+    )
+
+
+async def test_several_causes_at_once(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1, run_at=after(hours=1))
+    await queue.client.pause_job_types([work])
+    assert await queue.causes(chain) == ["scheduled", "type_paused", "no_worker"]
+
+
+async def test_all_workers_are_busy(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker(running=1)
+    await queue.worker("join", id="other")
+    reason = await queue.only(chain)
+    assert (reason.cause, reason.text) == (
+        Cause.WORKERS_BUSY,
+        "no worker of type work has a free slot: worker (1 of 1)",
+    )
+
+
+async def test_others_come_first(queue: Queue) -> None:
+    await queue.client.start_chain(work, 1)
+    chain = await queue.client.start_chain(work, 2)
+    await queue.worker()
+    reason = await queue.only(chain)
+    assert (reason.cause, reason.text) == (Cause.BEHIND_OTHERS, "1 ready job is claimed before it, of type work")
+
+
+@pytest.mark.parametrize(
+    ("limits", "causes", "part"),
+    [
+        (Limits(concurrency=1), ["concurrency_limit"], "the limit of type work is used up: 1 of 1 run"),
+        (Limits(per_key=1), ["key_limit"], "the limit of key 'zoe' is used up: 1 of 1 run"),
+        (
+            Limits(rate=Rate(1, per=_LONG)),
+            ["rate_limit"],
+            "the rate of key 'zoe' is used up: 1 of 1 attempts began within",
+        ),
+        (Limits(concurrency=2, per_key=2, rate=Rate(2, per=_LONG)), ["due"], "nothing holds it"),
+    ],
+    ids=["concurrency", "key", "rate", "free"],
+)
+async def test_limits(queue: Queue, limits: Limits, causes: list[str], part: str) -> None:
+    await queue.client.start_chain(work, 1, limit_key="zoe")
+    await queue.worker(limits={"work": limits})
+    claimed = await queue.claim(limits)
+    chain = await queue.client.start_chain(work, 2, limit_key="zoe")
+    assert await queue.causes(chain) == causes
+    reason = await queue.only(chain)
+    assert reason.text.startswith(part)
+    if limits.rate is not None and reason.cause is Cause.RATE_LIMIT:
+        assert reason.until is not None
+        assert abs(reason.until - claimed.started_at - timedelta(seconds=_LONG)) < timedelta(minutes=5)
+
+
+async def test_it_waits_for_a_tree_of_chains(queue: Queue) -> None:
+    """The leaf says what must be mended; closed blockers are left out."""
+    await queue.worker("join")
+    closed = await queue.client.start_chain(join, 0)
+    await queue.client.cancel_chain(closed)
+    leaf = await queue.client.start_chain(work, 1)
+    middle = await queue.client.start_chain(join, 2, blockers=[leaf])
+    top = await queue.client.start_chain(join, 3, blockers=[closed, middle])
+    found = await queue.client.explain(top)
+    assert [reason.text for reason in found.reasons] == ["waits for 1 open chain"]
+    assert [one.chain_id for one in found.blockers] == [middle.id]
+    [held] = found.leaves()
+    assert (held.chain_id, held.causes) == (leaf.id, (Cause.NO_WORKER,))
+    assert str(found).splitlines() == [
+        f"chain {top.id} of type join: blocked",
+        "  - waits for 1 open chain",
+        f"    chain {middle.id} of type join: blocked",
+        "      - waits for 1 open chain",
+        f"        chain {leaf.id} of type work: ready",
+        "          - no live worker handles type work: the live workers handle join",
+    ]
+
+
+async def test_the_job_that_the_chain_stands_at(queue: Queue) -> None:
+    """Any job of the chain may be given."""
+    chain = await queue.client.start_chain(order, 1)
+    following = await queue.client.continue_chain(chain, work, 2)
+    found = await queue.client.explain(chain)
+    assert (found.chain_id, found.job_id, found.job_status) == (chain.id, following, JobStatus.READY)
+    assert await queue.client.explain(following) == found
+    assert str(found).splitlines()[0] == f"chain {chain.id} of type order, at job {following} of type work: ready"
+
+
+async def test_an_unknown_id(queue: Queue) -> None:
+    with pytest.raises(ChainNotFoundError, match="no-such"):
+        await queue.client.explain("no-such")
+
+
+async def test_a_deep_tree_is_cut(queue: Queue) -> None:
+    chain = await queue.client.start_chain(join, 0)
+    for depth in range(MAX_DEPTH + 2):
+        chain = await queue.client.start_chain(join, depth, blockers=[chain])
+    found = await queue.client.explain(chain)
+    [last] = found.leaves()
+    assert (_depth(found), last.more_blockers) == (MAX_DEPTH, 1)
+    assert str(found).splitlines()[-1].strip() == "and 1 more open chain"
+
+
+async def test_a_wide_tree_is_cut(queue: Queue) -> None:
+    blockers = [await queue.client.start_chain(work, number) for number in range(MAX_CHAINS + 5)]
+    found = await queue.client.explain(await queue.client.start_chain(join, 0, blockers=blockers))
+    assert (len(found.blockers), found.more_blockers) == (MAX_CHAINS - 1, 6)
+
+
+async def test_a_chain_that_is_waited_for_twice_is_explained_once(queue: Queue) -> None:
+    shared = await queue.client.start_chain(work, 0)
+    middles = [await queue.client.start_chain(join, number, blockers=[shared]) for number in range(2)]
+    found = await queue.client.explain(await queue.client.start_chain(join, 9, blockers=middles))
+    assert [len(one.blockers) for one in found.blockers] == [1, 0]
+    assert [one.more_blockers for one in found.blockers] == [0, 1]
+
+
+def _depth(explanation: Explanation) -> int:
+    return 1 + max((_depth(one) for one in explanation.blockers), default=0)
