@@ -113,7 +113,7 @@ class Database:
         """Run a statement on a connection of its own, so that a fork inherits none."""
         if self.is_postgres:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                cursor = connection.execute(statement)
+                cursor = connection.execute(statement.encode())
                 return cursor.fetchall() if cursor.description else []
         connected = sqlite3.connect(self._url, isolation_level=None)
         try:
