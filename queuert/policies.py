@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from math import log
 from random import random as _random
+from typing import Literal, TypeAlias
 
 from queuert.errors import (
     BatchMismatchError,
@@ -258,29 +259,71 @@ class Keep:
         return self.age  # type: ignore[return-value]
 
 
+Kept: TypeAlias = Keep | Literal["forever"]
+"""How long the closed chains of one status are kept."""
+
+DEFAULT_KEPT = Keep(age=14 * 86_400)
+"""For completed and cancelled chains, unless a :class:`Retention` says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Says which closed chains of a job type are kept, by their status. None keeps all chains of that status.
+    """Says which closed chains of a job type are kept, by their status.
 
-    A chain that was started with a ``result_ttl`` is kept for that time instead, and still counts towards ``count``. A
-    chain that is a blocker of an unfinished job is kept until that job has finished.
+    Completed and cancelled chains are kept for 14 days by default. Failed ones are kept until somebody retries or
+    deletes them. A chain that was started with a ``result_ttl`` is kept for that time instead, and still counts towards
+    ``count``. A chain that is a blocker of an unfinished job is kept until that job has finished.
+
+    Args:
+        completed: a :class:`Keep`, or ``"forever"``.
+        failed: the same.
+        cancelled: the same.
 
     Raises:
-        ConfigurationError: a value is not a :class:`Keep`.
+        ConfigurationError: a value is neither.
 
     Example:
-        >>> Retention(completed=Keep(age=3_600), failed=Keep(age=7 * 86_400)).cancelled is None
-        True
+        >>> print(Retention(completed=Keep(age=3_600, count=100)))
+        completed for 1 hour, the last 100; failed forever; cancelled for 14 days
     """
 
-    completed: Keep | None = None
-    failed: Keep | None = None
-    cancelled: Keep | None = None
+    completed: Kept = DEFAULT_KEPT
+    failed: Kept = "forever"
+    cancelled: Kept = DEFAULT_KEPT
 
     def __post_init__(self) -> None:
         for name in ("completed", "failed", "cancelled"):
             value = getattr(self, name)
-            _check(isinstance(value, Keep | None), f"{name} must be Keep(age=..., count=...) or None, got {value!r}")
+            fits = isinstance(value, Keep) or value == "forever"
+            _check(fits, f"{name} must be Keep(age=..., count=...) or 'forever', got {value!r}")
+
+    @classmethod
+    def forever(cls) -> Retention:
+        """Return a retention that keeps all chains. Without a ``result_ttl`` they fill the disk."""
+        return cls("forever", "forever", "forever")
+
+    def bound(self, status: str) -> Keep | None:
+        """Return what bounds the chains of a status; None if they are kept forever."""
+        kept: Kept = getattr(self, status)
+        return kept if isinstance(kept, Keep) else None
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name} {_kept(getattr(self, name))}" for name in ("completed", "failed", "cancelled"))
+
+
+def _kept(kept: Kept) -> str:
+    if not isinstance(kept, Keep):
+        return "forever"
+    parts = [] if kept.seconds is None else [f"for {_span(kept.seconds)}"]
+    return ", ".join(parts if kept.count is None else [*parts, f"the last {kept.count:,}"])
+
+
+def _span(seconds: float) -> str:
+    for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length and seconds % length == 0:
+            number = int(seconds // length)
+            return f"{number} {name}{'' if number == 1 else 's'}"
+    return f"{seconds:g} s"
 
 
 @dataclass(frozen=True, slots=True)

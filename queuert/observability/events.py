@@ -526,12 +526,12 @@ class LifespanFailed(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionMissing(BaseEvent):
-    """Chains of these types are kept for ever, in memory: nothing says when they may go. Told at a worker's start."""
+class RetentionInUse(BaseEvent):
+    """How long a worker keeps the closed chains of these types. Emitted when it starts, once for each policy."""
 
-    level: ClassVar[str] = "warning"
     worker: str
     types: tuple[str, ...]
+    kept: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,8 +72,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store, retrying: %(error)s",
     events.LifespanFailed: "worker %(worker)s: the lifespan %(lifespan)s failed (ended early, so that the worker "
     "stops: %(early)s): %(error)s",
-    events.RetentionMissing: "worker %(worker)s has no retention for %(types)s: closed chains of these types fill the "
-    "server's memory, which rejects all writes once it is full. Set retention=, or result_ttl= of each start",
+    events.RetentionInUse: "worker %(worker)s keeps closed chains of %(types)s: %(kept)s",
     events.StoreWarningRaised: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",
     events.ListenerLost: "%(adapter)s: listener disconnected, reconnecting in %(retry_in)s s: %(error)s",
     events.ListenerRestored: "%(adapter)s: listener reconnected",

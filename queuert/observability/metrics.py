@@ -131,7 +131,6 @@ _WORKERS = (
     _counter("worker.error", "error", "Failures of a worker's loop, which is started again", "queuert.worker.loop"),
     _counter("worker.event_loop_blocked", "block", "Times that a worker's event loop did not run"),
     _counter("worker.event_loop_unblocked", "block", "Times that it ran again"),
-    _counter("worker.retention_missing", "worker", "Workers with types whose closed chains fill the server's memory"),
     _counter("worker.lifespan_failed", "error", "Lifespans of processors that raised or ended early", "error.type"),
     _seconds("claim.duration", "One claim of jobs", buckets=CALL_SECONDS),
     _sizes("claim.size", "Jobs taken by one claim"),

@@ -84,7 +84,6 @@ def _of_workers(meter: Meter) -> _Handlers:
     errors = _counter(meter, "queuert.worker.error")
     blocked = _counter(meter, "queuert.worker.event_loop_blocked")
     unblocked = _counter(meter, "queuert.worker.event_loop_unblocked")
-    without_retention = _counter(meter, "queuert.worker.retention_missing")
     lifespans = _counter(meter, "queuert.worker.lifespan_failed")
     renewed = _counter(meter, "queuert.lease.renewed")
     lost = _counter(meter, "queuert.lease.lost")
@@ -102,7 +101,6 @@ def _of_workers(meter: Meter) -> _Handlers:
         events.WorkerStopped: lambda event: stopped.add(1),
         events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
         events.LifespanFailed: lambda event: lifespans.add(1, _error_type(event.error)),
-        events.RetentionMissing: lambda event: without_retention.add(1),
         events.EventLoopBlocked: lambda event: blocked.add(1),
         events.EventLoopUnblocked: lambda event: unblocked.add(1),
         events.LeasesRenewed: leases,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -55,7 +55,7 @@ class Processor:
     """Whether the handler runs if a blocker was not completed."""
     batch_size: int | None = None
     """The most attempts of one call of the handler; None if it takes one attempt."""
-    retention: Retention | None = None
+    retention: Retention = field(default_factory=Retention)
     after_attempt: AfterAttempt | None = None
     lifespan: GroupLifespan | None = None
 
@@ -73,7 +73,8 @@ class Processors(Generic[S]):
         middlewares: wrap every attempt of these processors, the first one outermost.
         retry: the retry policy of handlers without one of their own.
         lease: the lease policy of handlers without one of their own.
-        retention: which closed chains are kept, for handlers without one of their own; by default all.
+        retention: which closed chains are kept, for handlers without one of their own. By default completed and
+            cancelled ones for 14 days, failed ones until somebody acts; ``Retention.forever()`` keeps all.
         after_attempt: called before an attempt is written that completed its job or failed for good, see
             :class:`~queuert.worker.after_attempt.EndedAttempt`; for handlers without one of their own.
         lifespan: a function without arguments, decorated with ``@asynccontextmanager`` or ``@contextmanager``. Each
@@ -112,7 +113,7 @@ class Processors(Generic[S]):
         self._middlewares = tuple(middlewares)
         self._retry = retry or RetryPolicy()
         self._lease = lease or LeasePolicy()
-        self._retention = _checked_retention(retention)
+        self._retention = _checked_retention(retention) or Retention()
         self._after_attempt = checked_hook(after_attempt)
         self._lifespan = checked_lifespan(lifespan)
         self._by_name: dict[str, Processor] = {}

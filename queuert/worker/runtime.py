@@ -189,9 +189,7 @@ class WorkerRuntime:
         )
 
     def _new_maintenance(self) -> Maintenance:
-        policies = {
-            name: policy for name, processor in self._processors.items() if (policy := processor.retention) is not None
-        }
+        policies = {name: processor.retention for name, processor in self._processors.items()}
         return Maintenance(
             self.store,
             self.notify,

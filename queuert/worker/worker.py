@@ -15,8 +15,9 @@ from queuert.errors import ClosedError, ConfigurationError, DefinitionError
 from queuert.job_types import JobType, not_registered
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import LifespanFailed, RetentionMissing
+from queuert.observability.events import LifespanFailed, RetentionInUse
 from queuert.observability.snapshots import WorkerSnapshot
+from queuert.policies import Retention
 from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.adapter import emit_store_warnings
 from queuert.state.async_store import AsyncStore
@@ -158,21 +159,19 @@ class InProcessWorker:
                 await store.aclose()
             return
         emit_store_warnings(self._client.state, store.risks, self.observers)
-        self._warn_of_missing_retention()
+        self._report_retention()
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in self._schedules})
         self._runtime = runtime
         runtime.start()
 
-    def _warn_of_missing_retention(self) -> None:
-        """Warn of types whose chains are never deleted, if the store keeps them in the server's memory."""
-        if not getattr(self._client.state, "keeps_in_memory", False):
-            return
-        # The retention of a chain's first job decides, so types that only continue chains need none.
-        continuations = {name for processor in self._processors.values() for name in processor.job_type.continuations}
-        types = sorted(name for name, processor in self._processors.items() if processor.retention is None)
-        if missing := tuple(name for name in types if name not in continuations):
-            self.observers.emit(RetentionMissing(worker=self.name, types=missing))
+    def _report_retention(self) -> None:
+        """Say which closed chains are kept for how long: whoever has set nothing learns it from the log."""
+        types: dict[Retention, list[str]] = {}
+        for name, processor in self._processors.items():
+            types.setdefault(processor.retention, []).append(name)
+        for retention, names in types.items():
+            self.observers.emit(RetentionInUse(worker=self.name, types=tuple(names), kept=str(retention)))
 
     def _new_runtime(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
         return WorkerRuntime(

@@ -123,6 +123,8 @@ def shown(value: object) -> str:
         return f'"{value}"' if " " not in value or value == "cancelled by an operator" else value
     if isinstance(value, float) and value == int(value):
         return str(int(value))
+    if isinstance(value, Keep):
+        return f"Keep(age={shown(value.age)})"
     made: Callable[[], Any] = type(value)
     if dataclasses.is_dataclass(value) and value == made():
         return f"{type(value).__name__}()"

@@ -150,7 +150,7 @@ def test_lost_leases_say_why(metrics: Metrics) -> None:
     ]
 
 
-UNCOUNTED = {events.LoopRecovered, events.SparkProgressed}
+UNCOUNTED = {events.LoopRecovered, events.RetentionInUse, events.SparkProgressed}
 
 
 @pytest.mark.parametrize("kind", EVENTS)

@@ -110,6 +110,7 @@ SINCE = {
             "zadd",
             "zcard",
             "zcount",
+            "zlexcount",
             "zrange",
             "zrangebylex",
             "zrangebyscore",

@@ -87,7 +87,7 @@ def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[st
         (type, status.value, keep)
         for type, policy in policies
         for status in (ChainStatus.CANCELLED, ChainStatus.COMPLETED, ChainStatus.FAILED)
-        if (keep := getattr(policy, status.value)) is not None
+        if (keep := policy.bound(status)) is not None
     ]
     return sorted(found, key=lambda stretch: stretch[:2])
 

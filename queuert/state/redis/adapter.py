@@ -50,8 +50,6 @@ class RedisState:
     """
 
     capabilities = frozenset({Capability.MULTI_PROCESS})
-    keeps_in_memory = True
-    """Whether jobs fill the server's memory, so that workers warn of job types without a retention."""
 
     def __init__(
         self,

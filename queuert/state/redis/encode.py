@@ -290,7 +290,7 @@ def prune(request: PruneRequest) -> Arguments:
         _set(type=type, status=outcome, age=None if keep.seconds is None else pause(keep.seconds), count=keep.count)
         for type, retention in sorted(request.policies.items())
         for outcome in _OUTCOMES
-        if (keep := getattr(retention, outcome)) is not None
+        if (keep := retention.bound(outcome)) is not None
     ]
     return plain({"policies": policies, "limit": request.limit, "phase": phase, "stayed": stayed})
 

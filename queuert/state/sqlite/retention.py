@@ -91,7 +91,7 @@ def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
         (type, status.value, keep)
         for type, policy in request.policies.items()
         for status in statuses
-        if (keep := getattr(policy, status.value)) is not None
+        if (keep := policy.bound(status)) is not None
     ]
     return sorted(found, key=lambda stretch: stretch[:2])
 
