@@ -34,7 +34,7 @@ BUCKETS: Final = len(BOUNDS) + 1
 
 COUNTS: Final = (
     "started", "completed", "continued", "retried", "failed",
-    "cancelled", "interrupted", "waiting", "rejected", "reaped",
+    "cancelled", "interrupted", "waiting", "rejected", "reaped", "snoozed",
 )  # fmt: skip
 """The names of the counts, in the order in which they are stored."""
 
@@ -124,6 +124,8 @@ class Activity:
     """Attempts whose finish was rejected, since the lease was lost."""
     reaped: int = 0
     """Expired leases that these workers turned into failed attempts, of any worker."""
+    snoozed: int = 0
+    """Attempts that ended to go on later: they were snoozed, or sleep."""
     wait: Histogram = Histogram()
     """Seconds from when jobs were due to their claim, of the attempts that started."""
     run: Histogram = Histogram()

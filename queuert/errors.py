@@ -38,6 +38,9 @@ The docstring of each class says what happened and what to do about it.
     │   ├── LeaseLostError
     │   ├── CompletionMissingError
     │   ├── CompletionMisuseError
+    │   ├── StepMismatchError           the code has changed since an earlier attempt recorded its steps
+    │   ├── StepMisuseError
+    │   ├── StepLimitError
     │   ├── BatchMismatchError
     │   ├── HandlerCallError            the handler could not be called with its attempt
     │   └── ContextMissingError
@@ -382,6 +385,34 @@ class CompletionMissingError(AttemptError):
 
 class CompletionMisuseError(AttemptError):
     """A block, or ``finish()``, was used twice, inside another block, or in the wrong mode; see the message."""
+
+
+class StepMismatchError(AttemptError):
+    """A step has another name than the one that an earlier attempt recorded as this step: the code has changed.
+
+    The attempt failed before the step was called, and the job is not retried. Deploy code that calls the recorded steps
+    in their order, new ones after them; then retry the chain, which continues after its recorded steps. Or start a new
+    chain.
+    """
+
+    def __init__(self, job_id: str, number: int, recorded: str, called: str) -> None:
+        super().__init__(
+            f"step {number} of job {job_id!r} must be {recorded!r}, which an earlier attempt recorded, got {called!r}: "
+            "call recorded steps in their order, and new ones after them"
+        )
+        self.job_id = job_id
+        self.number = number
+        self.recorded = recorded
+        self.called = called
+
+
+class StepMisuseError(AttemptError):
+    """A step was called inside another one or inside a block, with a name that was used before, or in the wrong mode;
+    see the message."""
+
+
+class StepLimitError(AttemptError):
+    """A job has too many steps, or too large results of steps; the message says which limit. Split it into a chain."""
 
 
 class BatchMismatchError(AttemptError):

@@ -38,6 +38,8 @@ class EventKind(StrEnum):
     """The job was released: its worker stopped, or the lease expired before the attempt could begin."""
     WAITING = "waiting"
     """The attempt ended in order to wait for other chains."""
+    SNOOZED = "snoozed"
+    """The attempt ended in order to go on later: it returned a snooze, or slept. The job is due again at a time."""
     LEASE_EXPIRED = "lease_expired"
     """The lease expired without renewal. The job will be retried, or has FAILED: see the status."""
     DEBOUNCED = "debounced"

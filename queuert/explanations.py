@@ -188,8 +188,10 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
 
 def _scheduled(job: Job) -> Reason:
     at = job.scheduled_at
-    if job.attempt and job.last_error is not None and job.last_error.kind != "worker_stopping":
-        text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(job.last_error)}"
+    failure = job.failures[-1] if job.failures else None
+    # A job that sleeps, or was put off, may have failed in an earlier attempt.
+    if failure is not None and failure.attempt == job.attempt:
+        text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(failure.error)}"
         return Reason(Cause.RETRY_DELAYED, text, at)
     return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)
 

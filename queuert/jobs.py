@@ -169,6 +169,27 @@ class JobProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStep:
+    """A step of a job that an attempt has recorded.
+
+    Attributes:
+        number: 1 for the first step of the job.
+        name: its name, with its key in brackets if it has one.
+        attempt: the number of the attempt that recorded it.
+        recorded_at: when, by the store's clock, UTC.
+        result: decoded JSON; for a job type with a format, decoded by it. The stored value if it cannot be read here.
+        wake_at: when a sleep ends, UTC; None for any other step.
+    """
+
+    number: int
+    name: str
+    attempt: int
+    recorded_at: datetime
+    result: Any
+    wake_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One durable unit of work, as it was when it was read.
 
@@ -189,7 +210,7 @@ class Job:
     """The number of attempts so far, with the running one: 0 before the first."""
     uncounted: int
     """The number of attempts that do not count against the retry policy: those that a worker released, that ended in
-    order to wait for other chains, or that were made before the chain was retried by a client."""
+    order to wait for other chains or for a time, or that were made before the chain was retried by a client."""
     lease_expirations: int
     """The number of attempts that ended because their lease expired: their workers crashed or froze."""
     open_blockers: int

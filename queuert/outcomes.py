@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 from queuert.attributes import Attributes
 from queuert.errors import ConfigurationError
 from queuert.policies import LONGEST_PAUSE
-from queuert.run_at import RunAt
+from queuert.run_at import RunAt, at
 
 R = TypeVar("R", default=Any, covariant=True)
 
@@ -81,6 +81,16 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Snooze:
+    """Makes the job due again at a time. The attempt does not count against the retry policy, and is no failure.
+
+    :meth:`Attempt.snooze` makes it.
+    """
+
+    run_at: RunAt
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Fails the job and its chain with this reason, whatever attempts are left."""
 
@@ -104,7 +114,7 @@ class _Finished(Generic[R]):
 Inherited: TypeAlias = Literal["attributes", "limit_key", "priority"]
 """What a chain that a job waits for may have from that job and its chain."""
 
-Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Finished[R]
+Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Snooze | Fail | Cancel | _Finished[R]
 """What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""
 
 
@@ -127,3 +137,16 @@ def pause(value: float | timedelta) -> float:
     if not 0 <= wanted <= LONGEST_PAUSE:
         raise ConfigurationError(f"after must be between 0 seconds and a hundred years, got {wanted} s")
     return wanted
+
+
+def pause_until(seconds: float | timedelta | None, until: datetime | None) -> RunAt:
+    """Return the end of a pause, given by its length or by the moment of its end.
+
+    Raises:
+        ConfigurationError: both or none of them were given, the length is negative or longer than a hundred years, or
+            the moment has no time zone.
+    """
+    if (seconds is None) == (until is None):
+        given = "none" if seconds is None else "both"
+        raise ConfigurationError(f"a pause needs either seconds or until=, got {given} of them")
+    return RunAt(delay=pause(seconds)) if seconds is not None else at(until)  # type: ignore[arg-type]

@@ -22,6 +22,9 @@ from queuert.errors import (
     PayloadDecodeError,
     PayloadError,
     StateError,
+    StepLimitError,
+    StepMismatchError,
+    StepMisuseError,
     UndeclaredContinuationError,
     Unrecoverable,
 )
@@ -35,7 +38,7 @@ _NOT_THE_HANDLERS = (StateError, PayloadDecodeError)
 
 _PROGRAMMING_ERRORS = (
     PayloadError, UndeclaredContinuationError, DefinitionError, CompletionMissingError, CompletionMisuseError,
-    BatchMismatchError, HandlerCallError,
+    BatchMismatchError, HandlerCallError, StepLimitError, StepMismatchError, StepMisuseError,
 )  # fmt: skip
 
 _NOT_THE_PROGRAMS = (PayloadDecodeError, BlockerMismatchError)

@@ -35,6 +35,7 @@ PAIRS = {
     "queuert/state/postgres/async_retention.py": "queuert/state/postgres/sync_retention.py",
     "queuert/state/postgres/async_starting.py": "queuert/state/postgres/sync_starting.py",
     "queuert/state/postgres/async_statements.py": "queuert/state/postgres/sync_statements.py",
+    "queuert/state/postgres/async_steps.py": "queuert/state/postgres/sync_steps.py",
     "queuert/state/postgres/async_store.py": "queuert/state/postgres/sync_store.py",
     "queuert/state/postgres/async_transaction.py": "queuert/state/postgres/sync_transaction.py",
     "queuert/state/redis/async_base.py": "queuert/state/redis/sync_base.py",
@@ -43,6 +44,7 @@ PAIRS = {
     "queuert/state/redis/async_schedules.py": "queuert/state/redis/sync_schedules.py",
     "queuert/state/redis/async_workers.py": "queuert/state/redis/sync_workers.py",
     "queuert/state/redis/async_retention.py": "queuert/state/redis/sync_retention.py",
+    "queuert/state/redis/async_steps.py": "queuert/state/redis/sync_steps.py",
     "queuert/state/redis/async_store.py": "queuert/state/redis/sync_store.py",
     "queuert/state/redis/async_transaction.py": "queuert/state/redis/sync_transaction.py",
 }

@@ -11,7 +11,7 @@ from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator, warn_of_unknown_types
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
-from queuert.jobs import Blocker, Job, JobFailure, JobStatus
+from queuert.jobs import Blocker, Job, JobFailure, JobStatus, JobStep
 
 _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and their continuations.
 
@@ -19,6 +19,7 @@ _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and thei
 """
 
 _COLUMNS = ("id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
+_STEP_COLUMNS = ("number", "name", "attempt", "recorded_at", "wake_at", "result")
 _FAILURE_COLUMNS = ("attempt", "failed_at", "worker", "kind", "error")
 _BLOCKER_COLUMNS = ("chain_id", "type", "status", "output", "error")
 
@@ -37,7 +38,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         ),
         [status.value for status in JobStatus],
     )
-    show = actions.add("show", run_show, "show a job, its input and output, the attempts that failed, and its blockers")
+    show = actions.add("show", run_show, "show a job, its input and output, steps, failed attempts, and blockers")
     show.add_argument("id", metavar="ID", help="id of the job")
     trigger = actions.add(
         "trigger", run_trigger, "make scheduled jobs due now", "If one of them cannot be triggered, none is."
@@ -56,15 +57,19 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print a job, its failed attempts and its blockers."""
+    """Print a job, its steps, its failed attempts and its blockers."""
     with operator(args) as client:
         job = client.get_job(args.id)
+        steps = client.get_steps(args.id)
         blockers = client.get_blockers(args.id)
         explanation = why.of_open_chain(client, args.id)
     if args.json:
-        print_json({**fields(job), "blockers": list(map(fields, blockers))})
+        print_json({**fields(job), "steps": list(map(fields, steps)), "blockers": list(map(fields, blockers))})
         return Exit.DONE
     print_fields({name: value for name, value in _shallow(job).items() if name != "failures"})
+    if steps:
+        print("\nsteps:")
+        print_table(list(map(_shallow, steps)), _STEP_COLUMNS, indent="  ")
     if job.failures:
         print("\nfailed attempts:")
         rows = [{**_shallow(one), "kind": one.error.kind, "error": str(one.error)} for one in job.failures]
@@ -93,6 +98,6 @@ def run_trigger(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _shallow(value: Job | JobFailure | Blocker) -> dict[str, Any]:
+def _shallow(value: Job | JobFailure | JobStep | Blocker) -> dict[str, Any]:
     # Unlike fields(), keeps an error whole, which is then shown in one line.
     return {one.name: getattr(value, one.name) for one in dataclass_fields(value)}

@@ -20,12 +20,13 @@ from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain, AsyncChainClient
 from queuert.client.connections import AsyncConnectionLike
 from queuert.client.schedules import JobTypeReference
-from queuert.errors import ConfigurationError
-from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
+from queuert.errors import ConfigurationError, JobNotFoundError
+from queuert.jobs import Blocker, ChainStatus, Job, JobStatus, JobStep
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
+from queuert.steps import shown_steps
 from queuert.workers import WorkerRecord
 
 MAX_COUNTED = 100_000
@@ -184,6 +185,21 @@ class AsyncClientListing(AsyncClientBase):
         id = check_text(job_id, what="job id")
         records = await (await self._open_store()).get_blockers(id, connection=connection)
         return decoded_blockers(self.job_types, records)
+
+    async def get_steps(self, job_id: str) -> list[JobStep]:
+        """Return the steps of a job that its attempts have recorded, in order.
+
+        Results are plain JSON, decoded by the format of the job type if that is registered with this client.
+
+        Raises:
+            JobNotFoundError: the job was never committed, or it was deleted.
+            InvalidIdentifierError: the id is not valid.
+        """
+        store, id = await self._open_store(), check_text(job_id, what="job id")
+        [job], records = await store.get_jobs([id]), await store.get_steps(id)
+        if job is None:
+            raise JobNotFoundError(id)
+        return shown_steps(self.job_types.get(job.type), records)
 
     # --- counts -------------------------------------------------------------------------------------------------------
 

@@ -21,12 +21,13 @@ from queuert.client.connections import ConnectionLike
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainClient
-from queuert.errors import ConfigurationError
-from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
+from queuert.errors import ConfigurationError, JobNotFoundError
+from queuert.jobs import Blocker, ChainStatus, Job, JobStatus, JobStep
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
+from queuert.steps import shown_steps
 from queuert.workers import WorkerRecord
 
 MAX_COUNTED = 100_000
@@ -185,6 +186,21 @@ class ClientListing(ClientBase):
         id = check_text(job_id, what="job id")
         records = (self._open_store()).get_blockers(id, connection=connection)
         return decoded_blockers(self.job_types, records)
+
+    def get_steps(self, job_id: str) -> list[JobStep]:
+        """Return the steps of a job that its attempts have recorded, in order.
+
+        Results are plain JSON, decoded by the format of the job type if that is registered with this client.
+
+        Raises:
+            JobNotFoundError: the job was never committed, or it was deleted.
+            InvalidIdentifierError: the id is not valid.
+        """
+        store, id = self._open_store(), check_text(job_id, what="job id")
+        [job], records = store.get_jobs([id]), store.get_steps(id)
+        if job is None:
+            raise JobNotFoundError(id)
+        return shown_steps(self.job_types.get(job.type), records)
 
     # --- counts -------------------------------------------------------------------------------------------------------
 

@@ -110,6 +110,14 @@ class AttemptWaiting(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSnoozed(_AttemptEvent):
+    """The attempt ended in order to go on in ``due_in`` seconds: it was snoozed, or sleeps. It does not count."""
+
+    duration: float
+    due_in: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAborted(_AttemptEvent):
     """The handler was told to stop, for a lease that is lost or a timeout; nothing of it will be committed."""
 

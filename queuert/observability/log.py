@@ -58,6 +58,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.AttemptFailed: _ATTEMPT + "failed after %(duration)s s, and the job with it: %(error)s",
     events.AttemptCancelled: _ATTEMPT + "cancelled its chain after %(duration)s s: %(error)s",
     events.AttemptWaiting: _ATTEMPT + "waits for %(blockers)s chain(s) after %(duration)s s",
+    events.AttemptSnoozed: _ATTEMPT + "ended after %(duration)s s to go on in %(due_in)s s: the attempt does not count",
     events.AttemptInterrupted: _ATTEMPT
     + "was interrupted after %(duration)s s: the job is ready again, and the attempt does not count",
     events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",

@@ -215,6 +215,7 @@ _OUTCOMES: Final[dict[type[events.Event], str]] = {
     events.AttemptCancelled: "cancelled",
     events.AttemptInterrupted: "interrupted",
     events.AttemptWaiting: "waiting",
+    events.AttemptSnoozed: "snoozed",
 }
 
 

@@ -63,6 +63,7 @@ OUTCOMES: Final[Mapping[FinishKind, str]] = {
     FinishKind.CANCEL: "cancelled",
     FinishKind.INTERRUPT: "interrupted",
     FinishKind.WAIT: "waiting",
+    FinishKind.SNOOZE: "snoozed",
 }
 """The values of ``queuert.outcome``, besides ``aborted``."""
 

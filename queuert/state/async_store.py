@@ -34,6 +34,7 @@ from queuert.state.types import (
     FinishResult,
     Lease,
     NewJob,
+    NewStep,
     PausedType,
     PoolUse,
     PruneRequest,
@@ -46,6 +47,7 @@ from queuert.state.types import (
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
+    StepRecord,
     StoreWarning,
     SweepResult,
     TriggeredJob,
@@ -403,6 +405,32 @@ class AsyncStoreTransaction(Protocol):
         """
         ...
 
+    async def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job inside the transaction; it takes effect when the transaction commits.
+
+        Raises:
+            LeaseLostError: the lease is lost.
+            CapabilityMissingError: this store has no connection for writes of the caller.
+        """
+        ...
+
+
+class AsyncStepStore(Protocol):
+    """Stores the steps of jobs. They are deleted with their job, and kept when its chain is retried."""
+
+    async def record_step(self, lease: Lease, step: NewStep) -> StepRecord:
+        """Record a step of a job, if the token has the job's lease, and return it.
+
+        Raises:
+            LeaseLostError: the lease is lost; nothing was written.
+            StateError: the job has a step of this number; nothing was written.
+        """
+        ...
+
+    async def get_steps(self, job_id: str) -> list[StepRecord]:
+        """Return the steps of a job in the order of their numbers; none if the job does not exist."""
+        ...
+
 
 class AsyncStore(
     AsyncManagementStore,
@@ -411,6 +439,7 @@ class AsyncStore(
     AsyncRetentionStore,
     AsyncWorkerStore,
     AsyncEventStore,
+    AsyncStepStore,
     Protocol,
 ):
     """Starts, claims and finishes jobs in a store, many at a time.
@@ -504,10 +533,10 @@ class AsyncStore(
         """Write finishes of attempts, of any kinds. Each is written if, and only if, its token has the job's lease.
 
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
-        in the same step; RETRY and INTERRUPT make the job due again; WAIT starts chains and blocks the job until they,
-        and the others that it names, have closed. A finish whose lease is lost writes nothing and does not affect the
-        others. If the store refuses one finish (the id of a continuation exists or occurs twice in the batch, or its
-        blocker does not exist), the call raises and none of the batch is written: write them one by one.
+        in the same step; RETRY, INTERRUPT and SNOOZE make the job due again; WAIT starts chains and blocks the job
+        until they, and the others that it names, have closed. A finish whose lease is lost writes nothing and does not
+        affect the others. If the store refuses one finish (the id of a continuation exists or occurs twice in the
+        batch, or its blocker does not exist), the call raises and none of the batch is written: write them one by one.
 
         The operation waits for rows that another transaction has locked; with ``wait`` false, such finishes are
         ``locked``, and the others are written.

@@ -14,7 +14,7 @@ from typing import Any
 from queuert.attributes import attributes_of
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
 from queuert.schedules import MissedRuns, Overlap
-from queuert.state.types import BlockerRecord, ScheduleRecord
+from queuert.state.types import BlockerRecord, ScheduleRecord, StepRecord
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,6 +88,11 @@ def chain_state(row: Sequence[Any]) -> ChainState:
 def blocker(row: Sequence[Any]) -> BlockerRecord:
     """Return a chain that a job waits for."""
     return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]), row[6])
+
+
+def step(row: Sequence[Any]) -> StepRecord:
+    """Return a step of a job."""
+    return StepRecord(row[0], row[1], row[2], row[3], row[4], row[5], row[6])
 
 
 def schedule(row: Sequence[Any]) -> ScheduleRecord:

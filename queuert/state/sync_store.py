@@ -35,6 +35,7 @@ from queuert.state.types import (
     FinishResult,
     Lease,
     NewJob,
+    NewStep,
     PausedType,
     PoolUse,
     PruneRequest,
@@ -47,6 +48,7 @@ from queuert.state.types import (
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
+    StepRecord,
     StoreWarning,
     SweepResult,
     TriggeredJob,
@@ -402,6 +404,32 @@ class StoreTransaction(Protocol):
         """
         ...
 
+    def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job inside the transaction; it takes effect when the transaction commits.
+
+        Raises:
+            LeaseLostError: the lease is lost.
+            CapabilityMissingError: this store has no connection for writes of the caller.
+        """
+        ...
+
+
+class StepStore(Protocol):
+    """Stores the steps of jobs. They are deleted with their job, and kept when its chain is retried."""
+
+    def record_step(self, lease: Lease, step: NewStep) -> StepRecord:
+        """Record a step of a job, if the token has the job's lease, and return it.
+
+        Raises:
+            LeaseLostError: the lease is lost; nothing was written.
+            StateError: the job has a step of this number; nothing was written.
+        """
+        ...
+
+    def get_steps(self, job_id: str) -> list[StepRecord]:
+        """Return the steps of a job in the order of their numbers; none if the job does not exist."""
+        ...
+
 
 class Store(
     ManagementStore,
@@ -410,6 +438,7 @@ class Store(
     RetentionStore,
     WorkerStore,
     EventStore,
+    StepStore,
     Protocol,
 ):
     """Starts, claims and finishes jobs in a store, many at a time.
@@ -503,10 +532,10 @@ class Store(
         """Write finishes of attempts, of any kinds. Each is written if, and only if, its token has the job's lease.
 
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
-        in the same step; RETRY and INTERRUPT make the job due again; WAIT starts chains and blocks the job until they,
-        and the others that it names, have closed. A finish whose lease is lost writes nothing and does not affect the
-        others. If the store refuses one finish (the id of a continuation exists or occurs twice in the batch, or its
-        blocker does not exist), the call raises and none of the batch is written: write them one by one.
+        in the same step; RETRY, INTERRUPT and SNOOZE make the job due again; WAIT starts chains and blocks the job
+        until they, and the others that it names, have closed. A finish whose lease is lost writes nothing and does not
+        affect the others. If the store refuses one finish (the id of a continuation exists or occurs twice in the
+        batch, or its blocker does not exist), the call raises and none of the batch is written: write them one by one.
 
         The operation waits for rows that another transaction has locked; with ``wait`` false, such finishes are
         ``locked``, and the others are written.

@@ -13,7 +13,17 @@ from typing import Any, Self, TypeVar, cast
 from queuert.state._asyncio import finish_despite_cancel
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
-from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, PoolUse, StartedJob, StoreWarning
+from queuert.state.types import (
+    ClaimedJob,
+    Finish,
+    FinishResult,
+    NewJob,
+    NewStep,
+    PoolUse,
+    StartedJob,
+    StepRecord,
+    StoreWarning,
+)
 
 _T = TypeVar("_T")
 
@@ -179,6 +189,10 @@ class _ThreadedTransaction(AsyncStoreTransaction):
             return result
 
         return await finish_despite_cancel(self._threads.submit(write))
+
+    async def record_step(self, step: NewStep) -> StepRecord:
+        transaction = self._transaction
+        return await finish_despite_cancel(self._threads.submit(lambda: transaction.record_step(step)))
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 

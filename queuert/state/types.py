@@ -235,6 +235,8 @@ class FinishKind(StrEnum):
     """Released, since the worker stops or the lease ended too early: due at once, and the attempt does not count."""
     WAIT = "wait"
     """Blocked until other chains have closed, some of them started by this finish. The attempt does not count."""
+    SNOOZE = "snooze"
+    """Due again at a time. The attempt does not count."""
 
     @property
     def closes_chain(self) -> bool:
@@ -267,6 +269,39 @@ class Finish:
     result_ttl: float | None = None
     """For a finish that closes the chain: seconds that the chain is kept, instead of the ``result_ttl`` of its
     start."""
+    run_at: RunAt | None = None
+    """When the job is due again, for SNOOZE."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step of an attempt, to be recorded."""
+
+    number: int
+    """1 for the first step of the job."""
+    name: str
+    attempt: int
+    """The number of the attempt that records it."""
+    result: str | None = field(default=None, repr=False)
+    """JSON text; None for a sleep."""
+    wake_at: RunAt | None = None
+    """When a sleep ends; None for any other step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step of a job, as stored. Times are UTC, by the store's clock."""
+
+    number: int
+    name: str
+    attempt: int
+    recorded_at: datetime
+    result: str | None = field(repr=False)
+    """JSON text; None for a sleep."""
+    wake_at: datetime | None = None
+    """When a sleep ends; None for any other step."""
+    seconds_left: float = field(default=0.0, compare=False)
+    """Of a sleep: the seconds until its end when it was read, or 0."""
 
 
 MAX_FAILURES = 20

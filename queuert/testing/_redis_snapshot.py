@@ -13,7 +13,7 @@ PIECE = 1000
 """How many keys or entries one command reads."""
 
 HASHES = frozenset({"j", "n", "rk", "limits", "paused", "schedules", "workers", "activity"})
-LISTS = frozenset({"w", "p", "f"})
+LISTS = frozenset({"w", "p", "f", "s"})
 SETS = frozenset({"bo", "types", "holders"})
 SORTED_SETS = frozenset(
     {"kz", "kk", "keys", "ranks", "sched", "lease", "blocked", "c", "bl", "bb", "d", "do", "closed", "expires"}

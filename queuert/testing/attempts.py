@@ -15,6 +15,7 @@ _OUTCOMES: dict[type[events.Event], str] = {
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
     events.AttemptWaiting: "waiting",
+    events.AttemptSnoozed: "snoozed",
     events.AttemptInterrupted: "interrupted",
     events.AttemptAborted: "aborted",
     events.FinishRejected: "refused",
@@ -27,9 +28,9 @@ _WRONG = ("failed", "retried", "refused", "broken")
 class RanAttempt:
     """One attempt that ran.
 
-    ``outcome`` is ``completed``, ``continued``, ``retried``, ``failed``, ``cancelled`` or ``waiting``, as the handler
-    returned it. ``interrupted``: it was still running when the worker was stopped. ``aborted`` and ``refused``: it lost
-    its lease, so nothing of it was written. ``broken``: its finish could not be written.
+    ``outcome`` is ``completed``, ``continued``, ``retried``, ``failed``, ``cancelled``, ``waiting`` or ``snoozed``, as
+    the handler returned it. ``interrupted``: it was still running when the worker was stopped. ``aborted`` and
+    ``refused``: it lost its lease, so nothing of it was written. ``broken``: its finish could not be written.
     """
 
     job_id: str

@@ -20,7 +20,15 @@ __all__ = ["scan"]
 
 _TAIL_OF = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
 _OPEN_TAILS = RESTING | {"running"}
-_OF_JOBS = {"i": "input", "o": "output", "e": "error", "f": "failures", "bl": "blockers", "bo": "open blockers"}
+_OF_JOBS = {
+    "i": "input",
+    "o": "output",
+    "e": "error",
+    "f": "failures",
+    "s": "steps",
+    "bl": "blockers",
+    "bo": "open blockers",
+}
 """Kinds of keys that end with the id of a job."""
 
 

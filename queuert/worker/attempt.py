@@ -19,7 +19,7 @@ from queuert.errors import ContextMissingError, DefinitionError, JobNotFoundErro
 from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker, ChainRecord, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
-from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, WaitFor, pause
+from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, Snooze, WaitFor, pause, pause_until
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
@@ -29,6 +29,7 @@ from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
+from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
     BlockHost,
     BlockMiddleware,
@@ -233,7 +234,7 @@ def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> St
     return StartOptions(chain.attributes, job.limit_key)
 
 
-class Attempt(Generic[I, R, S]):
+class Attempt(AttemptSteps, Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
     ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``. The last
@@ -267,8 +268,8 @@ class Attempt(Generic[I, R, S]):
     """
 
     __slots__ = (
-        "_block_middleware", "_blocks_used", "_claimed", "_context", "_host", "_job_type", "abort", "blockers", "input",
-        "worker",
+        "_block_middleware", "_blocks_used", "_claimed", "_context", "_host", "_job_type", "_steps_used", "abort",
+        "blockers", "input", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -286,6 +287,7 @@ class Attempt(Generic[I, R, S]):
         self._host = host
         self._block_middleware = block_middleware
         self._blocks_used: BlockTracker | None = None
+        self._steps_used: StepTracker | None = None
         self._context: AttemptContext | None = None
         self._claimed = claimed
         self.input: I = input
@@ -315,6 +317,12 @@ class Attempt(Generic[I, R, S]):
         if self._blocks_used is None:
             self._blocks_used = BlockTracker(self.abort.raise_if_set)
         return self._blocks_used
+
+    @property
+    def _steps(self) -> StepTracker:
+        if self._steps_used is None:
+            self._steps_used = StepTracker(self._claimed, self._job_type, self._host, self._blocks)
+        return self._steps_used
 
     @property
     def job_id(self) -> str:
@@ -602,6 +610,25 @@ class Attempt(Generic[I, R, S]):
             ConfigurationError: ``after`` is negative, or longer than a hundred years.
         """
         return Retry(after=None if after is None else pause(after), reason=reason)
+
+    def snooze(self, seconds: float | timedelta | None = None, /, *, until: datetime | None = None) -> Snooze:
+        """Return the outcome that runs the handler again, from its beginning, at a later time.
+
+        The handler must return it. The attempt does not count and is no failure, so a handler may wait in this way for
+        something outside for as long as it likes::
+
+            if attempt.number < 3:
+                return attempt.snooze(30)
+
+        Args:
+            seconds: how long, in seconds or as a timedelta.
+            until: or when: a datetime with a time zone, compared with the clock of the store.
+
+        Raises:
+            ConfigurationError: both or none of them were passed, ``seconds`` is negative or longer than a hundred
+                years, or ``until`` has no time zone.
+        """
+        return Snooze(pause_until(seconds, until))
 
     def fail(self, reason: str) -> Fail:
         """Return the outcome that fails the chain with this reason, without further attempts."""

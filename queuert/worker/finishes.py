@@ -18,7 +18,7 @@ from queuert.errors import (
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import JobError
-from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, _ChainStart, _Finished, pause
+from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, Snooze, WaitFor, _ChainStart, _Finished, pause
 from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy, is_programming_error
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
@@ -29,7 +29,7 @@ MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
 """The most characters of an error that are stored."""
 
-OUTCOME_CLASSES = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
+OUTCOME_CLASSES = (ContinueWith, WaitFor, Retry, Snooze, Fail, Cancel, _Finished)
 """What a handler may return besides an output."""
 
 
@@ -52,6 +52,8 @@ def finish(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
             return _waiting(job, outcome)
         case Retry():
             return retried(job, retry, JobError("retry", safe_text(outcome.reason, MAX_MESSAGE)), outcome.after)
+        case Snooze():
+            return Finish(job, FinishKind.SNOOZE, run_at=outcome.run_at)
         case Fail():
             return Finish(job, FinishKind.FAIL, error=JobError("fail", safe_text(outcome.reason, MAX_MESSAGE)))
         case Cancel():

@@ -21,7 +21,14 @@ from functools import partial
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
-from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, PayloadDecodeError, StateUnavailableError
+from queuert.errors import (
+    ClosedError,
+    CompletionMisuseError,
+    LeaseLostError,
+    PayloadDecodeError,
+    StateUnavailableError,
+    StepMisuseError,
+)
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker, Job
 from queuert.observability.context import FIELDS, current_attempt
@@ -31,7 +38,7 @@ from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.paging import PageRequest
 from queuert.state.sync_store import StoreTransaction
-from queuert.state.types import ClaimedJob, Finish, FinishResult
+from queuert.state.types import ClaimedJob, Finish, FinishResult, NewStep, StepRecord
 from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
 from queuert.worker.attempt import AbortSignal, Attempt, StartOptions, start_options
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
@@ -39,6 +46,7 @@ from queuert.worker.leases import HeldLease, lease_time
 from queuert.worker.middleware import PhaseMiddlewares, compose
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
+from queuert.worker.steps import sleeping_in
 from queuert.worker.telemetry import FinishReport
 
 if TYPE_CHECKING:
@@ -120,6 +128,29 @@ class AttemptState:
     def read_chain_jobs_in_thread(self, page: PageRequest) -> Sequence[Job]:
         """``read_chain_jobs`` in a thread."""
         return self._worker.thread_store.get().list_chain_jobs(self._job.chain_id, page).items[::-1]
+
+    async def get_steps(self) -> list[StepRecord]:
+        """Read the recorded steps of the job."""
+        return await self._worker.store.get_steps(self._job.id)
+
+    def get_steps_in_thread(self) -> list[StepRecord]:
+        """``get_steps`` in a thread."""
+        return self._worker.thread_store.get().get_steps(self._job.id)
+
+    async def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job under the lease."""
+        return await self._worker.store.record_step(self._job.lease, step)
+
+    def record_step_in_thread(self, step: NewStep) -> StepRecord:
+        """``record_step`` in a thread."""
+        return self._worker.thread_store.get().record_step(self._job.lease, step)
+
+    def check_sleep(self) -> None:
+        """Raise StepMisuseError in a batched handler."""
+        if self._processor.batch_size is not None:
+            raise StepMisuseError(
+                "a batched handler cannot sleep, since its attempts share one call: return attempt.snooze(...)"
+            )
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
@@ -456,7 +487,10 @@ class AttemptRunner:
         except asyncio.CancelledError:
             return await self._after_cancel()
         except BaseException as error:
-            return self._after_error(error)
+            sleeping = sleeping_in(error)
+            if sleeping is None:
+                return self._after_error(error)
+            outcome = sleeping.outcome
         if self._state.finished is not None:
             return None
         if self._signal.reason is AbortReason.TIMEOUT:

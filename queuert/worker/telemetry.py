@@ -23,6 +23,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability import events
 from queuert.observability.adapter import Observers
+from queuert.run_at import RunAt
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult
 from queuert.worker.finishes import error_of
 from queuert.worker.leases import lease_time
@@ -51,6 +52,7 @@ _ENDED_AT = {
     FinishKind.CANCEL: COUNTS.index("cancelled"),
     FinishKind.INTERRUPT: COUNTS.index("interrupted"),
     FinishKind.WAIT: COUNTS.index("waiting"),
+    FinishKind.SNOOZE: COUNTS.index("snoozed"),
 }
 
 _NONE = (0,) * NUMBERS
@@ -69,6 +71,7 @@ _FINISH_EVENTS: dict[FinishKind, type[events.Event]] = {
     FinishKind.CANCEL: events.AttemptCancelled,
     FinishKind.INTERRUPT: events.AttemptInterrupted,
     FinishKind.WAIT: events.AttemptWaiting,
+    FinishKind.SNOOZE: events.AttemptSnoozed,
 }
 
 _UNKNOWN = JobError("unknown", "no reason was given")
@@ -313,6 +316,14 @@ class AttemptReporter:
                 return events.AttemptInterrupted(**identity, duration=duration)
             case FinishKind.WAIT:
                 return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
+            case FinishKind.SNOOZE:
+                return events.AttemptSnoozed(**identity, duration=duration, due_in=_due_in(finish.run_at))
+
+
+def _due_in(run_at: RunAt | None) -> float:
+    if run_at is None or run_at.moment is None:
+        return 0.0 if run_at is None else run_at.delay or 0.0
+    return max(0.0, (run_at.moment - datetime.now(UTC)).total_seconds())
 
 
 def _chain_closed(report: FinishReport) -> events.Event:

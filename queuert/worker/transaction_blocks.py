@@ -13,11 +13,11 @@ from contextlib import (
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
+from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError, StepMisuseError
 from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
-from queuert.state.types import Finish, FinishResult
+from queuert.state.types import Finish, FinishResult, NewStep, StepRecord
 
 if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
@@ -70,6 +70,26 @@ class BlockHost(Protocol):
 
     def record_progress(self, progress: str) -> None:
         """Write progress, as it is stored, soon. From any thread; it does not wait."""
+        ...
+
+    async def get_steps(self) -> list[StepRecord]:
+        """Read the recorded steps of the job, in the worker's event loop."""
+        ...
+
+    def get_steps_in_thread(self) -> list[StepRecord]:
+        """``get_steps`` in a thread, or in a child process."""
+        ...
+
+    async def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job under the lease, in the worker's event loop."""
+        ...
+
+    def record_step_in_thread(self, step: NewStep) -> StepRecord:
+        """``record_step`` in a thread, or in a child process."""
+        ...
+
+    def check_sleep(self) -> None:
+        """Raise StepMisuseError if the attempt cannot end by itself, since it shares its call with others."""
         ...
 
     def finish(self, outcome: Any) -> Finish:
@@ -174,7 +194,7 @@ class BlockTracker:
         self._check_not_finished(name)
         if name == "prepare" and "complete" in self._requested:
             raise CompletionMisuseError("attempt.prepare() was called after attempt.complete()")
-        if name != "transaction" and name in self._requested:
+        if name not in ("transaction", "step_transaction") and name in self._requested:
             raise CompletionMisuseError(f"attempt.{name}() was called twice")
         self._raise_if_aborted()
         self._requested.add(name)
@@ -192,6 +212,17 @@ class BlockTracker:
                 "tx.connection.transaction() makes savepoints"
             )
         self._open = name
+
+    def check_no_block(self, what: str) -> None:
+        """Raise StepMisuseError if a block is open or the job has its finish, LeaseLostError if the attempt is aborted.
+
+        A step that is recorded while a block is open would wait for the lock of that block.
+        """
+        if self._open is not None:
+            raise StepMisuseError(f"{what} was called inside attempt.{self._open}(): call it before or after the block")
+        if self._finished:
+            raise StepMisuseError(f"{what} was called after attempt.complete(): the job has its finish")
+        self._raise_if_aborted()
 
     def leave(self, *, finished: bool = False) -> None:
         """The block has ended; with ``finished`` it has committed the finish of the job."""

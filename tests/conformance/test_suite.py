@@ -62,7 +62,15 @@ MUTANTS = [
     ("release", "AND job.lease_token = params.token", "", "release-only_by_its_holder"),
     ("release", "attempt = attempt - 1,", "", "release-due_at_once_and_not_counted"),
     ("finish", "%(closes_awaited)s OR NOT has_dependents", "true", "blockers-any_close_releases"),
-    ("finish", "kind IN ('interrupt', 'wait')", "kind = 'interrupt'", "waiting-keeps_its_attempts"),
+    ("finish", "kind IN ('interrupt', 'wait', 'snooze')", "kind = 'interrupt'", "waiting-keeps_its_attempts"),
+    (
+        "finish",
+        "kind IN ('interrupt', 'wait', 'snooze')",
+        "kind IN ('interrupt', 'wait')",
+        "steps-snooze_makes_due_later",
+    ),
+    ("record_step", "AND lease_token = %(token)s::uuid", "", "steps-of_a_lost_lease_are_refused"),
+    ("record_step", "AND lease_expires_at IS NOT NULL", "", "steps-of_a_lost_lease_are_refused"),
     ("finish", "WHEN 'wait' THEN clock_timestamp()", "", "waiting-does_not_jump_the_queue"),
     ("finish", "lease_expirations + params.crashed::int", "lease_expirations", "waiting-crashes_are_counted_apart"),
     (

@@ -25,6 +25,7 @@ import pytest
 import queuert
 from examples.media import Published, Resize, Thumbnail, job_types, publish, resize
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, NewChain, PostgresState, Processors
+from queuert.worker.steps import AttemptSleeping
 
 NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Continues", "Outcome"}
 """Aliases, which have no docstring at run time. Errors need none: they say when they are raised, and what to do."""
@@ -173,7 +174,7 @@ async def _run_in_a_handler(space: Namespace, block: str) -> None:
             try:
                 outcome = await names["_example"]()
             except BaseException as error:
-                tell(error)
+                tell(None if isinstance(error, AttemptSleeping) else error)
                 raise
             tell(None)
             return outcome

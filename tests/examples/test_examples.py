@@ -33,6 +33,15 @@ def source(name: str) -> str:
 
 
 PRINTS = {
+    "steps": """\
+charging for 2 items
+packing lamp
+packing chair
+the printer is off
+printing the label
+a packed lamp, a packed chair for 20
+['charge', 'pack[lamp]', 'pack[chair]', 'courier', 'label']
+""",
     "approvals": """\
 paid 5
 refused: too much

@@ -236,6 +236,8 @@ class StoreMachine(RuleBasedStateMachine):
         if kind is FinishKind.WAIT:
             child = NewJob(id=new_id(), type="a", input="3")
             return Finish(lease, kind, starts=(child,), blockers=(child.id,))
+        if kind is FinishKind.SNOOZE:
+            return Finish(lease, kind, run_at=LATER if blocked else None)
         return Finish(lease, kind)
 
     def _ended(self, job: ModelJob, finish: Finish) -> None:
@@ -258,8 +260,9 @@ class StoreMachine(RuleBasedStateMachine):
             job.uncounted += 1
             job.status, job.later = BLOCKED, False
         else:
-            job.uncounted += kind is FinishKind.INTERRUPT
-            job.status, job.later = READY, False
+            job.uncounted += kind in (FinishKind.INTERRUPT, FinishKind.SNOOZE)
+            job.later = finish.run_at is not None
+            job.status = SCHEDULED if job.later else READY
 
     @rule(lease=stale, kind=st.sampled_from([FinishKind.FAIL, FinishKind.INTERRUPT]))
     def finish_again(self, lease: ClaimedJob, kind: FinishKind) -> None:
@@ -409,7 +412,7 @@ class PostgresPlace:
         self._store = store
 
     def emptied(self) -> Store:
-        self._sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.deduplication")
+        self._sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.job_step, queuert.deduplication")
         return self._store
 
     def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:

@@ -30,6 +30,7 @@ from queuert.state.types import (
     Finish,
     FinishKind,
     NewJob,
+    NewStep,
     PruneRequest,
     ReapRequest,
     Renewal,
@@ -157,6 +158,8 @@ class Tour:
         assert store.renew([Renewal(one.lease, 60.0) for one in held.values()]) == [True, True]
         assert store.lost_reasons([one.lease for one in held.values()]) == [None, None]
         assert store.why_lost(held[text].lease) is None
+        step = store.record_step(held[text].lease, NewStep(1, text, 1, f'"{text.encode().hex()}"'))
+        assert store.get_steps(text) == [step]
         assert store.release([held[self.named("-free")].lease]) == 1
         following = self.new(self.named("-next"))
         store.finish([go_on(held[text], following)])

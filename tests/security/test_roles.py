@@ -391,6 +391,7 @@ HIDDEN = {
     "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token"}
     | {"progress", "failures"},
     "chain": {"input", "output", "error", "attributes"},
+    "job_step": {"name", "result"},
     "job_event": {"error"},
     "event": {"error"},
     "schedule": {"input", "limit_key", "attributes"},

@@ -10,6 +10,7 @@ import psycopg
 
 from queuert import Attempt, NewChain, Outcome
 from queuert.errors import RetryLater, Unrecoverable
+from queuert.worker import GuardedTransaction
 from tests.support.job_types import number
 from tests.worker.completing import WRITE
 
@@ -77,3 +78,30 @@ def raises(attempt: Attempt[Any, Any]) -> Any:
     if attempt.input == "unrecoverable":
         raise Unrecoverable("no use")
     raise RetryLater(after=0.001, reason="busy")
+
+
+def _write(tx: GuardedTransaction, step: str, number: int) -> int:
+    tx.connection.execute(WRITE, (step, number))
+    return number
+
+
+def in_steps(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """A step, a step transaction and a sleep; the process dies after the first two, in the first attempt."""
+    first = attempt.step_sync("number", lambda: attempt.number, returns=int)
+    second = attempt.step_transaction_sync("write", _write, "written", attempt.number)
+    if attempt.number == 1:
+        os._exit(3)
+    attempt.sleep_sync("short", 0.001)
+    return [first, second]
+
+
+def dies_in_a_step(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """The process ends inside a step transaction, in the first attempt."""
+
+    def write(tx: GuardedTransaction) -> int:
+        _write(tx, "step", attempt.number)
+        if attempt.number == 1:
+            os._exit(3)
+        return attempt.number
+
+    return attempt.step_transaction_sync("step", write)

@@ -58,3 +58,14 @@ async def test_a_process_that_dies_in_one(harness: PostgresHarness, effects: Eff
 async def test_waiting_for_chains(harness: PostgresHarness, how: str) -> None:
     harness.handles(number, echo)
     assert (await run(harness, staged.joins, how))[:2] == (JobStatus.COMPLETED, 3)
+
+
+async def test_steps_of_a_process_that_dies(harness: PostgresHarness, effects: Effects) -> None:
+    status, output, _ = await run(harness, staged.in_steps, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
+    assert (status, output) == (JobStatus.COMPLETED, [1, 1])
+    assert effects() == [("written", 1)]
+
+
+async def test_a_process_that_dies_in_a_step(harness: PostgresHarness, effects: Effects) -> None:
+    assert (await run(harness, staged.dies_in_a_step))[:2] == (JobStatus.COMPLETED, 2)
+    assert effects() == [("step", 2)]

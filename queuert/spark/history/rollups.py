@@ -32,9 +32,9 @@ SCHEMAS = {
     HOURLY: (
         "type string, hour timestamp, created bigint, started bigint, released bigint, finished bigint, "
         "completed bigint, continued bigint, retried bigint, failed bigint, cancelled bigint, interrupted bigint, "
-        "waiting bigint, lease_losses bigint, reaped bigint, per_second double, wait_p50 double, wait_p95 double, "
-        "wait_p99 double, run_p50 double, run_p95 double, run_p99 double, attempts_avg double, attempts_max int, "
-        "date string"
+        "waiting bigint, snoozed bigint, lease_losses bigint, reaped bigint, per_second double, wait_p50 double, "
+        "wait_p95 double, wait_p99 double, run_p50 double, run_p95 double, run_p99 double, attempts_avg double, "
+        "attempts_max int, date string"
     ),
     FAILURES: (
         "type string, hour timestamp, error_kind string, error_type string, failures bigint, final bigint, "
@@ -155,7 +155,7 @@ def hourly(events: DataFrame) -> DataFrame:
     counts["finished"] = _ended()
     counts |= {name: f.col("kind") == name for name in ("completed", "continued", "retried")}
     counts["failed"] = (f.col("kind") == "failed") | (lost & (f.col("status") == "failed"))
-    counts |= {name: f.col("kind") == name for name in ("cancelled", "interrupted", "waiting")}
+    counts |= {name: f.col("kind") == name for name in ("cancelled", "interrupted", "waiting", "snoozed")}
     counts["lease_losses"] = lost
     counts["reaped"] = lost & (f.col("status") != "failed")
     shares = f.array(*map(f.lit, _PERCENTILES.values()))

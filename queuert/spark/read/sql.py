@@ -12,7 +12,9 @@ from queuert.spark.read.columns import Column
 from queuert.spark.read.options import ReadOptions
 from queuert.state.postgres.bulk import identifier
 
-FINISHES = ("completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "lease_expired")
+FINISHES = (
+    "completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "snoozed", "lease_expired",
+)  # fmt: skip
 """The kinds of events that end an attempt."""
 
 _EVENT = (

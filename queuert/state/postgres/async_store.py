@@ -11,6 +11,7 @@ from queuert.state.postgres.async_management import AsyncPostgresManagement
 from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_schedules import AsyncPostgresSchedules
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
+from queuert.state.postgres.async_steps import AsyncPostgresSteps
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.async_workers import AsyncPostgresWorkers
 from queuert.state.types import ClaimedJob
@@ -26,6 +27,7 @@ class AsyncPostgresStore(
     AsyncPostgresRetention,
     AsyncPostgresWorkers,
     AsyncPostgresEventLog,
+    AsyncPostgresSteps,
     AsyncPostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""

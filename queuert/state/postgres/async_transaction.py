@@ -15,6 +15,7 @@ from queuert.jobs import AbortReason
 from queuert.state._asyncio import async_pauses
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_statements import fetch, finish_and_release
+from queuert.state.postgres.async_steps import record_step
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import all_simple_completions, completed, is_simple_completion
 from queuert.state.postgres.pool import AsyncConnections, cut
@@ -29,7 +30,7 @@ from queuert.state.postgres.protocol import (
 )
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep, StepRecord, check_finishes
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -85,6 +86,11 @@ class AsyncPostgresTransaction:
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
         return results[finish.job.lease]
+
+    async def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job inside the transaction."""
+        with self._connections.limited(self.connection):
+            return await record_step(self.connection, self._sql, self._job.lease, step)
 
     async def _finish(self, finish: Finish) -> dict[Lease, FinishResult]:
         """Write the finish. The job's row is locked, so nobody else can begin to wait for its chain meanwhile.

@@ -109,7 +109,8 @@ recorded AS (
         (seconds, begins_at, type, worker, report, {activity_counts}, wait, run)
     SELECT 60, given.minute, given.type, %(id)s::text, %(report)s::bigint,
         given.counts[1], given.counts[2], given.counts[3], given.counts[4], given.counts[5],
-        given.counts[6], given.counts[7], given.counts[8], given.counts[9], given.counts[10], given.wait, given.run
+        given.counts[6], given.counts[7], given.counts[8], given.counts[9], given.counts[10],
+        given.counts[11], given.wait, given.run
     FROM (
         SELECT params.minute, params.type, params.counts::bigint[] AS counts, params.wait::bigint[] AS wait,
             params.run::bigint[] AS run
@@ -123,7 +124,7 @@ recorded AS (
 
 -- name: activity_counts
 -- The counts of attempts, in the order of queuert.activity.COUNTS.
-started, completed, continued, retried, failed, cancelled, interrupted, waiting, rejected, reaped
+started, completed, continued, retried, failed, cancelled, interrupted, waiting, rejected, reaped, snoozed
 
 -- name: add_activity
 -- Adds a row that exists already (`excluded`) to it (`known`).
@@ -132,6 +133,7 @@ started = known.started + excluded.started, completed = known.completed + exclud
         failed = known.failed + excluded.failed, cancelled = known.cancelled + excluded.cancelled,
         interrupted = known.interrupted + excluded.interrupted, waiting = known.waiting + excluded.waiting,
         rejected = known.rejected + excluded.rejected, reaped = known.reaped + excluded.reaped,
+        snoozed = known.snoozed + excluded.snoozed,
         wait = {add_histogram:wait}, run = {add_histogram:run}
 
 -- name: add_histogram
@@ -146,7 +148,7 @@ ARRAY(
 -- Sums the counts and histograms of several rows.
 sum(started)::bigint, sum(completed)::bigint, sum(continued)::bigint, sum(retried)::bigint, sum(failed)::bigint,
         sum(cancelled)::bigint, sum(interrupted)::bigint, sum(waiting)::bigint, sum(rejected)::bigint,
-        sum(reaped)::bigint, {sum_histogram:wait}, {sum_histogram:run}
+        sum(reaped)::bigint, sum(snoozed)::bigint, {sum_histogram:wait}, {sum_histogram:run}
 
 -- name: sum_histogram
 -- Sums each of the 27 buckets; one that an array lacks is null, and not summed.
@@ -161,3 +163,7 @@ ARRAY[
             coalesce(sum({of}[22]), 0)::bigint, coalesce(sum({of}[23]), 0)::bigint, coalesce(sum({of}[24]), 0)::bigint,
             coalesce(sum({of}[25]), 0)::bigint, coalesce(sum({of}[26]), 0)::bigint, coalesce(sum({of}[27]), 0)::bigint
         ]
+
+-- name: step_seconds_left
+-- Of a step that is a sleep: the seconds until its end, or 0; of any other step 0.
+greatest(extract(epoch FROM wake_at - clock_timestamp()), 0)::float8

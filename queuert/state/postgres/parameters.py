@@ -13,7 +13,7 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
-from queuert.state.types import Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal, failure_error
+from queuert.state.types import Finish, FinishKind, Lease, NewJob, NewStep, ReapRequest, Renewal, failure_error
 
 Parameters = dict[str, Any]
 
@@ -176,6 +176,9 @@ def _finish_row(finish: Finish) -> str:
         f'"trace":{quoted(job.attempt_trace_context)}{short_error}'
     )
     following = finish.continuation
+    if finish.kind is FinishKind.SNOOZE:
+        delay, moment = _run_at(finish.run_at)
+        return f'{row},"next_delay":{delay},"next_moment":{moment}}}'
     if following is None:
         return row + "}"
     delay, moment = _run_at(following.run_at)
@@ -185,6 +188,21 @@ def _finish_row(finish: Finish) -> str:
         f'"next_priority":{following.priority},"next_delay":{delay},"next_moment":{moment},'
         f'"next_trace":{quoted(following.trace_context)},"next_limit":{quoted(following.limit_key)}}}'
     )
+
+
+def new_step(lease: Lease, step: NewStep) -> Parameters:
+    """Return the parameters of ``record_step``."""
+    wake_at = step.wake_at or RunAt()
+    return {
+        "id": lease.job_id,
+        "token": lease.token,
+        "number": step.number,
+        "name": step.name,
+        "attempt": step.attempt,
+        "result": step.result,
+        "moment": wake_at.moment,
+        "delay": wake_at.delay,
+    }
 
 
 def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:

@@ -22,7 +22,7 @@ REVOKE ALL ON
     {schema}.limit_start, {schema}.lease_extension, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage, {schema}.type_limit,
-    {schema}.activity, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
+    {schema}.activity, {schema}.job_step, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
     FROM PUBLIC, {everybody};
 REVOKE ALL ON FUNCTION
     {schema}.demand(text[], integer),
@@ -59,7 +59,7 @@ GRANT INSERT
     ON {schema}.job_event TO {worker}, {client}, {writer}, {operator};
 GRANT USAGE ON SEQUENCE {schema}.job_event_seq TO {worker}, {client}, {writer}, {operator};
 GRANT SELECT ON
-    {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication, {schema}.chain_attribute,
+    {schema}.job, {schema}.job_blocker, {schema}.job_step, {schema}.chain, {schema}.deduplication, {schema}.chain_attribute,
     {schema}.job_event, {schema}.event, {schema}.schedule
     TO {worker}, {client}, {writer}, {operator};
 
@@ -71,6 +71,8 @@ GRANT INSERT, UPDATE, DELETE ON
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker, {schema}.type_limit,
     {schema}.activity
     TO {worker};
+-- Steps are recorded once. They are deleted by a foreign key, with the owner's rights.
+GRANT INSERT (job_id, number, name, attempt, result, wake_at) ON {schema}.job_step TO {worker};
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};
 GRANT UPDATE (next_at, last_at, last_chain_id) ON {schema}.schedule TO {worker};
@@ -118,6 +120,7 @@ GRANT SELECT
     ON {schema}.job TO {observer};
 GRANT SELECT (id, type, status, tail_type, tail_id, length, created_at, closed_at, expires_at) ON {schema}.chain TO {observer};
 GRANT SELECT ON {schema}.job_blocker TO {observer};
+GRANT SELECT (job_id, number, attempt, recorded_at, wake_at) ON {schema}.job_step TO {observer};
 GRANT SELECT
     (happened_at, scheduled_at, started_at, tx, seq, attempt, chain_index, kind, status, job_id, chain_id, type, chain_type,
      worker, job_ids, chain_ids, scheduled_ats, started_ats)

@@ -71,6 +71,7 @@ _WRITES = {
     FinishKind.RETRY: (JobStatus.READY, JobStatus.SCHEDULED),
     FinishKind.INTERRUPT: (JobStatus.READY,),
     FinishKind.WAIT: (JobStatus.READY, JobStatus.BLOCKED),
+    FinishKind.SNOOZE: (JobStatus.READY, JobStatus.SCHEDULED),
 }
 
 

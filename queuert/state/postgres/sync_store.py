@@ -12,6 +12,7 @@ from queuert.state.postgres.sync_management import PostgresManagement
 from queuert.state.postgres.sync_retention import PostgresRetention
 from queuert.state.postgres.sync_schedules import PostgresSchedules
 from queuert.state.postgres.sync_starting import PostgresStarting
+from queuert.state.postgres.sync_steps import PostgresSteps
 from queuert.state.postgres.sync_transaction import PostgresTransaction
 from queuert.state.postgres.sync_workers import PostgresWorkers
 from queuert.state.types import ClaimedJob
@@ -27,6 +28,7 @@ class PostgresStore(
     PostgresRetention,
     PostgresWorkers,
     PostgresEventLog,
+    PostgresSteps,
     PostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""

@@ -30,7 +30,8 @@ from queuert.state.postgres.protocol import (
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch, finish_and_release
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes
+from queuert.state.postgres.sync_steps import record_step
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep, StepRecord, check_finishes
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -86,6 +87,11 @@ class PostgresTransaction:
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
         return results[finish.job.lease]
+
+    def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job inside the transaction."""
+        with self._connections.limited(self.connection):
+            return record_step(self.connection, self._sql, self._job.lease, step)
 
     def _finish(self, finish: Finish) -> dict[Lease, FinishResult]:
         """Write the finish. The job's row is locked, so nobody else can begin to wait for its chain meanwhile.

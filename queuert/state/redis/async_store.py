@@ -13,6 +13,7 @@ from queuert.state.redis.async_listing import AsyncRedisListing
 from queuert.state.redis.async_management import AsyncRedisManagement
 from queuert.state.redis.async_retention import AsyncRedisRetention
 from queuert.state.redis.async_schedules import AsyncRedisSchedules
+from queuert.state.redis.async_steps import AsyncRedisSteps
 from queuert.state.redis.async_transaction import AsyncRedisTransaction
 from queuert.state.redis.async_workers import AsyncRedisWorkers
 from queuert.state.types import (
@@ -31,7 +32,13 @@ from queuert.state.types import (
 
 
 class AsyncRedisStore(
-    AsyncRedisManagement, AsyncRedisListing, AsyncRedisSchedules, AsyncRedisRetention, AsyncRedisWorkers, AsyncNoEvents
+    AsyncRedisManagement,
+    AsyncRedisListing,
+    AsyncRedisSchedules,
+    AsyncRedisRetention,
+    AsyncRedisWorkers,
+    AsyncRedisSteps,
+    AsyncNoEvents,
 ):
     """Jobs in Redis: see :class:`queuert.state.AsyncStore` for what each operation promises.
 

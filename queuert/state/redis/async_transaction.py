@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
-from queuert.errors import LeaseLostError, StateError, StateUnavailableError, UnsupportedConnectionError
+from queuert.errors import (
+    CapabilityMissingError,
+    LeaseLostError,
+    StateError,
+    StateUnavailableError,
+    UnsupportedConnectionError,
+)
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import async_pauses
 from queuert.state.redis.async_base import NO_TRANSACTIONS
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep
 
 
 class AsyncSupportsFinish(Protocol):
@@ -62,6 +68,14 @@ class AsyncRedisTransaction:
         result = FinishResult(finish.job.id)
         self._kept = finish, result
         return result
+
+    async def record_step(self, step: NewStep) -> NoReturn:
+        """Raise: nothing of the caller's could commit with the step.
+
+        Raises:
+            CapabilityMissingError: always.
+        """
+        raise CapabilityMissingError("user_transactions", "use attempt.step(), or Postgres or SQLite")
 
     async def __aenter__(self) -> Self:
         reason = await self._store.why_lost(self._job.lease)

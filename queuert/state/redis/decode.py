@@ -29,6 +29,7 @@ from queuert.state.types import (
     ScheduleDelay,
     ScheduleRecord,
     StartedJob,
+    StepRecord,
     TriggeredJob,
     TypeCount,
     TypeDemand,
@@ -251,6 +252,20 @@ def blocker(one: Answer) -> BlockerRecord:
         job_error(maybe_text(one[5])),
         maybe_text(one[6]),
     )
+
+
+def steps(answer: Answer, first: int) -> list[StepRecord]:
+    """Decode the answer of ``get_steps`` and ``record_step``, whose first step has the number ``first``."""
+    now, entries = moment(answer[0]), answer[1]
+    return [_step(entry, number, now) for number, entry in enumerate(entries, first)]
+
+
+def _step(entry: bytes, number: int, now: datetime) -> StepRecord:
+    header, _, result = text(entry).partition("\n")
+    name, attempt, recorded_at, wake_at = json.loads(header)
+    ends = moment(wake_at) if wake_at else None
+    left = 0.0 if ends is None else max(0.0, (ends - now).total_seconds())
+    return StepRecord(number, name, attempt, moment(recorded_at), result or None, ends, left)
 
 
 def type_count(one: Answer) -> TypeCount:

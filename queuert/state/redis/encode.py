@@ -27,6 +27,7 @@ from queuert.state.types import (
     Finish,
     Lease,
     NewJob,
+    NewStep,
     PruneRequest,
     ReapRequest,
     Renewal,
@@ -210,7 +211,7 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
         output = "null"
     following = finish.continuation
     short = failure_error(finish.error)
-    return _set(
+    fields = _set(
         id=finish.job.id,
         token=finish.job.token,
         kind=finish.kind.value,
@@ -225,6 +226,15 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
         starts=[_new_job(job, payloads) for job in finish.starts],
         blockers=finish.blockers,
     )
+    return fields if finish.run_at is None else {**fields, **_when(finish.run_at)}
+
+
+def step(lease: Lease, step: NewStep) -> Arguments:
+    """Return the arguments of ``record_step``."""
+    payloads = _Payloads()
+    payloads.put(step.result)
+    given = {"id": lease.job_id, "token": lease.token, "number": step.number, "name": step.name}
+    return payloads.behind({**given, "attempt": step.attempt, **_when(step.wake_at)})
 
 
 def finish(finishes: Sequence[Finish]) -> Arguments:

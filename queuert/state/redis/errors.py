@@ -17,10 +17,12 @@ from queuert.errors import (
     JobNotFoundError,
     JobNotTriggerableError,
     JobTypeMismatchError,
+    LeaseLostError,
     QueuertError,
     StateError,
     StateUnavailableError,
 )
+from queuert.jobs import AbortReason
 
 _PASSING = ("OOM", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS")
 """Prefixes of answers of a server that temporarily takes no writes: out of memory, starting, failing over."""
@@ -69,9 +71,11 @@ _REFUSALS: dict[str, Callable[[Sequence[str]], QueuertError]] = {
     "chain_not_found": lambda texts: ChainNotFoundError(texts[0]),
     "id_conflict": JobIdConflictError,
     "job_not_found": lambda texts: JobNotFoundError(texts[0]),
+    "lease_lost": lambda texts: LeaseLostError(texts[0], AbortReason(texts[1])),
     "not_retriable": lambda texts: ChainNotRetriableError(texts[0], texts[1]),
     "not_triggerable": lambda texts: JobNotTriggerableError(texts[0], texts[1]),
     "referenced": _references,
+    "step_exists": lambda texts: StateError(f"step {texts[1]} of job {texts[0]!r} is not the next one"),
     "type_mismatch": lambda texts: JobTypeMismatchError(texts[0], texts[1], texts[2]),
 }
 

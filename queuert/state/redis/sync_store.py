@@ -13,6 +13,7 @@ from queuert.state.redis.sync_listing import RedisListing
 from queuert.state.redis.sync_management import RedisManagement
 from queuert.state.redis.sync_retention import RedisRetention
 from queuert.state.redis.sync_schedules import RedisSchedules
+from queuert.state.redis.sync_steps import RedisSteps
 from queuert.state.redis.sync_transaction import RedisTransaction
 from queuert.state.redis.sync_workers import RedisWorkers
 from queuert.state.sync_store import NoEvents
@@ -31,7 +32,15 @@ from queuert.state.types import (
 )
 
 
-class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, RedisWorkers, NoEvents):
+class RedisStore(
+    RedisManagement,
+    RedisListing,
+    RedisSchedules,
+    RedisRetention,
+    RedisWorkers,
+    RedisSteps,
+    NoEvents,
+):
     """Jobs in Redis: see :class:`queuert.state.Store` for what each operation promises.
 
     Every operation is one script, which no other command interrupts. It checks everything before it writes anything.

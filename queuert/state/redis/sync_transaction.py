@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
-from queuert.errors import LeaseLostError, StateError, StateUnavailableError, UnsupportedConnectionError
+from queuert.errors import (
+    CapabilityMissingError,
+    LeaseLostError,
+    StateError,
+    StateUnavailableError,
+    UnsupportedConnectionError,
+)
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import sync_pauses
 from queuert.state.redis.sync_base import NO_TRANSACTIONS
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep
 
 
 class SupportsFinish(Protocol):
@@ -63,6 +69,14 @@ class RedisTransaction:
         result = FinishResult(finish.job.id)
         self._kept = finish, result
         return result
+
+    def record_step(self, step: NewStep) -> NoReturn:
+        """Raise: nothing of the caller's could commit with the step.
+
+        Raises:
+            CapabilityMissingError: always.
+        """
+        raise CapabilityMissingError("user_transactions", "use attempt.step(), or Postgres or SQLite")
 
     def __enter__(self) -> Self:
         reason = self._store.why_lost(self._job.lease)

@@ -20,11 +20,13 @@ def add_entries(connection: Connection, chain_id: str, created_at: int, attribut
 
 
 def delete_chain_rows(connection: Connection, chain_id: str) -> None:
-    """Delete the jobs of a chain, and its attributes from the index. No job may have it as a blocker any more."""
+    """Delete the jobs of a chain with their steps, and its attributes from the index. No job may have it as
+    a blocker any more."""
     found = fetch_one(connection, "chain_attributes", id=chain_id)
     if found is not None:
         for name, value in pairs_of(attributes_of(found[1])):
             run(connection, "delete_attribute", name=name, value=value, created_at=found[0], chain_id=chain_id)
+    run(connection, "delete_steps", id=chain_id)
     run(connection, "delete_jobs", id=chain_id)
 
 

@@ -46,13 +46,14 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
         return FinishResult(job.id, due_types=tuple(_wait(connection, finish)))
     ended = rows.ENDED.get(finish.kind)
     now = now_us()
-    again = JobStatus.SCHEDULED if finish.delay > 0 else JobStatus.READY
+    due_at = _due_again(finish, now)
+    again = JobStatus.SCHEDULED if due_at is not None and due_at > now else JobStatus.READY
     _end(
         connection,
         finish,
         status=(ended or again).value,
         finished_at=None if ended is None else now,
-        scheduled_at=now + rows.microseconds_of(finish.delay) if finish.kind is FinishKind.RETRY else None,
+        scheduled_at=due_at,
     )
     if finish.continuation is not None:
         created = created_next(connection, now)
@@ -68,6 +69,13 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     return FinishResult(job.id, due_types=(job.type,))
 
 
+def _due_again(finish: Finish, now: int) -> int | None:
+    """Return when the job is due again; None if the finish does not change that."""
+    if finish.kind is FinishKind.SNOOZE:
+        return rows.due_at(finish.run_at, now)
+    return now + rows.microseconds_of(finish.delay) if finish.kind is FinishKind.RETRY else None
+
+
 def _end(connection: Connection, finish: Finish, **values: Any) -> None:
     kind = finish.kind
     output = finish.output
@@ -79,7 +87,7 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
         connection,
         "finish_job",
         id=finish.job.id,
-        uncounted=int(kind in (FinishKind.INTERRUPT, FinishKind.WAIT)),
+        uncounted=int(kind in (FinishKind.INTERRUPT, FinishKind.WAIT, FinishKind.SNOOZE)),
         crashed=int(finish.crashed),
         output=output,
         error=rows.error_json(finish.error),

@@ -18,7 +18,7 @@ from queuert.jobs import ChainRecord, Job, TtlUpdate
 from queuert.state import records
 from queuert.state.notifications import delete_notifications, trigger_notifications, update_notifications
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.sqlite import listing, management, retention, workers
+from queuert.state.sqlite import listing, management, retention, steps, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import now_us, run
@@ -30,7 +30,9 @@ from queuert.state.types import (
     ChainUpdate,
     DeleteResult,
     DueSchedules,
+    Lease,
     NewJob,
+    NewStep,
     PausedType,
     PruneRequest,
     PruneResult,
@@ -38,6 +40,7 @@ from queuert.state.types import (
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
+    StepRecord,
     SweepResult,
     TriggeredJob,
     TypeCount,
@@ -51,6 +54,18 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 class SQLiteOperating(NoEvents, SQLiteBase):
     """The operations of clients, of maintenance and of the command line."""
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def record_step(self, lease: Lease, step: NewStep) -> StepRecord:
+        """Record a step of a job, if the token has the job's lease."""
+        with self._writing() as connection:
+            return steps.record_step(connection, lease, step)
+
+    def get_steps(self, job_id: str) -> list[StepRecord]:
+        """Return the steps of a job, in order."""
+        with self._reading() as connection:
+            return steps.get_steps(connection, job_id)
 
     # --- lists --------------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,13 @@ def due_at(run_at: RunAt | None, now: int) -> int:
     return now + microseconds_of(run_at.delay or 0.0)
 
 
+def wake_at(run_at: RunAt | None, now: int) -> int | None:
+    """Return when a sleep that is recorded now ends; None for a step that is no sleep."""
+    if run_at is None:
+        return None
+    return now + microseconds_of(run_at.delay or 0.0) if run_at.moment is None else microseconds(run_at.moment)
+
+
 def error_json(error: JobError | None) -> str | None:
     """Return the error of a job as it is stored."""
     if error is None:

@@ -9,7 +9,7 @@ from queuert.errors import SchemaMissingError, StateError
 from queuert.state.sqlite.connection import LockedConnection, migration
 from queuert.state.sqlite.errors import primary_code
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
 
 UPGRADES: tuple[str, ...] = (
@@ -20,6 +20,7 @@ UPGRADES: tuple[str, ...] = (
     "add_activity",
     "add_schedule_owners",
     "add_max_attempts",
+    "add_steps",
 )
 """Names of the files in ``migrations/`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 

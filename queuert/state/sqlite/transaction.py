@@ -15,7 +15,8 @@ from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import LockedConnection, fetch_one, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
-from queuert.state.types import ClaimedJob, Finish, FinishResult, check_finishes
+from queuert.state.sqlite.steps import record_step
+from queuert.state.types import ClaimedJob, Finish, FinishResult, NewStep, StepRecord, check_finishes
 
 _UNDONE = (
     "SQLite rolled back the whole transaction because a statement failed, and the handler caught the error: let it pass"
@@ -75,6 +76,12 @@ class SQLiteTransaction:
         if result.lost is not None:
             raise LeaseLostError(finish.job.id, result.lost)
         return result
+
+    def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job inside the transaction."""
+        self._check_usable()
+        with mapped_errors(), plain(self.connection):
+            return record_step(self.connection, self._job.lease, step)
 
     def _check_usable(self) -> None:
         if self._cut or self._link.closed:

@@ -65,6 +65,11 @@ def interrupt(claimed: ClaimedJob) -> Finish:
     return Finish(claimed, FinishKind.INTERRUPT)
 
 
+def snooze(claimed: ClaimedJob, run_at: RunAt | None = None) -> Finish:
+    """Return a finish that makes the job due again at a time, by default at once."""
+    return Finish(claimed, FinishKind.SNOOZE, run_at=run_at or RunAt(delay=0.0))
+
+
 def wait(claimed: ClaimedJob, *starts: NewJob, others: Sequence[str] = ()) -> Finish:
     """Return a finish that waits for new chains, and then for others."""
     blockers = (*(new.id for new in starts), *others)

@@ -27,6 +27,7 @@ from queuert.worker.lifespan import GroupLifespan
 from queuert.worker.processes import messages
 from queuert.worker.processes.child_attempt import ChildAttempt, ChildLifespan, ChildStore, Connection
 from queuert.worker.processes.guard import die_with, kill_group
+from queuert.worker.steps import AttemptSleeping
 
 _log = logging.getLogger("queuert.worker")
 
@@ -136,7 +137,10 @@ class _Child:
         ):
             self._connection.send(messages.Began())
             with _traced(attempt_state.run.trace_context):
-                outcome = handler(attempt)
+                try:
+                    outcome = handler(attempt)
+                except AttemptSleeping as sleeping:
+                    outcome = sleeping.outcome
         if isawaitable(outcome):
             if iscoroutine(outcome):
                 outcome.close()

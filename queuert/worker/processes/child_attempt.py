@@ -27,7 +27,7 @@ from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.paging import PageRequest
 from queuert.state.sync_store import Store, StoreTransaction
-from queuert.state.types import Finish, FinishResult
+from queuert.state.types import Finish, FinishResult, NewStep, StepRecord
 from queuert.worker import finishes
 from queuert.worker.attempt import AbortSignal, StartOptions, start_options
 from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
@@ -215,6 +215,25 @@ class ChildAttempt:
         """Read jobs of the chain, the earliest first, on a connection of this process."""
         return self._store.get().list_chain_jobs(self.run.job.chain_id, page).items[::-1]
 
+    async def get_steps(self) -> list[StepRecord]:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.get_steps_in_thread()
+
+    def get_steps_in_thread(self) -> list[StepRecord]:
+        """Read the recorded steps of the job, on a connection of this process."""
+        return self._store.get().get_steps(self.run.job.id)
+
+    async def record_step(self, step: NewStep) -> StepRecord:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.record_step_in_thread(step)
+
+    def record_step_in_thread(self, step: NewStep) -> StepRecord:
+        """Record a step of the job, on a connection of this process."""
+        return self._store.get().record_step(self.run.job.lease, step)
+
+    def check_sleep(self) -> None:
+        """Do nothing: handlers in child processes have no batches."""
+
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""
         raise CompletionMisuseError("in another process, use the blocks of an attempt with `with`, in a plain function")
@@ -304,3 +323,7 @@ class _ReportedTransaction:
         result = self._transaction.finish(finish)
         self._connection.send(messages.Committing(finish, result))
         return result
+
+    def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step. If the process dies during the commit, the next attempt finds out."""
+        return self._transaction.record_step(step)

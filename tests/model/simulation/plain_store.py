@@ -315,12 +315,12 @@ class PlainStore:
 
     def _again(self, row: Row, finish: Finish) -> FinishResult:
         kind = finish.kind
-        row.uncounted += kind in (FinishKind.INTERRUPT, FinishKind.WAIT)
+        row.uncounted += kind in (FinishKind.INTERRUPT, FinishKind.WAIT, FinishKind.SNOOZE)
         row.expirations += finish.crashed
         started = [self._write(one, None) for one in finish.starts]
         self._await(row, finish.blockers)
         holder = row.holder
-        self._give_back(row, finish.delay if kind is FinishKind.RETRY else 0.0)
+        self._give_back(row, finish.delay if kind is FinishKind.RETRY else _delay(finish.run_at))
         self._note(f"end {kind}", row, row.due_at, holder)
         return FinishResult(row.id, due_types=due([*started, row]))
 
@@ -418,7 +418,7 @@ class PlainStore:
         )
 
 
-RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT}
+RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT, FinishKind.SNOOZE}
 """Finishes after which the job rests: they are not told apart by what they leave."""
 
 

@@ -195,6 +195,7 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
         connection.execute(f"ALTER TABLE queuert_schedule DROP COLUMN {column}")
     connection.execute("DROP TABLE queuert_type_limit")
     connection.execute("DROP TABLE queuert_activity")
+    connection.execute("DROP TABLE queuert_job_step")
     connection.execute("UPDATE queuert_schema SET version = 1")
     store = opened(path)
     assert [one is not None and one.id for one in store.get_jobs([started.id])] == [started.id]

@@ -165,6 +165,9 @@ finished AS (
             WHEN 'complete' THEN 'completed' WHEN 'continue' THEN 'continued'
             WHEN 'fail' THEN 'failed' WHEN 'cancel' THEN 'cancelled'
             WHEN 'retry' THEN CASE WHEN params.delay > 0 THEN 'scheduled' ELSE 'ready' END
+            -- next_delay and next_moment are of a continuation, or of the job itself if it is snoozed.
+            WHEN 'snooze' THEN CASE WHEN coalesce(params.next_moment > clock_timestamp(), params.next_delay > 0)
+                THEN 'scheduled' ELSE 'ready' END
             ELSE 'ready' END,
         chain_status = CASE WHEN chain_index > 0 THEN NULL
             ELSE CASE params.kind WHEN 'complete' THEN 'completed' WHEN 'fail' THEN 'failed'
@@ -173,12 +176,14 @@ finished AS (
             THEN clock_timestamp() END,
         expires_at = CASE WHEN chain_index = 0 AND params.kind IN ('complete', 'fail', 'cancel')
             THEN clock_timestamp() + coalesce(params.ttl, result_ttl) * interval '1 second' END,
-        finished_at = CASE WHEN params.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
-        completed_tx = CASE WHEN params.kind NOT IN ('retry', 'interrupt', 'wait') THEN pg_current_xact_id() END,
+        finished_at = CASE WHEN params.kind NOT IN ('retry', 'interrupt', 'wait', 'snooze') THEN clock_timestamp() END,
+        completed_tx = CASE WHEN params.kind NOT IN ('retry', 'interrupt', 'wait', 'snooze') THEN pg_current_xact_id() END,
         scheduled_at = CASE params.kind WHEN 'retry' THEN clock_timestamp() + params.delay * interval '1 second'
                                        WHEN 'wait' THEN clock_timestamp()
+                                       WHEN 'snooze' THEN greatest(clock_timestamp(), coalesce(params.next_moment,
+                                           clock_timestamp() + params.next_delay * interval '1 second'))
                                        ELSE scheduled_at END,
-        uncounted = uncounted + (params.kind IN ('interrupt', 'wait'))::int,
+        uncounted = uncounted + (params.kind IN ('interrupt', 'wait', 'snooze'))::int,
         lease_expirations = lease_expirations + params.crashed::int,
         output = CASE params.kind WHEN 'complete' THEN coalesce(params.output, 'null') WHEN 'continue' THEN params.output END,
         error = params.error,
@@ -191,7 +196,7 @@ finished AS (
     FROM params
     WHERE job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
         AND job.id IN (SELECT id FROM locked)
-        AND (params.kind IN ('continue', 'retry', 'interrupt', 'wait')
+        AND (params.kind IN ('continue', 'retry', 'interrupt', 'wait', 'snooze')
              OR coalesce(params.root, params.id) IN (SELECT id FROM closable))
     RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority,
         job.result_ttl, params.ttl, params.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error,
@@ -225,7 +230,7 @@ continued AS (
 event AS (
     {insert_events}
     SELECT CASE kind WHEN 'retry' THEN 'retried' WHEN 'interrupt' THEN 'interrupted' WHEN 'wait' THEN 'waiting'
-                     WHEN 'create' THEN 'created' ELSE status END,
+                     WHEN 'snooze' THEN 'snoozed' WHEN 'create' THEN 'created' ELSE status END,
         status, chain_index, type, chain_type, attempt, holder, error,
         {event_arrays}
     FROM (

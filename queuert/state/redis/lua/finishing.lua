@@ -3,7 +3,7 @@
 -- payloads. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
 -- ''} for each.
 
-local UNCOUNTED = {interrupt = 1, wait = 1}
+local UNCOUNTED = {interrupt = 1, wait = 1, snooze = 1}
 local FAILED = {retry = true, fail = true}
 
 -- A script is not rolled back, so all finishes are checked before anything is written. `new` and `chains` are the ids
@@ -107,6 +107,12 @@ local function try_again(job, finish, changes, due_types)
     due_types[job.type] = true
 end
 
+local function snooze(job, finish, changes, due_types)
+    changes.due = due_of(finish, NOW)
+    move(job, changes.due > NOW and 'scheduled' or 'ready', changes)
+    due_types[job.type] = true
+end
+
 local function close(job, finish, changes, due_types)
     local first, status = first_of(job), ENDED[finish.kind]
     local of_chain = closing(first, status, finish.ttl)
@@ -122,7 +128,7 @@ local function close(job, finish, changes, due_types)
 end
 
 local WRITE = {
-    wait = wait_for, continue = go_on, retry = try_again, interrupt = try_again,
+    wait = wait_for, continue = go_on, retry = try_again, interrupt = try_again, snooze = snooze,
     complete = close, fail = close, cancel = close,
 }
 

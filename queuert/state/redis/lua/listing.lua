@@ -274,10 +274,7 @@ return answer
 -- Returns why a lease does not hold its job now; '' if it does. ARGV[1]: {id, token}.
 
 local params = decoded(1)
-local job = load(params[1])
-if holds(job, params[2]) then return '' end
-local reason = lost_reason(job, params[2])
-return reason == '' and 'already_completed' or reason
+return why_not_held(load(params[1]), params[2])
 
 -- name: demand
 -- Jobs that could be claimed now, and those that run. ARGV[1]: {types, all if empty; most}.

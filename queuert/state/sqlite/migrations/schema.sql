@@ -133,6 +133,17 @@ CREATE TABLE queuert_worker (
 ) WITHOUT ROWID;
 -- The limits of job types, as the worker that started last has them.
 CREATE TABLE queuert_type_limit (type TEXT NOT NULL PRIMARY KEY, limits TEXT NOT NULL) WITHOUT ROWID;
+-- Steps of jobs. They are deleted with their job.
+CREATE TABLE queuert_job_step (
+    job_id      TEXT NOT NULL REFERENCES queuert_job (id),
+    number      INTEGER NOT NULL,
+    name        TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    recorded_at INTEGER NOT NULL,
+    wake_at     INTEGER,
+    result      TEXT,
+    PRIMARY KEY (job_id, number)
+) WITHOUT ROWID;
 -- What workers did in a minute (60 seconds) each, and in an hour (3600 seconds) together, as the empty worker. Numbers are
 -- `index:number` of those that are not 0.
 CREATE TABLE queuert_activity (

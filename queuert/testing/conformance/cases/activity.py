@@ -83,7 +83,7 @@ async def returned_as_reported(stores: Stores) -> None:
     type = "odd 7:{}%'\"ö"
     counts = {
         "started": 1, "completed": 2, "continued": 3, "retried": 4, "failed": 5,
-        "cancelled": 6, "interrupted": 7, "waiting": 8, "rejected": 9, "reaped": 10**12,
+        "cancelled": 6, "interrupted": 7, "waiting": 8, "rejected": 9, "reaped": 10**12, "snoozed": 11,
     }  # fmt: skip
     wait, run = tuple(range(1, BUCKETS + 1)), (0, 0, 5)
     await _report(store, "worker:1", 1, _did(now, type, wait=wait, run=run, **counts))

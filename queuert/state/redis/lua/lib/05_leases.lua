@@ -23,6 +23,13 @@ local function lost_reason(job, token, kind)
     return FINAL[job.status] and 'already_completed' or 'taken_by_another_worker'
 end
 
+-- Returns why a lease does not hold its job now; '' if it does.
+local function why_not_held(job, token)
+    if holds(job, token) then return '' end
+    local reason = lost_reason(job, token)
+    return reason == '' and 'already_completed' or reason
+end
+
 -- Releases a claimed job, as if it had not been claimed.
 local function release_job(job)
     move(job, 'ready', {attempt = job.attempt - 1, token = false}, true)

@@ -32,7 +32,7 @@ local function delete_job(job)
     call('ZREM', listed_in, job.id)
     if call('EXISTS', listed_in) == 0 then call('SREM', P .. 'types', job.type) end
     local keys = {}
-    for at, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'f:', 'bl:', 'bo:', 'bb:', 'c:'}) do keys[at] = P .. kind .. job.id end
+    for at, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'f:', 's:', 'bl:', 'bo:', 'bb:', 'c:'}) do keys[at] = P .. kind .. job.id end
     call('DEL', unpack(keys))
 end
 

@@ -1,0 +1,546 @@
+"""Durable steps of an attempt: each is recorded with its result, and later attempts of the job get that result.
+
+The methods of the attempt, their replay of what earlier attempts recorded, and the rules of names and order.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast, get_type_hints, overload
+
+from queuert.errors import (
+    CapabilityMissingError,
+    ConfigurationError,
+    DefinitionError,
+    StepLimitError,
+    StepMismatchError,
+    StepMisuseError,
+    UnsupportedConnectionError,
+)
+from queuert.job_types import JobType
+from queuert.outcomes import Snooze, pause_until
+from queuert.payloads import PayloadCodec, check_text
+from queuert.run_at import RunAt
+from queuert.state.types import ClaimedJob, NewStep, StepRecord
+from queuert.steps import step_codec
+from queuert.worker.transaction_blocks import BlockHost, BlockTracker, GuardedBlock, GuardedTransaction
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+    from queuert.state import AsyncStoreTransaction, StoreTransaction
+
+MAX_STEPS = 1_000
+"""The most steps of a job."""
+
+MAX_STEP_BYTES = 16 * 1024 * 1024
+"""The most characters that the results of all steps of a job may have together: the next attempt reads all of them."""
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
+
+
+class AttemptSleeping(BaseException):
+    """Ends an attempt that sleeps: ``attempt.sleep`` raises it, and the worker snoozes the job. Do not catch it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the attempt sleeps for {seconds:g} more seconds: the worker ends it, and runs the job then")
+        self.seconds = seconds
+        """Seconds until the sleep ends."""
+
+    @property
+    def outcome(self) -> Snooze:
+        """The outcome of the attempt."""
+        return Snooze(RunAt(delay=self.seconds))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AttemptSleeping, (self.seconds,)
+
+
+def sleeping_in(error: BaseException) -> AttemptSleeping | None:
+    """Return the end of an attempt that sleeps, also out of the group that a task group raises for it alone."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, AttemptSleeping) else None
+
+
+class AttemptSteps:
+    """The methods of :class:`~queuert.Attempt` for durable steps."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def _steps(self) -> StepTracker: ...
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], Awaitable[T]],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> T: ...
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], Any],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> Any:
+        """Call a function, record its result, and return it; or return the result that an earlier attempt recorded.
+
+        The result is written under the lease before this returns, so later attempts of the job do not call the
+        function again. What it raises is raised here and not recorded. If the worker dies after the call and before the
+        record, the next attempt calls it again: pass on an idempotency key, such as the job's id and the name::
+
+            async def charge(order: str, idempotency_key: str) -> str:
+                return f"receipt of {order}"
+
+            receipt = await attempt.step("charge", charge, "order 17", f"{attempt.job_id}/charge")
+
+        Args:
+            name: 1 to 128 characters of ``A-Z a-z 0-9 _ . : / -``, beginning with a letter or ``_``; in each attempt
+                the same steps in the same order. Use a name once, or with keys.
+            function: a coroutine function, or a plain one, which is called in the event loop and must not block.
+            args: its arguments, by position.
+            key: distinguishes steps of the same name, as in a loop: text of at most 512 characters, or a number.
+            returns: the type of the result, of the kinds that job types take. By default the return annotation.
+
+        Raises:
+            LeaseLostError: the lease is lost; the result was not recorded. Do not catch it.
+            StepMismatchError: an earlier attempt has recorded another step here; the function was not called.
+            StepMisuseError: the name was used before, or it is called inside another step or a block.
+            StepLimitError: the job has 1,000 steps, or 16 MiB of results.
+            PayloadError: the result is not valid for its type, or exceeds the limits of the job type.
+            DefinitionError: the type of the result is not known: annotate the function, or pass ``returns``.
+            StateUnavailableError: the store cannot be reached. The attempt is repeated.
+        """
+        return await self._steps.run(name, key, function, args, returns)
+
+    def step_sync(
+        self,
+        name: str,
+        function: Callable[[*Ts], T],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> T:
+        """``step`` for plain functions, also in a child process."""
+        result: T = self._steps.run_in_thread(name, key, function, args, returns)
+        return result
+
+    @overload
+    async def step_transaction(
+        self,
+        name: str,
+        function: Callable[[GuardedTransaction, *Ts], Awaitable[T]],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> T: ...
+    @overload
+    async def step_transaction(
+        self,
+        name: str,
+        function: Callable[[GuardedTransaction, *Ts], T],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> T: ...
+    async def step_transaction(
+        self,
+        name: str,
+        function: Callable[[GuardedTransaction, *Ts], Any],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> Any:
+        """``step`` whose function writes on ``tx.connection``: its writes and its result commit together, exactly once.
+
+        The function gets the transaction before its other arguments. The transaction is that of ``transaction()``::
+
+            async def count_views(tx, views: int) -> None:
+                await tx.connection.execute("update pages set views = views + %s", [views])
+
+            await attempt.step_transaction("count", count_views, 17)
+
+        Arguments and errors are those of ``step``, and:
+
+        Raises:
+            CapabilityMissingError: the store is Redis, which has no transactions for writes of a handler.
+            CompletionMisuseError: it is called inside a block, or the job has its finish.
+            StateError: a statement failed, and its error was caught: nothing was written.
+            StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated, and finds
+                out.
+        """
+        return await self._steps.run_transaction(name, key, function, args, returns)
+
+    def step_transaction_sync(
+        self,
+        name: str,
+        function: Callable[[GuardedTransaction, *Ts], T],
+        /,
+        *args: *Ts,
+        key: str | int | None = None,
+        returns: TypeForm[Any] | None = None,
+    ) -> T:
+        """``step_transaction`` for plain functions, also in a child process."""
+        result: T = self._steps.run_transaction_in_thread(name, key, function, args, returns)
+        return result
+
+    async def sleep(
+        self,
+        name: str,
+        seconds: float | timedelta | None = None,
+        /,
+        *,
+        until: datetime | None = None,
+        key: str | int | None = None,
+    ) -> None:
+        """Let the job rest until a time, as a step: the attempt ends here, and one that begins later passes this point.
+
+        The end of the sleep is recorded by the clock of the store; later attempts sleep for the rest of it. The slot is
+        free meanwhile. The attempt does not count, and is no failure. It ends the attempt by raising
+        ``AttemptSleeping``, which is no ``Exception``: ``finally`` clauses run, and context managers are left::
+
+            await attempt.sleep("cool-down", 3600)
+
+        Args:
+            name: as of ``step``.
+            seconds: how long, in seconds or as a timedelta.
+            until: or when it ends: a datetime with a time zone.
+            key: as of ``step``.
+
+        Raises:
+            ConfigurationError: both or none of ``seconds`` and ``until`` were passed, or one out of range.
+            LeaseLostError: the lease is lost. Do not catch it.
+            StepMismatchError: an earlier attempt has recorded another step here.
+            StepMisuseError: the name was used before, or it is called inside a step or a block, or by a batched
+                handler.
+            StepLimitError: the job has 1,000 steps.
+            StateUnavailableError: the store cannot be reached. The attempt is repeated.
+        """
+        await self._steps.sleep(name, key, pause_until(seconds, until))
+
+    def sleep_sync(
+        self,
+        name: str,
+        seconds: float | timedelta | None = None,
+        /,
+        *,
+        until: datetime | None = None,
+        key: str | int | None = None,
+    ) -> None:
+        """``sleep`` for plain functions, also in a child process."""
+        self._steps.sleep_in_thread(name, key, pause_until(seconds, until))
+
+
+class StepTracker:
+    """The steps of one attempt: which ones earlier attempts have recorded, and which one is next.
+
+    Coroutine and thread have a method each; what they share are the plain methods.
+    """
+
+    __slots__ = (
+        "_blocks", "_characters", "_host", "_job", "_job_type", "_loaded_at", "_names", "_next", "_open", "_pending",
+        "_recorded",
+    )  # fmt: skip
+
+    def __init__(self, job: ClaimedJob, job_type: JobType[Any, Any], host: BlockHost, blocks: BlockTracker) -> None:
+        self._job = job
+        self._job_type = job_type
+        self._host = host
+        self._blocks = blocks
+        # The first attempt of a job has nothing to read.
+        self._recorded: list[StepRecord] | None = [] if job.attempt == 1 else None
+        self._loaded_at = 0.0
+        self._characters = 0
+        self._next = 1
+        self._names: set[str] = set()
+        self._open: str | None = None
+        self._pending: str | None = None
+        """The next step, if it was called and has raised: only the same one may be called again."""
+
+    # --- in a coroutine -----------------------------------------------------------------------------------------------
+
+    async def run(
+        self, name: str, key: object, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
+    ) -> Any:
+        """Replay a step, or call its function and record the result."""
+        with self._opened(name, key) as full_name:
+            self._host.check_event_loop()
+            codec = self._codec(function, returns)
+            if self._recorded is None:
+                self._load(await self._host.get_steps())
+            record = self._replayed(full_name)
+            if record is not None:
+                return codec.decode(record.result or "null")
+            value = function(*args)
+            result = codec.encode(await value if inspect.isawaitable(value) else value)
+            self._keep(await self._record(self._new(full_name, result)))
+            return codec.decode(result)
+
+    async def run_transaction(
+        self, name: str, key: object, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
+    ) -> Any:
+        """Replay a step, or call its function in a transaction that records the result."""
+        with self._opened(name, key) as full_name:
+            self._host.check_event_loop()
+            codec = self._codec(function, returns)
+            if self._recorded is None:
+                self._load(await self._host.get_steps())
+            record = self._replayed(full_name)
+            if record is not None:
+                return codec.decode(record.result or "null")
+            with self._unknown_until_kept():
+                async with self._block() as tx:
+                    _check_connection(tx)
+                    value = function(tx, *args)
+                    result = codec.encode(await value if inspect.isawaitable(value) else value)
+                    recorded = await cast("AsyncStoreTransaction", tx._transaction).record_step(
+                        self._new(full_name, result)
+                    )
+                self._keep(recorded)
+            return codec.decode(result)
+
+    async def sleep(self, name: str, key: object, wake_at: RunAt) -> None:
+        """Pass a sleep that has ended, or record it, and end the attempt if it has not ended."""
+        with self._opened(name, key) as full_name:
+            self._host.check_event_loop()
+            self._host.check_sleep()
+            if self._recorded is None:
+                self._load(await self._host.get_steps())
+            record = self._replayed(full_name, sleeps=True)
+            if record is None:
+                record = await self._record(self._new(full_name, None, wake_at))
+                self._keep(record)
+            self._wait_for_end(record)
+
+    async def _record(self, step: NewStep) -> StepRecord:
+        with self._unknown_until_kept():
+            return await self._host.record_step(step)
+
+    # --- in a thread --------------------------------------------------------------------------------------------------
+
+    def run_in_thread(
+        self, name: str, key: object, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
+    ) -> Any:
+        """``run`` for a thread."""
+        with self._opened(name, key) as full_name:
+            codec = self._codec(function, returns)
+            if self._recorded is None:
+                self._load(self._host.get_steps_in_thread())
+            record = self._replayed(full_name)
+            if record is not None:
+                return codec.decode(record.result or "null")
+            result = codec.encode(_not_awaitable(full_name, function(*args)))
+            self._keep(self._record_in_thread(self._new(full_name, result)))
+            return codec.decode(result)
+
+    def run_transaction_in_thread(
+        self, name: str, key: object, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
+    ) -> Any:
+        """``run_transaction`` for a thread."""
+        with self._opened(name, key) as full_name:
+            codec = self._codec(function, returns)
+            if self._recorded is None:
+                self._load(self._host.get_steps_in_thread())
+            record = self._replayed(full_name)
+            if record is not None:
+                return codec.decode(record.result or "null")
+            with self._unknown_until_kept():
+                with self._block() as tx:
+                    _check_connection(tx)
+                    result = codec.encode(_not_awaitable(full_name, function(tx, *args)))
+                    recorded = cast("StoreTransaction", tx._transaction).record_step(self._new(full_name, result))
+                self._keep(recorded)
+            return codec.decode(result)
+
+    def sleep_in_thread(self, name: str, key: object, wake_at: RunAt) -> None:
+        """``sleep`` for a thread."""
+        with self._opened(name, key) as full_name:
+            self._host.check_sleep()
+            if self._recorded is None:
+                self._load(self._host.get_steps_in_thread())
+            record = self._replayed(full_name, sleeps=True)
+            if record is None:
+                record = self._record_in_thread(self._new(full_name, None, wake_at))
+                self._keep(record)
+            self._wait_for_end(record)
+
+    def _record_in_thread(self, step: NewStep) -> StepRecord:
+        with self._unknown_until_kept():
+            return self._host.record_step_in_thread(step)
+
+    # --- shared -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self, name: str, key: object) -> Iterator[str]:
+        """Check that a step may be called here, and yield its name with its key."""
+        full_name = _full_name(name, key)
+        if self._open is not None:
+            raise StepMisuseError(
+                f"step {full_name!r} was called while step {self._open!r} ran: one step at a time; "
+                "start chains for work side by side"
+            )
+        self._blocks.check_no_block(f"step {full_name!r}")
+        if full_name in self._names:
+            raise StepMisuseError(f"step {full_name!r} was called twice in an attempt: pass another key=, as in a loop")
+        if self._pending is not None and self._pending != full_name:
+            raise StepMisuseError(
+                f"step {self._pending!r} raised, and its error was caught: call it again, or let the error pass, got "
+                f"{full_name!r}. A function that may fail as expected returns a value that says so"
+            )
+        self._open = full_name
+        try:
+            yield full_name
+        finally:
+            self._open = None
+
+    @contextmanager
+    def _unknown_until_kept(self) -> Iterator[None]:
+        """If the block raises, it is not known what was recorded: the next step reads all steps again."""
+        try:
+            yield
+        except BaseException:
+            self._recorded = None
+            raise
+
+    def _block(self) -> GuardedBlock[GuardedTransaction]:
+        return GuardedBlock("step_transaction", self._host, self._blocks, GuardedTransaction)
+
+    def _load(self, records: list[StepRecord]) -> None:
+        self._loaded_at = time.monotonic()
+        self._characters = sum(len(record.result or "") for record in records)
+        self._recorded = records
+
+    def _replayed(self, name: str, *, sleeps: bool = False) -> StepRecord | None:
+        """Return the recorded step that is next; None if there is none, so that it is to be recorded."""
+        recorded, number = self._recorded or (), self._next
+        if number > len(recorded):
+            if number > MAX_STEPS:
+                raise StepLimitError(
+                    f"job {self._job.id!r} must have at most {MAX_STEPS:,} steps, got one more, {name!r}: continue the "
+                    "chain with another job"
+                )
+            self._pending = name
+            return None
+        record = recorded[number - 1]
+        if record.name != name:
+            raise StepMismatchError(self._job.id, number, record.name, name)
+        if (record.wake_at is not None) is not sleeps:
+            kinds = f"{name} (a function)", f"{name} (a sleep)"
+            raise StepMismatchError(self._job.id, number, kinds[not sleeps], kinds[sleeps])
+        self._pass(name)
+        return record
+
+    def _new(self, name: str, result: str | None, wake_at: RunAt | None = None) -> NewStep:
+        size = self._characters + len(result or "")
+        if size > MAX_STEP_BYTES:
+            raise StepLimitError(
+                f"the results of the steps of job {self._job.id!r} must have at most {MAX_STEP_BYTES:,} characters "
+                f"together, got {size:,} with {name!r}: keep large data elsewhere, or continue the chain"
+            )
+        return NewStep(self._next, name, self._job.attempt, result, wake_at)
+
+    def _keep(self, record: StepRecord) -> None:
+        """A step is recorded."""
+        assert self._recorded is not None
+        self._loaded_at = time.monotonic()
+        self._characters += len(record.result or "")
+        self._recorded.append(record)
+        self._pass(record.name)
+
+    def _pass(self, name: str) -> None:
+        self._names.add(name)
+        self._next += 1
+        self._pending = None
+
+    def _wait_for_end(self, record: StepRecord) -> None:
+        """Raise AttemptSleeping if a sleep has not ended, by the store's clock."""
+        left = record.seconds_left - (time.monotonic() - self._loaded_at)
+        if left > 0:
+            raise AttemptSleeping(left)
+
+    def _codec(self, function: Callable[..., Any], returns: Any) -> PayloadCodec:
+        return step_codec(self._job_type, _returned_type(function) if returns is None else returns)
+
+
+def _full_name(name: object, key: object) -> str:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            "the name of a step must be 1 to 128 characters of A-Z a-z 0-9 _ . : / - and begin with a letter or _, got "
+            f"{name!r:.200}"
+        )
+    if key is None:
+        return name
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise ConfigurationError(f"key of step {name!r} must be a string or an integer, got {type(key).__name__}")
+    return f"{name}[{check_text(str(key), what=f'key of step {name!r}')}]"
+
+
+def _not_awaitable(name: str, value: Any) -> Any:
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise StepMisuseError(f"step {name!r} of a plain handler must call a plain function, got a coroutine function")
+    return value
+
+
+def _check_connection(tx: GuardedTransaction) -> None:
+    """Raise CapabilityMissingError, before the function is called, if the store has no connection for its writes."""
+    try:
+        tx.connection  # noqa: B018
+    except UnsupportedConnectionError as error:
+        advice = "attempt.step() works on each store, step transactions on Postgres and SQLite"
+        raise CapabilityMissingError("user_transactions", advice) from error
+
+
+def _returned_type(function: Callable[..., Any]) -> Any:
+    """Return the annotation of what a function returns.
+
+    Raises:
+        DefinitionError: it has none, or one that cannot be resolved.
+    """
+    inner: Any = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    if not (inspect.isroutine(inner) or inspect.isclass(inner)):
+        inner = type(inner).__call__
+    if inspect.isclass(inner):
+        return inner
+    try:
+        return get_type_hints(inner, include_extras=True)["return"]
+    except Exception as error:
+        name = getattr(inner, "__qualname__", repr(inner))
+        raise DefinitionError(
+            f"the function of a step must have a return annotation, or returns= must be the type of its result: {name}"
+        ) from error
