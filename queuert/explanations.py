@@ -189,7 +189,7 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
 def _scheduled(job: Job) -> Reason:
     at = job.scheduled_at
     failure = job.failures[-1] if job.failures else None
-    # A job that sleeps, or was put off, may have failed in an earlier attempt.
+    # A job that sleeps or was snoozed may have failed in an earlier attempt.
     if failure is not None and failure.attempt == job.attempt:
         text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(failure.error)}"
         return Reason(Cause.RETRY_DELAYED, text, at)
