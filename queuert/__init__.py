@@ -25,15 +25,14 @@ from queuert.errors import (
     WaitTimeoutError,
 )
 from queuert.event_log import EventKind, EventLevel, JobEvent
-from queuert.explanations import Cause, Explanation
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import AbortReason, ChainState, ChainStatus, Job, JobStatus
+from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.observability import LogObservability
 from queuert.outcomes import Continues, Outcome
 from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
 from queuert.run_at import RunAt, after, at
-from queuert.schedules import MissedRuns, Overlap, RecurringSchedule
+from queuert.schedules import MissedRuns, RecurringSchedule
 from queuert.state.postgres import PostgresState
 from queuert.worker import Attempt, AttemptMiddleware, CallNext, ContextKey, InProcessWorker, Processors
 
@@ -44,12 +43,10 @@ __all__ = [
     "Attempt",
     "AttemptMiddleware",
     "CallNext",
-    "Cause",
     "Chain",
     "ChainAlreadyClosedError",
     "ChainCancelledError",
     "ChainNotFoundError",
-    "ChainState",
     "ChainStatus",
     "Client",
     "ClientMiddleware",
@@ -60,7 +57,6 @@ __all__ = [
     "EventKind",
     "EventLevel",
     "EventsLostError",
-    "Explanation",
     "InProcessWorker",
     "Job",
     "JobEvent",
@@ -77,7 +73,6 @@ __all__ = [
     "MissedRuns",
     "NewChain",
     "Outcome",
-    "Overlap",
     "PostgresState",
     "Processors",
     "QueuertError",

@@ -118,7 +118,7 @@ Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Snooze | Fail | Can
 """What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""
 
 
-Continues: TypeAlias = ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Finished[R]
+Continues: TypeAlias = ContinueWith[R] | WaitFor | Retry | Snooze | Fail | Cancel | _Finished[R]
 """What a handler returns that never completes its chain: as ``Outcome``, without an output."""
 
 

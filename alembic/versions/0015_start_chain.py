@@ -94,8 +94,8 @@ BEGIN
         wrong := 'delay must be between 0 and a hundred years, got ' || start_chain.delay;
     ELSIF NOT start_chain.priority BETWEEN -1000000 AND 1000000 THEN
         wrong := 'priority must be between -1000000 and 1000000, got ' || start_chain.priority;
-    ELSIF NOT (ttl_seconds > 0 AND ttl_seconds <= hundred_years) THEN
-        wrong := 'result_ttl must be above 0 and at most a hundred years, got ' || start_chain.result_ttl;
+    ELSIF NOT ttl_seconds BETWEEN 0 AND hundred_years THEN
+        wrong := 'result_ttl must be between 0 and a hundred years, got ' || start_chain.result_ttl;
     ELSIF octet_length(start_chain.trace_context) > 2048 THEN
         wrong := 'trace_context must have at most 2048 bytes, got ' || octet_length(start_chain.trace_context);
     END IF;

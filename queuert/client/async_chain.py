@@ -220,6 +220,9 @@ class AsyncChain(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the chain and return its output, in the model of the job type that completed it.
 
+        If the handle has seen that the chain is completed, nothing is read. Otherwise it is read, also if it had failed
+        or was cancelled before: somebody may have retried it.
+
         Args:
             timeout: seconds; None waits for ever.
 
@@ -230,7 +233,8 @@ class AsyncChain(Generic[R]):
             ChainNotFoundError: it was deleted, or its transaction was rolled back.
             PayloadDecodeError: the stored output is not valid for the model in this program.
         """
-        if not isinstance(self._known, ChainRecord) or self._known.status is ChainStatus.OPEN:
+        # A completed chain stays so. A failed or cancelled one may have been retried since it was read.
+        if not isinstance(self._known, ChainRecord) or self._known.status is not ChainStatus.COMPLETED:
             await self._client.wait([self], timeout=timeout)
         record = self._known
         assert isinstance(record, ChainRecord)

@@ -353,7 +353,9 @@ class AsyncClient(
         self._report_started(started or (), None)
         if started is None:
             return None
-        return [AsyncChain(self, job, None if job.existing else new) for job, new in zip(started, jobs, strict=True)]
+        # With the overlap "skip" none may have been started.
+        written = zip(started, jobs, strict=True) if started else ()
+        return [AsyncChain(self, job, None if job.existing else new) for job, new in written]
 
     def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
         """Trace a start, if the client has a tracing middleware."""
@@ -365,8 +367,11 @@ class AsyncClient(
     def _report_started(self, started: Sequence[StartedJob], connection: Any) -> None:
         in_callers_transaction = connection is not None
         if not in_callers_transaction:
-            new = [job for job in started if not job.existing or job.debounced]
-            ready = {job.type for job in new if job.status is not JobStatus.BLOCKED}
+            ready = {
+                job.type
+                for job in started
+                if job.status is not JobStatus.BLOCKED and (job.debounced or not job.existing)
+            }
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
             events = [

@@ -237,9 +237,8 @@ def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> St
 class Attempt(AttemptSteps, Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
-    ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``. The last
-    two are ``Any`` by default, so a handler that only continues its chain need not name the result:
-    ``Attempt[Resize]``.
+    ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``; ``R`` and ``S``
+    are ``Any`` by default, for a handler that only continues its chain: ``Attempt[Resize]``.
 
     Attributes:
         input: the job's input, decoded and validated.
@@ -249,12 +248,10 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         chain_type: the name of the job type of the chain's first job.
         number: 1 for the first attempt.
         priority: the job's priority.
-        created_at: when the job was created.
-        scheduled_at: when the job became due.
+        created_at, scheduled_at: when the job was created, and when it became due.
         tick: the tick of the schedule that started the chain.
         resources: what the lifespan of the processors has yielded.
-        client: the worker's client, if it is an AsyncClient.
-        sync_client: the worker's client, if it is a Client.
+        client, sync_client: the worker's client, an AsyncClient or a Client.
         token: the token of the lease; no other claim of any job has the same.
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were passed, with their outputs.

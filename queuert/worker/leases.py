@@ -10,7 +10,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Protocol
 
 from queuert.errors import StateError
@@ -28,9 +27,9 @@ _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 """None on macOS and Windows, where the system decides whether the monotonic clock counts a suspend."""
 
 
-lease_time: Callable[[], float] = time.monotonic if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
-"""Returns seconds since some moment in the past, by a clock that never goes back, and counts a suspend too. A function
-of Python's around the clock would take twice as long, several times for each job."""
+def lease_time() -> float:
+    """Return seconds since some moment in the past, by a clock that never goes back, and counts a suspend too."""
+    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
 
 _FINISH_LEASES = 3

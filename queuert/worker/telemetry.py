@@ -245,7 +245,10 @@ class AttemptReporter:
         kinds = self._publish(reports)
         self._activity.count_finished(reports)
         wants = self._observers.want
-        wanted = {kind for kind in kinds if kind is None or wants(_FINISH_EVENTS[kind])}
+        wanted: set[FinishKind | None] = set()
+        for one in kinds:
+            if one is None or wants(_FINISH_EVENTS[one]):
+                wanted.add(one)
         wants_chains = wants(events.ChainClosed)
         if not wanted and not wants_chains:
             return

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, Cause, JobType, JobTypes, Limits, Rate, after
+from queuert import AsyncClient, JobType, JobTypes, Limits, Rate, after
 from queuert.errors import ChainNotFoundError
-from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Reason
+from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.state import AsyncStore, StateAdapter

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from queuert import (
     AsyncClient,
     Attempt,
-    ChainState,
     ChainStatus,
     Client,
     InProcessWorker,
@@ -29,6 +28,7 @@ from queuert import (
     after,
 )
 from queuert.errors import ChainNotFoundError, ChainNotReadError, ConfigurationError, WaitTimeoutError
+from queuert.jobs import ChainState
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState

@@ -161,6 +161,7 @@ def test_who_is_reported_waits_and_no_others(server: Server) -> None:
     assert store.committed == {
         "start", "complete_chains", "cancel_chains", "retry_chains", "trigger_jobs", "delete_chains", "put_schedules",
         "delete_schedules", "pause_schedules", "pause_job_types", "resume_job_types", "update_result_ttl",
+        "record_step",
     }  # fmt: skip
     assert server.admin.info("commandstats")["cmdstat_waitaof"]["calls"] >= len(store.committed)
 

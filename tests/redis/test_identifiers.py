@@ -235,6 +235,9 @@ class Tour:
         assert job is not None
         assert (job.id, job.chain_id, job.type, job.holder, job.limit_key) == (text, text, text, text, text)
         assert (job.deduplication_key, job.status) == (text, JobStatus.CONTINUED)
+        [state] = store.get_chain_states([text])
+        assert state is not None
+        assert state.id == text
         [chain] = store.get_chains([text])
         assert chain is not None
         assert (chain.status, chain.tail_id) == (ChainStatus.COMPLETED, self.named("-next"))

@@ -12,7 +12,7 @@ import pytest
 
 import queuert
 
-ALIASES = ("CallNext", "ClientMiddleware", "Outcome")
+ALIASES = ("CallNext", "ClientMiddleware", "Continues", "Outcome")
 """Aliases of types have no docstring."""
 
 PRIVATE = ("queuert._migrations",)
