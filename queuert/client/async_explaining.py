@@ -31,6 +31,8 @@ class AsyncClientExplaining(AsyncClientBase):
 
         Example::
 
+            from queuert.explanations import Cause
+
             explanation = await client.explain(chain)
             print(explanation)
             if Cause.TYPE_PAUSED in explanation.causes:

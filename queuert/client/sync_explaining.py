@@ -32,6 +32,8 @@ class ClientExplaining(ClientBase):
 
         Example::
 
+            from queuert.explanations import Cause
+
             explanation = client.explain(chain)
             print(explanation)
             if Cause.TYPE_PAUSED in explanation.causes:
