@@ -23,6 +23,7 @@ FROM: dict[str, set[str | None]] = {
     "completed": OPEN,
     "continued": OPEN,
     "retried": {"running"},
+    "snoozed": {"running"},
     "failed": {"running"},
     "cancelled": OPEN,
     "interrupted": {"running"},
