@@ -28,7 +28,7 @@ from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
-from queuert.observability.tracing import NO_SENDING, Change, Changing, Send, Sending, changing
+from queuert.observability.tracing import NO_CHANGING, NO_SENDING, Change, Changing, Send, Sending
 from queuert.payloads import check_text, safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
@@ -212,7 +212,9 @@ class ClientManagement(ClientBase):
     def _changing(
         self, outcome: Literal["completed", "cancelled", "retried"], ids: Sequence[str], connection: Any
     ) -> AbstractContextManager[Changing]:
-        return changing(self.tracing, Change(outcome, tuple(ids), in_callers_transaction=connection is not None))
+        if self.tracing is None:
+            return NO_CHANGING
+        return self.tracing.changing(Change(outcome, tuple(ids), in_callers_transaction=connection is not None))
 
     def _open_record(self, chain_id: str) -> ChainRecord:
         [record] = (self._open_store()).get_chains([chain_id])

@@ -291,12 +291,8 @@ class Changing:
 NO_SENDING: Final[AbstractContextManager[None]] = nullcontext()
 """Of a client without tracing."""
 
-_NOTHING_CHANGING: Final = Changing([])
-
-
-def changing(tracing: Tracing | None, change: Change) -> AbstractContextManager[Changing]:
-    """Return a context manager for a change; it does nothing without tracing."""
-    return nullcontext(_NOTHING_CHANGING) if tracing is None else tracing.changing(change)
+NO_CHANGING: Final[AbstractContextManager[Changing]] = nullcontext(Changing([]))
+"""Of a client without tracing."""
 
 
 class Tracing:
