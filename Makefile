@@ -27,20 +27,33 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-ha
 
 .PHONY: help demo test check bench docs lock format clean environment
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
-.PHONY: check-security check-words check-next audit sbom moved
+.PHONY: check-security check-words check-vendor check-next audit sbom moved
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
+# The demos of two applications need neither a server nor Spark, but what the tests have.
+PROGRAM_federation = examples.two_servers
+PROGRAM_uploads = examples.upload_service
+PROGRAM = $(PROGRAM_$(firstword $(ARGS)))
+
+demo: $(if $(PROGRAM),.venv,.venv-demo)/.installed ## Run the demo on an embedded Postgres, or ARGS=federation or uploads
+ifneq ($(PROGRAM),)
+	@.venv/bin/python -m $(PROGRAM) $(wordlist 2,9,$(ARGS))
+else
 	@mkdir -p .cache/demo
 	@.venv-demo/bin/python -m queuert.cli dev demo --report .cache/demo/report.md $(ARGS)
+endif
 
 # Many tests wait, for servers, leases or processes: four processes keep two cores busy. Each starts servers of its own. Apart
 # from them come those of Spark, a session a process and a file's tests in one of them, and those of chaos, which start a
-# dozen processes each and wait for most of their time.
-APART = tests/spark tests/chaos
-PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
+# dozen processes each and wait for most of their time. Those in a browser share one, and one database: they run beside those
+# of Spark. So do those of plans: each file fills databases of a hundred thousand rows, once if one process has the file.
+PLANS = $(wildcard tests/state/test_plans.py tests/state/test_*_plans.py tests/state/test_fan_in.py)
+APART = tests/spark tests/browser $(PLANS) tests/chaos
+# Bytecode is kept, wherever the environment says not to: hundreds of tests start processes, and each would compile all that
+# it imports again.
+PYTEST = PYTHONDONTWRITEBYTECODE= QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
 # Where ARGS selects tests of another part alone there is nothing to run (5). A part that fails does not keep the next from
 # running: what failed is said at the end.
 OR_NONE = || [ $$? -eq 5 ]
@@ -48,9 +61,10 @@ OR_NONE = || [ $$? -eq 5 ]
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
 	@trap 'exit 130' INT; failed=; \
-	$(PYTEST) -n 4 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE) || failed="$$failed, all but $(APART)"; \
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE) || failed="$$failed, tests/spark"; \
-	$(PYTEST) -n 4 --dist worksteal tests/chaos $(ARGS) $(OR_NONE) || failed="$$failed, tests/chaos"; \
+	$(PYTEST) -n 4 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE) || failed="$$failed, the main part"; \
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark tests/browser $(PLANS) $(ARGS) $(OR_NONE) || \
+		failed="$$failed, Spark, browser and plans"; \
+	$(PYTEST) -n 4 --dist worksteal tests/chaos $(ARGS) $(OR_NONE) || failed="$$failed, chaos"; \
 	[ -z "$$failed" ] || { echo "make: tests failed in: $${failed#, }" >&2; exit 1; }
 else
 	@$(PYTEST) $(ARGS)
@@ -59,7 +73,7 @@ endif
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
 		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files check-docs \
-		check-security check-words
+		check-security check-words check-vendor
 
 bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
 	@$(DEV) -m benchmarks $(ARGS)
@@ -73,7 +87,7 @@ check-next: $(UV) ## Run the conformance suite on the newest versions of all dep
 	@$(UV) pip install --quiet --upgrade --python .venv-next/bin/python --overrides requirements/next.in \
 		--build-constraints requirements/build.txt -r requirements/dev.in
 	@$(UV) pip list --quiet --python .venv-next/bin/python
-	@QUEUERT_REQUIRE_SERVERS=1 .venv-next/bin/python -m pytest -n 2 --dist worksteal tests/conformance $(ARGS)
+	@QUEUERT_REQUIRE_SERVERS=1 .venv-next/bin/python -m pytest -n 2 --dist worksteal --both-modes tests/conformance $(ARGS)
 
 audit: .venv-audit/.installed ## Ask a public service for known vulnerabilities of what is pinned
 	@.venv-audit/bin/python scripts/audit.py
@@ -121,6 +135,8 @@ check-security:
 	@$(DEV) scripts/check_security.py
 check-words:
 	@$(DEV) scripts/check_words.py
+check-vendor:
+	@$(DEV) scripts/check_vendor.py
 check-docs: | .venv/.installed
 	@$(DEV) scripts/check_docs.py
 

@@ -12,21 +12,12 @@ from benchmarks.model import Outcome, Series
 from benchmarks.report_text import ratio_text, verdict_value, verdict_word
 from benchmarks.results import SECONDARY, Run
 from benchmarks.targets import Verdict
+from queuert.page_style import page_style
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c1f26; --soft: #5c6470; --line: #d9dde3; --page: #fff;
-  --ours: #1f6feb; --bare: #8a919c; --peer: #d08a2c; --bad: #b3261e; --good: #1a7f37; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa3af; --line: #323843; --page: #14171c;
-  --ours: #539bf5; --bare: #79818d; --peer: #d8a050; --bad: #f47067; --good: #57ab5a; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1100px;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .3rem; }
-p, figcaption { color: var(--soft); } figure { margin: .5rem 0; overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, td.words, th.words { text-align: left; } td.words { white-space: normal; }
+:root { --ours: var(--running); --bare: var(--cancelled); --peer: var(--blocked); }
 td.failed { color: var(--bad); } .reached { color: var(--good); } .missed { color: var(--bad); }
-svg { max-width: 100%; height: auto; } svg text { font-size: 13px; fill: var(--ink); dominant-baseline: middle; }
+svg text { font-size: 13px; fill: var(--ink); dominant-baseline: middle; }
 svg .label { text-anchor: end; } svg .failed { fill: var(--bad); } svg .whisker { stroke: var(--ink); fill: none; }
 svg .ours { fill: var(--ours); } svg .bare { fill: var(--bare); } svg .peer { fill: var(--peer); }
 """
@@ -35,9 +26,9 @@ svg .ours { fill: var(--ours); } svg .bare { fill: var(--bare); } svg .peer { fi
 def page(run: Run, verdicts: list[Verdict]) -> str:
     """The page."""
     parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<!doctype html><html lang="en" data-theme="auto"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Queuert benchmarks</title><style>{_STYLE}</style></head><body>",
+        f"<title>Queuert benchmarks</title><style>{page_style()}{_STYLE}</style></head><body>",
         *_head(run),
         *_targets(verdicts),
         *(line for outcome in run.outcomes for line in _section(outcome)),

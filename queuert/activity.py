@@ -103,7 +103,7 @@ class Activity:
     seconds: int
     """60 for a minute, 3,600 for an hour."""
     type: str
-    """The name of the job type."""
+    """The name of the job type; empty for a sum over all types."""
     worker: str | None = None
     """The id of the worker; None for a sum over all workers."""
     started: int = 0
@@ -220,13 +220,19 @@ class ActivityFilter:
     by: Period = "minute"
     """``hour`` adds minutes up to hours."""
     per_worker: bool = False
+    per_type: bool = True
+    workers: tuple[str, ...] | None = None
+
+    def selects(self, one: Activity) -> bool:
+        """Return whether it is of these types and workers."""
+        return (self.types is None or one.type in self.types) and (self.workers is None or one.worker in self.workers)
 
     def place(self, one: Activity) -> Place:
         """Return where an activity belongs in the answer."""
         begins_at, seconds = one.begins_at, one.seconds
         if self.by == "hour" and seconds == MINUTE:
             begins_at, seconds = begins_at.replace(minute=0), HOUR
-        return begins_at, seconds, one.type, one.worker if self.per_worker else None
+        return begins_at, seconds, one.type if self.per_type else "", one.worker if self.per_worker else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ The docstring of each class says what happened and what to do about it.
     │   ├── BatchMismatchError
     │   ├── HandlerCallError            the handler could not be called with its attempt
     │   └── ContextMissingError
+    ├── EventTimeoutError               no event was sent to the chain in time
+    ├── EventLimitError                 a chain keeps too many events that no job has taken
     ├── BlockerFailedError
     ├── Unrecoverable                   raised by handlers: the job fails at once
     ├── RetryLater                      raised by handlers: the job is retried later
@@ -63,7 +65,7 @@ The docstring of each class says what happened and what to do about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -219,8 +221,8 @@ class JobIdConflictError(QueuertError, ValueError):
 class NotFoundError(QueuertError, LookupError):
     """The job or chain is not in the store: it was never committed, or it was deleted."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"{self._noun} {id!r} does not exist: it was never committed, or it was deleted")
+    def __init__(self, id: str, message: str | None = None) -> None:
+        super().__init__(message or f"{self._noun} {id!r} does not exist: it was never committed, or it was deleted")
         self.id = id
 
     _noun = "row"
@@ -269,7 +271,7 @@ class NotInStatusError(QueuertError):
 
 
 class ChainAlreadyClosedError(NotInStatusError):
-    """A chain could not be completed or continued, because it is closed already. Read it with ``get_chain``."""
+    """A chain could not be completed, continued or sent an event, because it is closed. Read it with ``get_chain``."""
 
     def __init__(self, chain_id: str, status: str) -> None:
         super().__init__(f"chain {chain_id!r} is already {status}")
@@ -315,22 +317,35 @@ class BlockerReferenceError(NotInStatusError):
 SHOWN_CHAINS = 5
 """Of how many chains the message of a WaitTimeoutError says where they are."""
 
+EXPLAINED_CHAINS = 3
+"""Of how many chains it says why."""
+
 
 class WaitTimeoutError(QueuertError, TimeoutError):
     """The chains did not close within the timeout. They keep running: wait again, or read a worker's log.
 
     ``open_ids`` has the ids of the chains that are open. ``states`` says of the first five of them where they are: the
     status of their last jobs, their attempts and last errors. It is empty if the store could not be reached.
+    ``reasons`` says of the first three, by their ids, what ``client.explain`` says of their last jobs. It is empty if
+    that could not be read, if the timeout was 0, and for a watch.
     """
 
-    def __init__(self, open_ids: Iterable[str], timeout: float, states: Iterable[ChainState] = ()) -> None:
+    def __init__(
+        self,
+        open_ids: Iterable[str],
+        timeout: float,
+        states: Iterable[ChainState] = (),
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
         self.open_ids = tuple(open_ids)
         self.timeout = timeout
         self.states = tuple(states)
+        self.reasons = dict(reasons or {})
         known = {state.id: f"{state.id!r} ({state})" for state in self.states}
         shown = ", ".join(known.get(id, repr(id)) for id in self.open_ids[:SHOWN_CHAINS])
         more = " ..." if len(self.open_ids) > SHOWN_CHAINS else ""
-        super().__init__(f"{len(self.open_ids)} chain(s) are still open after {timeout:g} seconds: {shown}{more}")
+        why = "".join(f"\n  {id}: {reason}" for id, reason in self.reasons.items())
+        super().__init__(f"{len(self.open_ids)} chain(s) are still open after {timeout:g} seconds: {shown}{more}{why}")
 
 
 class ChainNotReadError(QueuertError, RuntimeError):
@@ -413,6 +428,41 @@ class StepMisuseError(AttemptError):
 
 class StepLimitError(AttemptError):
     """A job has too many steps, or too large results of steps; the message says which limit. Split it into a chain."""
+
+
+class EventTimeoutError(QueuertError, TimeoutError):
+    """No event was sent to the chain of a job within the timeout of ``attempt.wait_for_event``.
+
+    The timeout is recorded as the result of the step: later attempts of the job raise it again at the same place. Catch
+    it, and return another outcome. An event that is sent later is kept for a further wait.
+    """
+
+    def __init__(self, event: str) -> None:
+        super().__init__(
+            f"no event {event!r} was sent to the chain in time: catch EventTimeoutError and return another outcome"
+        )
+        self.event = event
+
+    def __reduce__(self) -> tuple[type[EventTimeoutError], tuple[str]]:
+        return EventTimeoutError, (self.event,)
+
+
+class EventLimitError(QueuertError):
+    """A chain keeps too many events that no job has taken, or too large ones; the message says which limit.
+
+    Send it again when the job of the chain has taken some. The event was not sent.
+    """
+
+    def __init__(self, chain_id: str, limit: str) -> None:
+        super().__init__(
+            f"chain {chain_id!r} must keep at most {limit} that its jobs have not taken, and the event would be more: "
+            "send it when some are taken"
+        )
+        self.chain_id = chain_id
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[type[EventLimitError], tuple[str, str]]:
+        return EventLimitError, (self.chain_id, self.limit)
 
 
 class BatchMismatchError(AttemptError):

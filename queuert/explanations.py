@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.types import COUNTED_WAIT, PausedType, WaitFacts
+from queuert.limits import PausedType
+from queuert.state.types import COUNTED_WAIT, WaitFacts
 from queuert.workers import WorkerRecord, WorkerState
 
 MAX_DEPTH = 10
@@ -36,8 +38,12 @@ class Cause(StrEnum):
     """Its worker has not renewed the lease in time: the next reaper takes the job."""
     BLOCKED = "blocked"
     """It waits for other chains."""
+    WAITS_IN_CIRCLE = "waits_in_circle"
+    """A chain that it waits for waits for it in turn: none of them can ever run."""
     SCHEDULED = "scheduled"
     """Its time has not come."""
+    WAITS_FOR_EVENT = "waits_for_event"
+    """It waits until an event is sent to its chain, or a timeout."""
     RETRY_DELAYED = "retry_delayed"
     """The pause after a failed attempt is not over."""
     TYPE_PAUSED = "type_paused"
@@ -52,6 +58,10 @@ class Cause(StrEnum):
     """As many jobs of its limit key run as may run at once."""
     RATE_LIMIT = "rate_limit"
     """As many attempts have begun as may begin within the window of the rate."""
+    KEY_ORDER = "key_order"
+    """A chain of the same limit key goes first, and is not closed."""
+    KEY_TURN = "key_turn"
+    """The keys of its type take turns."""
     BEHIND_OTHERS = "behind_others"
     """Other ready jobs of its type are claimed first."""
     DUE = "due"
@@ -152,17 +162,28 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
     if job.status is JobStatus.BLOCKED:
         found.append(Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}"))
     elif job.scheduled_at > facts.now:
-        found.append(_scheduled(job))
+        found.append(_scheduled(job, facts.event))
     found += _type_reasons(job.type, around)
     if found:
         return found
     found += _limit_reasons(job, facts)
-    if not found and facts.ahead:
-        found.append(_behind(job, facts))
+    heard = _heard(job.type, facts.now, around)
+    if not found and facts.limits is not None and facts.limits.fair:
+        found.append(_turn(job, facts, heard))
+    elif not found and facts.ahead:
+        found.append(Reason(Cause.BEHIND_OTHERS, f"{_ready(facts)} claimed before it, of type {job.type}; {heard}"))
     if not any(worker.running < worker.concurrency for worker in _handling(job.type, around)):
         names = _names(_handling(job.type, around))
         found.append(Reason(Cause.WORKERS_BUSY, f"no worker of type {job.type} has a free slot: {names}"))
-    return found or [Reason(Cause.DUE, "nothing holds it: the next claim of its type takes it")]
+    return found or [Reason(Cause.DUE, f"nothing holds it: the next claim of its type takes it; {heard}")]
+
+
+def circles(ids: Iterable[str | None]) -> list[Reason]:
+    """What holds a job that waits for these chains, each of which waits for its chain. Pure function."""
+    return [
+        Reason(Cause.WAITS_IN_CIRCLE, f"chain {id} waits for it in turn: neither can ever run; cancel one of them")
+        for id in ids
+    ]
 
 
 def _closed(chain: ChainRecord) -> Reason:
@@ -186,13 +207,15 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
     return [Reason(Cause.RUNNING, text, ends)]
 
 
-def _scheduled(job: Job) -> Reason:
+def _scheduled(job: Job, event: str | None) -> Reason:
     at = job.scheduled_at
     failure = job.failures[-1] if job.failures else None
     # A job that sleeps or was snoozed may have failed in an earlier attempt.
     if failure is not None and failure.attempt == job.attempt:
         text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(failure.error)}"
         return Reason(Cause.RETRY_DELAYED, text, at)
+    if event is not None:
+        return Reason(Cause.WAITS_FOR_EVENT, f"waits for the event {event!r} until {_time(at)}", at)
     return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)
 
 
@@ -201,7 +224,8 @@ def _type_reasons(type: str, around: Surroundings) -> list[Reason]:
     paused = around.paused.get(type)
     if paused is not None:
         reason = "" if paused.reason is None else f": {_short(paused.reason)}"
-        found.append(Reason(Cause.TYPE_PAUSED, f"type {type} is paused since {_time(paused.paused_at)}{reason}"))
+        since = f"since {_time(paused.paused_at)}{'' if paused.by is None else f' by {paused.by}'}"
+        found.append(Reason(Cause.TYPE_PAUSED, f"type {type} is paused {since}{reason}"))
     if not _handling(type, around):
         others = sorted({name for worker in around.workers for name in worker.job_types})
         handled = f"the live workers handle {', '.join(others)}" if others else "no worker is alive"
@@ -214,6 +238,9 @@ def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
     if limits is None:
         return []
     found = []
+    if facts.behind_chain is not None:
+        text = f"waits for its turn behind chain {facts.behind_chain} of key {job.limit_key!r}"
+        found.append(Reason(Cause.KEY_ORDER, text))
     if limits.concurrency is not None and facts.running >= limits.concurrency:
         text = f"the limit of type {job.type} is used up: {facts.running} of {limits.concurrency} run"
         found.append(Reason(Cause.CONCURRENCY_LIMIT, text))
@@ -229,14 +256,30 @@ def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
     return found
 
 
-def _behind(job: Job, facts: WaitFacts) -> Reason:
+def _turn(job: Job, facts: WaitFacts, heard: str) -> Reason:
+    whose = "jobs without a key" if job.limit_key is None else f"key {job.limit_key!r}"
+    before = f"{_ready(facts)} claimed before it" if facts.ahead else "it is the next"
+    return Reason(Cause.KEY_TURN, f"the keys of type {job.type} take turns: of {whose}, {before}; {heard}")
+
+
+def _heard(type: str, now: datetime, around: Surroundings) -> str:
+    """When the workers of a type last wrote a heartbeat: those that died are listed for a minute."""
+    seconds = min((now - one.seen_at).total_seconds() for one in _handling(type, around))
+    return f"its workers were last heard of {max(0, round(seconds))} s ago"
+
+
+def _ready(facts: WaitFacts) -> str:
     number = f"{facts.ahead:,} or more" if facts.ahead >= COUNTED_WAIT else f"{facts.ahead:,}"
-    verb = "job is" if facts.ahead == 1 else "jobs are"
-    return Reason(Cause.BEHIND_OTHERS, f"{number} ready {verb} claimed before it, of type {job.type}")
+    return f"{number} ready {'job is' if facts.ahead == 1 else 'jobs are'}"
 
 
 def _handling(type: str, around: Surroundings) -> list[WorkerRecord]:
-    return [one for one in around.workers if type in one.job_types and one.state is WorkerState.RUNNING]
+    # Any worker carries out bulk operations.
+    return [
+        one
+        for one in around.workers
+        if (type in one.job_types or type == BULK_OPERATION_TYPE) and one.state is WorkerState.RUNNING
+    ]
 
 
 def _names(workers: Sequence[WorkerRecord]) -> str:

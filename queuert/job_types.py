@@ -18,6 +18,7 @@ from queuert.codecs import PLAIN, Codec, PayloadFormat
 from queuert.codecs.payloads import payload_codec
 from queuert.errors import DefinitionError, DuplicateJobTypeError, PayloadDecodeError, PayloadError, UnknownJobTypeError
 from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
+from queuert.phases import PhaseDeclaration, checked_phases
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -42,6 +43,8 @@ BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, .
 
 _TYPE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
 _MAX_TYPE_NAME = 128
+_RESERVED = "queuert."
+"""Beginning of the names of the library's own job types: bulk operations are jobs of one."""
 
 
 def checked_type_name(name: object) -> str:
@@ -59,12 +62,23 @@ def checked_type_name(name: object) -> str:
     )
 
 
+def _own_type_name(name: object) -> str:
+    """Return the name, if an application may define a job type of it."""
+    checked = checked_type_name(name)
+    if checked.startswith(_RESERVED):
+        raise DefinitionError(
+            f"a job type name must not begin with {_RESERVED!r}, got {checked!r}: these names are the library's own"
+        )
+    return checked
+
+
 class _Options(TypedDict, total=False):
     """The options that do not affect the inferred type of the result."""
 
     limits: PayloadLimits
     blockers: BlockerDeclaration | None
     format: PayloadFormat | None
+    phases: PhaseDeclaration
 
 
 class JobType(Generic[I, R]):
@@ -94,7 +108,8 @@ class JobType(Generic[I, R]):
     it, so give new fields defaults.
 
     Args:
-        name: at most 128 letters, digits and ``_ . : / -``, beginning with a letter or ``_``.
+        name: at most 128 letters, digits and ``_ . : / -``, beginning with a letter or ``_``, and not with
+            ``queuert.``: such names are the library's own.
         input: the type of the input: anything that a pydantic ``TypeAdapter`` takes, such as a model, a dataclass, a
             ``TypedDict`` (that of ``typing_extensions`` before Python 3.12), ``int``, ``list[str]`` or ``None``.
         output: the type of the output, if a job of this type may complete its chain.
@@ -102,6 +117,8 @@ class JobType(Generic[I, R]):
         limits: the maximum size, depth and digits of inputs and outputs.
         blockers: a tuple of job types or their names, which need not be registered; ``...`` repeats the last one.
         format: how inputs and outputs are stored, see :mod:`queuert.codecs`; by default as plain JSON.
+        phases: the names of the parts of a job, in the order in which its handler runs them with ``attempt.phase``; or
+            a dict of names and weights, which say what share of the work each is.
 
     Attributes:
         name: the name.
@@ -109,16 +126,17 @@ class JobType(Generic[I, R]):
         can_complete: whether a job of this type may complete its chain, that is, has an output.
         blockers: the declared blockers; None if any are allowed.
         format: how inputs and outputs are stored.
+        phases: the names of its phases, in order, and their weights.
         module: the name of the module that has made it, for errors.
 
     Raises:
-        DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing, or
-            ``blockers`` is not a tuple as described.
+        DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing,
+            ``blockers`` is not a tuple as described, or a phase has no valid name or weight.
     """
 
     __slots__ = (
         "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "format",
-        "module", "name",
+        "module", "name", "phases",
     )  # fmt: skip
 
     @overload
@@ -208,11 +226,14 @@ class JobType(Generic[I, R]):
         limits: PayloadLimits = DEFAULT_LIMITS,
         blockers: BlockerDeclaration | None = None,
         format: PayloadFormat | None = None,
+        phases: PhaseDeclaration = (),
     ) -> None:
-        self.name = checked_type_name(name)
+        self.name = self._checked_name(name)
         self.module = calling_module("typing", __name__)
         nexts = (continues_with,) if isinstance(continues_with, str | JobType) else tuple(continues_with)
+        self.phases = checked_phases(name, phases)
         options = {"input": input, "continues_with": nexts, "limits": limits, "blockers": blockers, "format": format}
+        options |= {"phases": self.phases} if self.phases else {}
         self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
         self._linked = tuple(each for each in nexts if isinstance(each, JobType))
         self.continuations = _names(name, nexts)
@@ -228,6 +249,10 @@ class JobType(Generic[I, R]):
         kept: Any = output if self.can_complete else Any
         self._kept = payload_codec(kept, job_type=name, field="output", limits=limits, format=format)
         self._output = self._kept if self.can_complete else None
+
+    @staticmethod
+    def _checked_name(name: object) -> str:
+        return _own_type_name(name)
 
     @property
     def input_annotation(self) -> Any:
@@ -323,6 +348,16 @@ class JobType(Generic[I, R]):
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark and process pools pickle job types; the codecs are built again in the other process.
         return _rebuild, (*self._spec, self.module)
+
+
+class LibraryJobType(JobType[I, R]):
+    """A job type of the library's own, whose name begins with ``queuert.``. Clients need not know it."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _checked_name(name: object) -> str:
+        return checked_type_name(name)
 
 
 def _rebuild(name: str, options: dict[str, Any], module: str) -> JobType[Any, Any]:

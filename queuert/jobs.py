@@ -119,6 +119,15 @@ class JobError:
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.type else self.message
 
+    @property
+    def summary(self) -> str:
+        """The class of the exception, or the kind, and the first line of the message: what failures are grouped by.
+
+        >>> JobError("handler", "no answer" + chr(10) + "after 3 s", "app.GatewayTimeout").summary
+        'app.GatewayTimeout: no answer'
+        """
+        return f"{self.type or self.kind}: {_first_line(self.message)}"
+
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
@@ -144,15 +153,41 @@ class JobFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseProgress:
+    """The phase that a job with phases has begun last.
+
+    Attributes:
+        name: its name.
+        number: 1 for the first phase that the job type declares.
+        count: how many phases the job type declares.
+        fraction: how much of this phase is done, between 0 and 1.
+        attempt: the number of the attempt that began it last.
+        started_at: when that attempt began it, by the clock of its worker, UTC.
+    """
+
+    name: str
+    number: int
+    count: int
+    fraction: float
+    attempt: int
+    started_at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.number} of {self.count})"
+
+
+@dataclass(frozen=True, slots=True)
 class JobProgress:
     """The progress of the newest attempt of a job, or its progress when it ended.
 
     Attributes:
-        fraction: between 0 and 1; None if the total is not known.
-        done: how much is done, in units that the handler chooses.
+        fraction: between 0 and 1; None if the total is not known. Of a job with phases it is that of all phases
+            together, and never decreases.
+        done: how much is done, in units that the handler chooses; of a job with phases, in this phase.
         total: how much there is to do, in the same units.
         message: text; the stored value if the format of the job type cannot be read here.
         at: when the handler recorded it, by the clock of its worker, UTC.
+        phase: of a job with phases: the one that was begun last.
     """
 
     fraction: float | None
@@ -160,12 +195,14 @@ class JobProgress:
     total: float | None
     message: Any
     at: datetime
+    phase: PhaseProgress | None = None
 
     def __str__(self) -> str:
         share = "" if self.fraction is None else f"{self.fraction:.0%}"
+        phase = "" if self.phase is None else str(self.phase)
         count = "" if self.done is None else f"{self.done:g}" + ("" if self.total is None else f" of {self.total:g}")
         text = "" if self.message is None else str(self.message)
-        return ", ".join(part for part in (share, count, text) if part)
+        return ", ".join(part for part in (share, phase, count, text) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +215,10 @@ class JobStep:
         attempt: the number of the attempt that recorded it.
         recorded_at: when, by the store's clock, UTC.
         result: decoded JSON; for a job type with a format, decoded by it. The stored value if it cannot be read here.
-        wake_at: when a sleep ends, UTC; None for any other step.
+        wake_at: when a sleep ends, or a wait for an event times out, UTC; None for any other step.
+        event: of a wait: the name of the event. ``result`` is its payload.
+        answered_at: of a wait: when it took an event or timed out, UTC; None while it waits.
+        started_at: of a phase: when the attempt began it, by the store's clock, UTC; None for any other step.
     """
 
     number: int
@@ -187,6 +227,9 @@ class JobStep:
     recorded_at: datetime
     result: Any
     wake_at: datetime | None = None
+    event: str | None = None
+    answered_at: datetime | None = None
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +277,17 @@ class Job:
     deduplication_key: str | None = None
     limit_key: str | None = None
     progress: JobProgress | None = None
-    """What the newest attempt has recorded with ``record_progress``; kept after it has ended, until the next one."""
+    """What the newest attempt has recorded with ``record_progress``; kept after it has ended, until the next one. Of a
+    job with phases it is kept until the next attempt has begun a phase."""
     failures: tuple[JobFailure, ...] = ()
     """The attempts that failed, oldest first: the first one and the newest nineteen. They stay when the job completes,
     and when its chain is retried."""
     max_attempts: int | None = None
     """The attempts that its start allows, instead of the retry policy; None if the policy says."""
+    trace_id: str | None = None
+    """The trace in which the job was created; None if that was not traced."""
+    attempt_trace_id: str | None = None
+    """The trace of the newest traced attempt; None if no attempt was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +314,8 @@ class ChainRecord:
     """When the chain will be pruned; None while it is open, and if it has no TTL."""
     attributes: Attributes = field(default_factory=dict, hash=False)
     """The attributes that it was started with, by name: text, or several texts."""
+    stale_at: datetime | None = None
+    """When its retention found that it is no longer kept; None if it has not, or if it deletes without a stale time."""
 
 
 @dataclass(frozen=True, slots=True)

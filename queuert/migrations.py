@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql as sql_text
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import LockNotAvailable
 
 from queuert.errors import ConfigurationError, MigrationError, StateUnavailableError
 
@@ -28,6 +29,13 @@ DEFAULT_SCHEMA = "queuert"
 _LOCK_CLASS = 0x51455254  # "QERT": keeps these advisory locks apart from other programs'.
 _IDLE_MILLISECONDS = "10000"
 """The idle timeout of a migrator's transaction, which runs its statements one right after the other."""
+
+_LONGEST_WAIT = 1.0
+"""Seconds that one statement waits for a table. All who come later wait behind it, so it gives up soon, and is
+repeated."""
+
+_PAUSE = 2.0
+"""Seconds between two attempts, in which those who waited go on."""
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -83,12 +91,14 @@ def upgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", l
     """Upgrade the schema to ``revision``, creating it if it does not exist. Running it again does nothing.
 
     ``dsn`` is a libpq connection string or URI to Postgres itself: a pooler in transaction mode would lose the lock
-    that keeps migrators apart. ``lock_timeout`` is how many seconds to wait for another migrator, and for each table
-    lock.
+    that keeps migrators apart. ``lock_timeout`` is how many seconds to wait for another migrator, and for tables that
+    long transactions use. A statement waits for a table for a second at most, since all who need the table meanwhile
+    wait behind it; then its revision is rolled back and repeated after a pause. Indexes of existing tables are built
+    beside starts and finishes, and one that was interrupted is built anew.
 
     Raises:
         MigrationError: another migrator or a long transaction kept a lock for too long, or a statement failed. The
-            failed revision was rolled back.
+            failed revision was rolled back, except for an index that it had built: run it again.
         StateUnavailableError: the database cannot be reached.
     """
     _run(dsn, schema, lock_timeout, "upgrade", revision)
@@ -105,14 +115,21 @@ def stamp(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", loc
 
 
 def sql(*, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> str:
-    """Return the SQL that ``upgrade`` runs on an empty database (or between ``from:to`` revisions)."""
+    """Return the SQL that ``upgrade`` runs on an empty database (or between ``from:to`` revisions).
+
+    Between revisions, run it statement by statement, as psql does: some cannot run in a transaction with others.
+    """
+    output = io.StringIO()
+    write_sql(output, schema=schema, revision=revision)
+    return output.getvalue()
+
+
+def write_sql(output: io.StringIO, *, schema: str, revision: str) -> None:
+    """Write the SQL to ``output``, one statement a call."""
     from alembic import command
 
-    output = io.StringIO()
-    config = _config(schema, output_buffer=output)
     with _alembic_errors(f"the SQL for revision {revision!r}"):
-        command.upgrade(config, revision, sql=True)
-    return output.getvalue()
+        command.upgrade(_config(schema, output_buffer=output), revision, sql=True)
 
 
 def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
@@ -126,7 +143,7 @@ def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
 
     scripts = ScriptDirectory.from_config(_config(schema))
     head = scripts.get_current_head() or ""
-    with _connect(dsn) as connection:
+    with connect_to(dsn) as connection:
         current = _current_revision(connection, schema)
     with _alembic_errors(f"reading revision {current!r}: this version of Queuert does not know it"):
         pending = [script.revision for script in scripts.iterate_revisions("head", current or "base")]
@@ -142,14 +159,53 @@ def _current_revision(connection: psycopg.Connection[Any], schema: str) -> str |
     return None if row is None else str(row[0])
 
 
+def build_index(operations: Any, name: str, table: str, definition: str) -> None:
+    """Build an index of a table that may have rows, beside reads and writes. Revisions pass Alembic's ``op``.
+
+    ``definition`` follows the name of the table. What the revision did before is committed, since this is possible in
+    no transaction; so what comes later in the revision must do no harm when it is repeated. An index that is there is
+    kept. One whose build was interrupted is invalid: it is dropped and built anew. An empty table is locked instead,
+    for a moment: the build beside writes would wait for all transactions of the database.
+    """
+    context = operations.get_context()
+    if _is_empty(context, table):
+        operations.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {table} {definition}")
+        return
+    with context.autocommit_block():
+        if context.as_sql or _is_invalid(context, name):
+            operations.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+        if not context.as_sql:
+            # It waits for all transactions that began before, and no read or write waits behind it.
+            operations.execute(f"SET lock_timeout = {context.config.attributes['lock_milliseconds']}")
+        operations.execute(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {table} {definition}")
+        if not context.as_sql:
+            operations.execute(f"SET lock_timeout = {_milliseconds(_LONGEST_WAIT)}")
+
+
+def _is_empty(context: Any, table: str) -> bool:
+    if context.as_sql:  # A script that creates all tables.
+        return not context.get_current_heads()
+    return not context.bind.exec_driver_sql("SELECT pg_relation_size(to_regclass(%s))", (table,)).scalar()
+
+
+def _is_invalid(context: Any, name: str) -> bool:
+    query = "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass(%s) AND NOT indisvalid)"
+    return bool(context.bind.exec_driver_sql(query, (name,)).scalar())
+
+
+def _milliseconds(seconds: float) -> int:
+    return min(max(1, round(seconds * 1000)), 2**31 - 1)
+
+
 def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -> None:
     from alembic import command
+    from sqlalchemy.exc import OperationalError
 
     check_schema_name(schema)
 
     def connect() -> psycopg.Connection[Any]:
-        connection = _connect(dsn)
-        milliseconds = str(max(1, round(lock_timeout * 1000)))
+        connection = connect_to(dsn)
+        milliseconds = str(_milliseconds(min(lock_timeout, _LONGEST_WAIT)))
         try:
             # A migrator that hangs would hold the locks of the tables, and so stop the queue, for ever.
             connection.execute(
@@ -163,8 +219,18 @@ def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -
             raise
         return connection
 
+    config = _config(schema, connect=connect)
+    config.attributes["lock_milliseconds"] = _milliseconds(lock_timeout)
     with only_migrator(dsn, schema, lock_timeout), _alembic_errors(f"{name} of schema {schema!r} to {revision!r}"):
-        getattr(command, name)(_config(schema, connect=connect), revision)
+        deadline = time.monotonic() + lock_timeout
+        while True:
+            try:
+                getattr(command, name)(config, revision)
+                return
+            except OperationalError as error:
+                if not isinstance(error.orig, LockNotAvailable) or time.monotonic() + _PAUSE >= deadline:
+                    raise
+            time.sleep(_PAUSE)
 
 
 @contextmanager
@@ -188,7 +254,7 @@ def only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
     CONCURRENTLY in the migrator that has the lock waits for all snapshots, so the two would wait for each other.
     """
     deadline = time.monotonic() + timeout
-    with _connect(dsn, autocommit=True) as connection:
+    with connect_to(dsn, autocommit=True) as connection:
         while not _try_lock(connection, schema):
             if time.monotonic() >= deadline:
                 raise MigrationError(
@@ -209,7 +275,13 @@ def _try_lock(connection: psycopg.Connection[Any], schema: str) -> bool:
     return row is not None and bool(row[0])
 
 
-def _connect(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+def connect_to(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+    """Return a connection of a migrator.
+
+    Raises:
+        StateUnavailableError: the database cannot be reached.
+        ConfigurationError: libpq cannot parse the connection string.
+    """
     checked_dsn(dsn)
     try:
         return psycopg.connect(dsn, autocommit=autocommit, connect_timeout=10, application_name="queuert migrate")

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from queuert.attributes import GivenAttributes, checked_attributes
+from queuert.attributes import Attributes, GivenAttributes, checked_attributes
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_id, new_ids
 from queuert.job_types import HasJobTypes, JobType, not_a_job_type, not_registered
 from queuert.payloads import check_text
 from queuert.policies import checked_attempts, checked_ttl
-from queuert.run_at import RunAt
+from queuert.run_at import RunAt, not_a_run_at
 from queuert.state.types import NewJob
+from queuert.webhooks.endpoints import CHAIN_ATTRIBUTE, checked_chain_url
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 MAX_PRIORITY = 1_000_000
 
@@ -50,6 +52,7 @@ class NewChain(Generic[R]):
             counts as deleted as soon as it has closed.
         attributes: names and values by which ``list_chains`` finds the chain: strings, numbers, or lists of them.
         max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry policy.
+        webhook: an address that is told when the chain has closed.
 
     Raises:
         DefinitionError: ``job_type`` is not a JobType.
@@ -61,7 +64,7 @@ class NewChain(Generic[R]):
 
     __slots__ = (
         "attach", "attributes", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "max_attempts",
-        "priority", "result_ttl", "run_at",
+        "priority", "result_ttl", "run_at", "webhook",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +82,7 @@ class NewChain(Generic[R]):
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
         max_attempts: int | None = None,
+        webhook: str | None = None,
     ) -> None:
         if not isinstance(job_type, JobType):
             raise not_a_job_type(job_type)
@@ -87,13 +91,16 @@ class NewChain(Generic[R]):
         self.id = id
         self.run_at = run_at
         self.priority = priority
-        self.blockers: Iterable[ChainReference] = blockers if isinstance(blockers, str) else tuple(blockers)
+        self.blockers: Iterable[ChainReference] = (
+            blockers if isinstance(blockers, tuple | str) else tuple(listed(blockers, "blockers must be a sequence"))
+        )
         self.deduplication = deduplication
         self.attach = attach
         self.limit_key = limit_key
         self.result_ttl = result_ttl
         self.attributes = attributes
         self.max_attempts = max_attempts
+        self.webhook = webhook
 
     def replace(self, **changes: Any) -> NewChain[R]:
         """Return a copy with some arguments changed, for client middlewares."""
@@ -192,7 +199,7 @@ def new_job(
             type.
     """
     if start.run_at is not None and not isinstance(start.run_at, RunAt):
-        raise ConfigurationError(f"run_at must be after(...) or at(...), got {start.run_at!r}")
+        raise not_a_run_at(start.run_at)
     if start.deduplication is not None and not isinstance(start.deduplication, Deduplicate):
         raise ConfigurationError(f"deduplication must be Deduplicate(key), got {start.deduplication!r}")
     if start.attach and start.id is None:
@@ -220,9 +227,16 @@ def new_job(
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),
         result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl, zero=True),
-        attributes=None if start.attributes is None else checked_attributes(start.attributes) or None,
+        attributes=None if start.attributes is None and start.webhook is None else _attributes(start),
         max_attempts=None if start.max_attempts is None else checked_attempts("max_attempts", start.max_attempts),
     )
+
+
+def _attributes(start: NewChain[Any]) -> Attributes | None:
+    """Return the attributes of a chain; the address of its webhook is one."""
+    if start.webhook is None:
+        return None if start.attributes is None else checked_attributes(start.attributes) or None
+    return checked_attributes({**(start.attributes or {}), CHAIN_ATTRIBUTE: checked_chain_url(start.webhook)})
 
 
 def checked_priority(priority: int) -> int:
@@ -238,6 +252,20 @@ def checked_priority(priority: int) -> int:
     return priority
 
 
+def listed(values: Iterable[T], must: str) -> list[T]:
+    """Return the values; ``must`` is the beginning of the error if there is one object instead.
+
+    Raises:
+        ConfigurationError: it is no iterable.
+    """
+    try:
+        return list(values)
+    except TypeError:
+        if isinstance(values, Iterable):
+            raise  # It is one, and has failed.
+    raise ConfigurationError(f"{must}, got one {type(values).__name__}; write [...] around it")
+
+
 def chain_ids(chains: Iterable[ChainReference]) -> tuple[str, ...]:
     """Return the ids of chains, each once, in order."""
     return tuple(chain_types(chains))
@@ -248,12 +276,13 @@ def chain_types(chains: Iterable[ChainReference]) -> dict[str, str | None]:
 
     Raises:
         InvalidIdentifierError: an id cannot be one of a chain, or ``chains`` is a string.
+        ConfigurationError: ``chains`` is one object.
     """
     if isinstance(chains, str):
         raise InvalidIdentifierError("chains must be a sequence of ids or handles, got a string; write [id]")
     found: dict[str, str | None] = {}
-    for chain in chains:
-        id = check_text(chain if isinstance(chain, str) else chain.id, what="chain id")
+    for chain in listed(chains, "chains must be a sequence of ids or handles"):
+        id = check_text(chain if isinstance(chain, str) else getattr(chain, "id", chain), what="chain id")
         found[id] = found.get(id) or referenced_type(chain)
     return found
 

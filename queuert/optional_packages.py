@@ -17,6 +17,12 @@ EXTRAS = {
     "sentry_sdk": "sentry",
     "structlog": "structlog",
     "sqlalchemy": "sqlalchemy",
+    "itsdangerous": "web",
+    "jinja2": "web",
+    "starlette": "web",
+    "sse_starlette": "web",
+    "uvicorn": "web",
+    "h11": "webhooks",
 }
 """The optional packages, each with the extra that installs it."""
 

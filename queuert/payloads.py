@@ -334,6 +334,23 @@ class PayloadCodec:
         return kind(job_type=self.job_type, field=self.field, path=safe_text(path, 500), reason=reason)
 
 
+_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
+
+
+def check_step_name(name: object, *, what: str) -> str:
+    """Return the name of a step, a phase or an event.
+
+    Raises:
+        ConfigurationError: it is not valid.
+    """
+    if not isinstance(name, str) or _STEP_NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"the name of {what} must be 1 to 128 characters of A-Z a-z 0-9 _ . : / - and begin with a letter or _, "
+            f"got {name!r:.200}"
+        )
+    return name
+
+
 _MAX_TEXT_BYTES = 1_000  # Two of them fit into one entry of a Postgres index (2,704 bytes).
 
 

@@ -5,11 +5,12 @@ All durations are seconds, as floats.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import log
 from random import random as _random
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from queuert.errors import (
     BatchMismatchError,
@@ -242,22 +243,26 @@ class Keep:
     """Bounds the closed chains of one status that are kept, by age, by number, or both.
 
     A chain is kept if it closed at most ``age`` ago and is among the ``count`` most recently started. None sets no
-    bound; ``count=0`` keeps no chain.
+    bound; ``count=0`` keeps no chain. A chain that is no longer kept is deleted. With ``stale_for`` it first becomes
+    stale, which everybody can see (``chain.stale_at``, an event ``stale``), and is deleted so much later.
 
     Args:
         age: seconds since the chain closed, or a timedelta.
         count: the number of chains, at most 1,000,000.
+        stale_for: seconds from the time at which a chain became stale until it is deleted, or a timedelta. None: it is
+            deleted without a warning.
 
     Raises:
-        ConfigurationError: a value is out of range, or both are missing.
+        ConfigurationError: a value is out of range, or ``age`` and ``count`` are both missing.
 
     Example:
         >>> Keep(age=86_400, count=1_000)
-        Keep(age=86400.0, count=1000)
+        Keep(age=86400.0, count=1000, stale_for=None)
     """
 
     age: float | timedelta | None = None
     count: int | None = None
+    stale_for: float | timedelta | None = None
 
     def __post_init__(self) -> None:
         _check(self.age is not None or self.count is not None, "Keep needs an age, a count, or both")
@@ -266,11 +271,18 @@ class Keep:
         if self.count is not None:
             fits = type(self.count) is int and 0 <= self.count <= 1_000_000
             _check(fits, f"count must be an integer between 0 and 1,000,000, got {self.count!r}")
+        if self.stale_for is not None:
+            object.__setattr__(self, "stale_for", checked_ttl("stale_for", self.stale_for))
 
     @property
     def seconds(self) -> float | None:
         """The age, in seconds; None if it is not bounded."""
         return self.age  # type: ignore[return-value]
+
+    @property
+    def stale_seconds(self) -> float | None:
+        """For how many seconds a chain is stale before it is deleted; None if it is deleted at once."""
+        return self.stale_for  # type: ignore[return-value]
 
 
 Kept: TypeAlias = Keep | Literal["forever"]
@@ -278,6 +290,11 @@ Kept: TypeAlias = Keep | Literal["forever"]
 
 DEFAULT_KEPT = Keep(age=14 * 86_400)
 """For completed and cancelled chains, unless a :class:`Retention` says otherwise."""
+
+
+RetentionHook: TypeAlias = Callable[[Any], Awaitable[bool | None] | bool | None]
+"""Called with the handle of a closed chain, of the worker's client. ``async def`` runs in the event loop, a plain
+``def`` in a thread. It returns False to hold the chain back: it is called again in a minute or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +309,19 @@ class Retention:
         completed: a :class:`Keep`, or ``"forever"``.
         failed: the same.
         cancelled: the same.
+        before_stale: called before a chain becomes stale, and may hold it back by returning False; see
+            :data:`RetentionHook`.
+        before_delete: called before a chain is deleted that is no longer kept, for example to delete its files. It may
+            hold it back. A chain with a ``result_ttl`` is deleted without it, by any worker.
+
+    A hook is called by the maintenance of the workers that have this policy, ten at once in each: at least once before
+    its chain becomes stale or is deleted, and again if the worker dies before it has written, or if another worker does
+    the same page at that moment. It is called for closed chains that no open job needs; if a chain is retried, or
+    becomes a blocker, while its hook runs, the chain stays all the same. If the hook raises, or takes more than a
+    minute, the chain stays until the next round.
 
     Raises:
-        ConfigurationError: a value is neither.
+        ConfigurationError: a value is neither, or a hook is no function.
 
     Example:
         >>> print(Retention(completed=Keep(age=3_600, count=100)))
@@ -304,12 +331,17 @@ class Retention:
     completed: Kept = DEFAULT_KEPT
     failed: Kept = "forever"
     cancelled: Kept = DEFAULT_KEPT
+    before_stale: RetentionHook | None = None
+    before_delete: RetentionHook | None = None
 
     def __post_init__(self) -> None:
         for name in ("completed", "failed", "cancelled"):
             value = getattr(self, name)
             fits = isinstance(value, Keep) or value == "forever"
             _check(fits, f"{name} must be Keep(age=..., count=...) or 'forever', got {value!r}")
+        for name in ("before_stale", "before_delete"):
+            hook = getattr(self, name)
+            _check(hook is None or callable(hook), f"{name} must be a function of a chain, got {hook!r}")
 
     @classmethod
     def forever(cls) -> Retention:
@@ -329,7 +361,11 @@ def _kept(kept: Kept) -> str:
     if not isinstance(kept, Keep):
         return "forever"
     parts = [] if kept.seconds is None else [f"for {_span(kept.seconds)}"]
-    return ", ".join(parts if kept.count is None else [*parts, f"the last {kept.count:,}"])
+    if kept.count is not None:
+        parts.append(f"the last {kept.count:,}")
+    if kept.stale_seconds is not None:
+        parts.append(f"then stale for {_span(kept.stale_seconds)}")
+    return ", ".join(parts)
 
 
 def _span(seconds: float) -> str:

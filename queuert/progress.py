@@ -16,7 +16,7 @@ from queuert._json_validation import text_reason
 from queuert.codecs.payloads import payload_codec
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType
-from queuert.jobs import JobProgress
+from queuert.jobs import JobProgress, PhaseProgress
 from queuert.payloads import PayloadCodec, PayloadLimits
 
 MAX_MESSAGE = 1_000
@@ -67,8 +67,14 @@ def stored_progress(job_type: JobType[Any, Any], attempt: int, progress: JobProg
         "done": progress.done,
         "total": progress.total,
         "message": message,
+        "phase": None if progress.phase is None else _stored_phase(progress.phase),
     }
     return json.dumps({name: value for name, value in values.items() if value is not None}, ensure_ascii=False)
+
+
+def _stored_phase(phase: PhaseProgress) -> dict[str, Any]:
+    values = {"name": phase.name, "number": phase.number, "count": phase.count, "fraction": phase.fraction}
+    return {**values, "started_at": phase.started_at.isoformat()}
 
 
 def shown_progress(job_type: JobType[Any, Any], progress: JobProgress) -> JobProgress:

@@ -22,6 +22,12 @@ class RunAt:
     moment: datetime | None = None
 
 
+def not_a_run_at(given: object) -> ConfigurationError:
+    """Return the error of something else that was passed as ``run_at``."""
+    advice = "at(moment)" if isinstance(given, datetime) else "after(seconds=..., minutes=...)"
+    return ConfigurationError(f"run_at must be after(...) or at(...), got {given!r}; write {advice}")
+
+
 _LONGEST = timedelta(days=365 * 100)
 
 
@@ -31,12 +37,14 @@ def after(
     """Run the job this long after the start is written, by the clock of the store.
 
     Raises:
-        ConfigurationError: the pause is negative or longer than a hundred years.
+        ConfigurationError: the pause is negative or longer than a hundred years, or ``delay`` is no timedelta.
 
     Example:
         >>> after(minutes=5).delay
         300.0
     """
+    if delay is not None and not isinstance(delay, timedelta):
+        raise ConfigurationError(f"delay of after() must be a timedelta, got {delay!r}; write after(seconds={delay!r})")
     total = (delay or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     if not timedelta() <= total <= _LONGEST:
         raise ConfigurationError(f"the pause of after() must be between 0 and a hundred years, got {total}")
@@ -47,7 +55,8 @@ def at(moment: datetime) -> RunAt:
     """Run the job at a moment, or at once if the moment has passed.
 
     Raises:
-        ConfigurationError: the moment has no time zone, so it would mean different times on different machines.
+        ConfigurationError: the moment has no time zone, so it would mean different times on different machines; or it
+            is not between the years 1 and 9999 in UTC.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -58,4 +67,18 @@ def at(moment: datetime) -> RunAt:
         raise ConfigurationError(
             f"the moment of at() must have a time zone, got {moment.isoformat()}; write datetime(..., tzinfo=UTC)"
         )
-    return RunAt(moment=moment.astimezone(UTC))
+    return RunAt(moment=in_utc(moment, "the moment of at()"))
+
+
+def in_utc(moment: datetime, name: str) -> datetime:
+    """Return a time, which has a time zone, in UTC.
+
+    Raises:
+        ConfigurationError: its year is before 1 or after 9999 in UTC.
+    """
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ConfigurationError(
+            f"{name} must be between the years 1 and 9999 in UTC, got {moment.isoformat()}"
+        ) from None

@@ -18,6 +18,7 @@ from queuert.errors import ConfigurationError, ScheduleOwnerError
 from queuert.job_types import JobType, not_a_job_type
 from queuert.payloads import check_text
 from queuert.policies import checked_ttl
+from queuert.run_at import in_utc
 
 _LONGEST = 256
 """The most characters of a cron expression, and of a time zone."""
@@ -273,7 +274,7 @@ def checked_times(since: datetime | None, until: datetime | None) -> tuple[datet
             raise ConfigurationError(f"{name} must be a datetime with a time zone, got {moment!r}: add tzinfo=UTC")
     if since is not None and until is not None and until < since:
         raise ConfigurationError(f"ends_at must not be before starts_at, got {until} and {since}")
-    return since and since.astimezone(UTC), until and until.astimezone(UTC)
+    return since and in_utc(since, "starts_at"), until and in_utc(until, "ends_at")
 
 
 def _check_cron(cron: str, zone: ZoneInfo) -> None:

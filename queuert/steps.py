@@ -14,14 +14,14 @@ from queuert.job_types import JobType
 from queuert.jobs import JobStep
 from queuert.payloads import PayloadCodec
 from queuert.state.records import json_value
-from queuert.state.types import StepRecord
+from queuert.state.steps import StepRecord
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
 
 def step_codec(job_type: JobType[Any, Any], annotation: TypeForm[Any]) -> PayloadCodec:
-    """Return the codec for results of this type.
+    """Return the codec for results of this type, and for payloads of events.
 
     Raises:
         DefinitionError: pydantic has no schema for the type.
@@ -47,6 +47,9 @@ def _shown(codec: PayloadCodec | None, record: StepRecord) -> JobStep:
         record.recorded_at,
         result if codec is None else codec.shown(result),
         record.wake_at,
+        record.event,
+        record.answered_at,
+        record.started_at,
     )
 
 

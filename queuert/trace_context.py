@@ -74,3 +74,13 @@ def decoded_context(text: str | None) -> Mapping[str, str]:
         if isinstance(value, str) and _KEY.fullmatch(name) and _VALUE.fullmatch(value)
     }
     return MappingProxyType(valid)
+
+
+def trace_id_of(text: str | None) -> str | None:
+    """Return the id of the trace of a stored context, 32 hexadecimal digits; None if it has none.
+
+    >>> trace_id_of('{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}')
+    '4bf92f3577b34da6a3ce929d0e0e4736'
+    """
+    parent = decoded_context(text).get("traceparent", "")
+    return parent[3:35] if _TRACEPARENT.fullmatch(parent) else None

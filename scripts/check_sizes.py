@@ -1,6 +1,6 @@
 """Check that functions and modules stay small enough to be read at a glance.
 
-Of all functions together: a median under 12 lines, and 95 of 100 under 50. Of every module: under 700 lines. The
+Of all functions together: a median under 12 lines, and 95 of 100 under 50. Of every module: under 800 lines. The
 lines of a function are those from its `def` to its end, without its docstring; generated twins do not count twice.
 """
 
@@ -20,7 +20,7 @@ GENERATED = "# Generated from "
 MEDIAN_LINES = 12
 NEARLY_ALL_LINES = 50
 NEARLY_ALL = 0.95
-MODULE_LINES = 700
+MODULE_LINES = 800
 
 
 @dataclass(frozen=True)

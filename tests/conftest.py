@@ -45,6 +45,13 @@ TIMEOUT = 90.0
 """Seconds that a shared server may take to start: all processes of a run begin with that, at once."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the suite."""
+    parser.addoption(
+        "--both-modes", action="store_true", help="run each case of the conformance suite sync and async on each store"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that break things wait for most of their time: first, beside the others, and none of them at the end."""
     items.sort(key=lambda item: item.get_closest_marker("fault") is None)

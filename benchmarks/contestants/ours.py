@@ -67,7 +67,8 @@ def _middlewares(request: Request) -> list[OTelMiddleware]:
         return []
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(1.0 if sampling == "in" else 0.0)))
     provider.add_span_processor(BatchSpanProcessor(_Discarding()))
-    return [OTelMiddleware(tracer_provider=provider, attempt_ratio=0.0 if sampling == "ratio" else 1.0)]
+    ratio = 0.0 if sampling == "ratio" else 1.0
+    return [OTelMiddleware(tracer_provider=provider, attempt_ratio=ratio, send_ratio=ratio)]
 
 
 class _Discarding(SpanExporter):

@@ -25,10 +25,13 @@ from queuert.cli import (
     jobs,
     metrics,
     migrate,
+    operations,
     prune,
     schedules,
     stats,
     version,
+    web,
+    webhooks,
     why,
     worker,
     workers,
@@ -49,12 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments, without the program's name; by default those of this process.
     """
     try:
-        args = build_parser().parse_args(argv)
+        args = build_parser().parsed(argv)
         args.arguments = list(sys.argv[1:] if argv is None else argv)
     except SystemExit as end:  # --help, --version and wrong arguments: argparse has printed the message
         return end.code if isinstance(end.code, int) else Exit.DONE
     try:
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): keep the interpreter from flushing to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_code(error)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser of the whole command line."""
     debug = debug_option()
     parser = Parser(
@@ -78,8 +83,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    inspecting = (why, chains, jobs, stats, demand, activity, events, job_types, schedules, prune)
-    operating = (migrate, doctor, check, worker, workers, health, *inspecting, metrics, boards)
+    inspecting = (why, chains, operations, jobs, stats, demand, activity, events, job_types, schedules, webhooks, prune)
+    operating = (migrate, doctor, check, worker, workers, web, health, *inspecting, metrics, boards)
     for command in (*operating, history, dev, version):
         command.add_to(commands, debug)
     return parser

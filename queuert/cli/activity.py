@@ -8,7 +8,7 @@ from typing import Any
 
 from queuert.activity import Activity, Histogram, summed
 from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import moment, operator, output_options, type_option
+from queuert.cli.list_options import moment, operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options
 from queuert.cli.output import fields, print_json, print_table
 
@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     since = args.since or now - timedelta(hours=1)
     with operator(args) as client:
         found = client.get_activity(args.types, since=since)
+        if not found:
+            warn_of_unknown_types(client, args.types)
     seconds = max(1.0, (now - since).total_seconds())
     sums = summed(found, lambda one: (since, round(seconds), one.type, None))
     if args.json:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from queuert.cli.exit_codes import UsageError
-from queuert.cli.options import current_directory_is_importable
+from queuert.cli.options import URL_VARIABLE, current_directory_is_importable
 from queuert.job_types import JobTypes
 from queuert.worker import InProcessWorker, Processors
 
@@ -20,34 +21,69 @@ _EXPECTED = "a Processors, a sequence of them, an InProcessWorker, or a function
 
 
 def load(target: str, settings: Mapping[str, Any] | None = None) -> Application:
-    """Import what ``MODULE:ATTRIBUTE`` names. A function is called with those settings that it has parameters for.
+    """Import what ``MODULE:ATTRIBUTE`` names. A function is called with those settings that it has parameters for; a
+    parameter ``url`` without a default gets the address of ``QUEUERT_URL`` if no setting has it.
 
     Raises:
-        UsageError: it does not exist, importing or calling it failed, or it has a wrong type.
+        UsageError: it does not exist, importing or calling it failed, it has other parameters without a default, or it
+            has a wrong type.
     """
     return load_with(target, settings or {})[0]
 
 
 def load_with(target: str, settings: Mapping[str, Any]) -> tuple[Application, frozenset[str]]:
     """As :func:`load`, with the names of the settings that a function was called with."""
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise UsageError(f"the application must be MODULE:ATTRIBUTE, such as app.jobs:processors, got {target!r}")
-    found = _attribute(imported(module_name), attribute, target)
+    found = attribute_of(target)
     passed: dict[str, Any] = {}
     if callable(found):
-        passed = {name: settings[name] for name in _parameters(found) if name in settings}
+        passed = _arguments(found, target, settings)
         found = _called(found, target, passed)
     return checked(found, target), frozenset(passed)
 
 
-def _parameters(function: Any) -> list[str]:
-    """The names of the parameters that can be passed by name."""
+def load_job_types(target: str) -> JobTypes:
+    """The job types that ``MODULE:ATTRIBUTE`` names: a JobTypes, or those of an application.
+
+    Raises:
+        UsageError: as of :func:`load`.
+        DuplicateJobTypeError: two different job types have one name.
+    """
+    found = attribute_of(target)
+    if isinstance(found, JobTypes):
+        return found
+    application = load(target)
+    return application.client.job_types if isinstance(application, InProcessWorker) else merged_job_types(application)
+
+
+def attribute_of(target: str) -> Any:
+    """What ``MODULE:ATTRIBUTE`` names, as it is.
+
+    Raises:
+        UsageError: it does not exist, or importing its module failed.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"the application must be MODULE:ATTRIBUTE, such as app.jobs:processors, got {target!r}")
+    return _attribute(imported(module_name), attribute, target)
+
+
+def _arguments(function: Any, target: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function is called with."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # A callable of C without a signature.
-        return []
-    return [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        return {}
+    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    passed = {one.name: settings[one.name] for one in named if one.name in settings}
+    lacking = [one.name for one in named if one.default is one.empty and one.name not in passed]
+    if "url" in lacking and os.environ.get(URL_VARIABLE):
+        passed["url"] = os.environ[URL_VARIABLE]
+        lacking.remove("url")
+    if "url" in lacking:
+        raise UsageError(f"{target!r} needs an address: pass --url, or set {URL_VARIABLE}")
+    if lacking:
+        raise UsageError(f"{target!r} must be callable without {', '.join(lacking)}: give these parameters a default")
+    return passed
 
 
 def load_all(targets: Sequence[str], settings: Mapping[str, Any]) -> tuple[Application, frozenset[str]]:

@@ -1,25 +1,34 @@
-"""``queuert chains``: list, show, cancel, retry and delete chains."""
+"""``queuert chains``: list, show, cancel, retry and delete chains; send events to them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from queuert.chain_trees import MAX_CHAINS, MAX_DEPTH, ChainTree
 from queuert.cli import why
 from queuert.cli.exit_codes import Exit, UsageError
 from queuert.cli.list_options import (
+    attribute_option,
+    attributes_of,
     command_with_actions,
     list_arguments,
     list_options,
     operator,
+    priority,
+    run_at,
+    run_at_options,
     type_option,
     warn_of_unknown_types,
 )
-from queuert.cli.options import Commands
+from queuert.cli.options import Commands, existing_store, integer
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.client import Chain, Client
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError
+from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainStatus
 from queuert.state.paging import MAX_PAGE
 
@@ -34,11 +43,23 @@ Find chains by the attributes that they were started with:
   queuert chains list --attribute user=17
 """
 
-_COLUMNS = ("id", "type", "status", "created_at", "closed_at", "error")
+_COLUMNS = ("id", "type", "status", "created_at", "closed_at", "stale_at", "attributes", "error")
+_TREE_COLUMNS = ("chain", "type", "status", "created_at", "seconds", "error")
 _JOB_COLUMNS = ("chain_index", "id", "type", "status", "attempt", "created_at", "finished_at", "last_error")
 _DEPENDENT_COLUMNS = ("id", "type", "status", "created_at")
+_TREE = """Each chain is followed by those that its jobs wait for or waited for, indented.
+seconds is the time from its start to its end."""
+_CHANGE = """Chains whose jobs run, and closed ones, are not changed.
+If one of them does not exist, none is changed."""
+_EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
+is for one that has failed."""
 _RETRY = """Give their ids, or --failed and --type.
 If one chain that is given by its id cannot be retried, none is."""
+
+
+_SEND_EVENT = """A handler of the chain that waits for the event gets its payload. The event
+is kept until there is such a handler. Job types whose payloads are encrypted
+need a client that has their keys."""
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -48,28 +69,47 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     )
     chains = actions.add("list", run_list, "list chains")
     list_options(chains, [status.value for status in ChainStatus])
-    chains.add_argument(
-        "--attribute",
-        action="append",
-        type=attribute,
-        default=[],
-        dest="attributes",
-        metavar="NAME=VALUE",
-        help="only with this attribute; if repeated, with all of them",
-    )
+    attribute_option(chains)
     show = actions.add("show", run_show, "show a chain, its jobs and its dependents")
     show.add_argument("id", metavar="ID", nargs="?", help="id of the chain")
     _key_options(show, "show the newest chain")
+    tree = actions.add("tree", run_tree, "show a chain with the chains that it waited for", _TREE)
+    tree.add_argument("id", metavar="ID", help="id of the chain")
+    tree.add_argument("--depth", type=_depth, default=10, metavar="N", help="levels below it (default: 10)")
+    tree.add_argument("--limit", type=_most_chains, default=100, metavar="N", help="chains altogether (default: 100)")
     cancel = actions.add(
         "cancel", run_cancel, "cancel open chains", "If one of them does not exist, none is cancelled."
     )
     cancel.add_argument("ids", nargs="*", metavar="ID", help="id of a chain")
     _key_options(cancel, "cancel the open chains")
+    cancel.add_argument(
+        "--cascade", action="store_true", help="also cancel children and blockers that no other job waits for"
+    )
     cancel.add_argument("--reason", default="cancelled by an operator", help="recorded as the error of the chains")
     retry = actions.add("retry", run_retry, "reopen failed and cancelled chains", _RETRY)
     retry.add_argument("ids", nargs="*", metavar="ID", help="id of a chain")
     retry.add_argument("--failed", action="store_true", help="retry all failed chains of the types that --type names")
     type_option(retry, "with --failed: chains of this job type; may be repeated")
+    retry.add_argument(
+        "--cascade", action="store_true", help="also retry what failed because of them, and their failed blockers"
+    )
+    retry.add_argument("--input", type=json_input, metavar="JSON", help="the new input of the last job, of one chain")
+    reschedule = actions.add("reschedule", run_reschedule, "change the due time of jobs that wait", _CHANGE)
+    reschedule.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
+    run_at_options(reschedule)
+    reprioritize = actions.add("reprioritize", run_reprioritize, "change the priority of jobs that wait", _CHANGE)
+    reprioritize.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
+    reprioritize.add_argument("--priority", type=priority, required=True, metavar="N", help="higher is claimed sooner")
+    edit = actions.add("edit", run_edit, "change the input of a job that waits", _EDIT)
+    edit.add_argument("id", metavar="ID", help="id of the chain")
+    edit.add_argument("--input", type=json_input, required=True, metavar="JSON", help="the new input of its last job")
+    send = actions.add("send-event", run_send_event, "send an event to an open chain", _SEND_EVENT)
+    send.add_argument("id", metavar="ID", help="id of the chain")
+    send.add_argument("name", metavar="NAME", help="name of the event")
+    send.add_argument("--payload", default="null", metavar="JSON", help="what the handler gets (default: null)")
+    send.add_argument(
+        "--event-id", metavar="ID", help="an event of an id that was sent to the chain before is not sent"
+    )
     delete = actions.add(
         "delete", run_delete, "delete chains with all their jobs", "If one of them cannot be deleted, none is."
     )
@@ -83,7 +123,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """Print a page of chains."""
     with operator(args) as client:
-        page = client.list_chains(attributes=_attributes(args.attributes), **list_arguments(args))
+        page = client.list_chains(attributes=attributes_of(args.attributes), **list_arguments(args))
         warn_of_unknown_types(client, args.types)
     print_page(map(_fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
@@ -110,6 +150,44 @@ def run_show(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
+def run_tree(args: argparse.Namespace) -> int:
+    """Print a chain with those that it waited for."""
+    with operator(args) as client:
+        tree = client.get_chain_tree(args.id, max_depth=args.depth, max_chains=args.limit)
+    if args.json:
+        print_json(_branch(tree))
+    else:
+        print_table(list(_lines(tree, 0)), _TREE_COLUMNS)
+    return Exit.DONE
+
+
+def _depth(text: str) -> int:
+    return integer(text, minimum=0, maximum=MAX_DEPTH)
+
+
+def _most_chains(text: str) -> int:
+    return integer(text, minimum=1, maximum=MAX_CHAINS)
+
+
+def _branch(tree: ChainTree[Chain[Any]]) -> dict[str, Any]:
+    more = {"waiting_job_id": tree.waiting_job_id, "repeated": tree.repeated, "incomplete": tree.incomplete}
+    return {**_fields(tree.chain), **more, "blockers": list(map(_branch, tree.blockers))}
+
+
+def _lines(tree: ChainTree[Chain[Any]], depth: int) -> Iterator[dict[str, Any]]:
+    chain, closed_at = tree.chain, tree.chain.closed_at
+    seconds = None if closed_at is None else (closed_at - chain.created_at).total_seconds()
+    name = f"{'  ' * depth}{chain.id}"
+    if tree.repeated:
+        yield {"chain": name, "type": chain.type, "status": f"{chain.status} (above)"}
+        return
+    yield {**_fields(chain), "chain": name, "seconds": seconds}
+    for blocker in tree.blockers:
+        yield from _lines(blocker, depth + 1)
+    if tree.incomplete:
+        yield {"chain": f"{'  ' * (depth + 1)}... and more: --depth, --limit"}
+
+
 def _key_options(action: argparse.ArgumentParser, help: str) -> None:
     action.add_argument("--key", metavar="KEY", help=f"{help} of this deduplication key, with --type")
     action.add_argument("--type", metavar="NAME", help="with --key: the job type that the chain begins with")
@@ -134,7 +212,9 @@ def _shown(client: Client, args: argparse.Namespace) -> Chain[Any]:
         return client.get_chain(args.id)
     chain = client.find_chain(args.type, args.key, scope="any")
     if chain is None:
-        raise ChainNotFoundError(f"{args.type} with the key {args.key}")
+        raise ChainNotFoundError(
+            args.key, f"no chain that begins with a job of type {args.type!r} has the deduplication key {args.key!r}"
+        )
     return chain
 
 
@@ -144,10 +224,12 @@ def run_cancel(args: argparse.Namespace) -> int:
         raise UsageError("chains cancel needs either ids, or --key and --type")
     with operator(args) as client:
         if args.key is not None:
+            if args.cascade:
+                raise UsageError("chains cancel accepts --cascade only with ids")
             closed = client.cancel_chains_of_key(args.type, args.key, reason=args.reason)
             return _print_changed(args, "cancelled", closed)
-        cancelled = client.cancel_chains(args.ids, reason=args.reason)
-    return _print_changed(args, "cancelled", sum(cancelled), f"; {cancelled.count(False)} were closed already")
+        cancelled = client.cancel_chains(args.ids, cascade=args.cascade, reason=args.reason)
+    return _print_changed(args, "cancelled", sum(cancelled), f"; closed already: {cancelled.count(False)}")
 
 
 def run_retry(args: argparse.Namespace) -> int:
@@ -164,12 +246,62 @@ def run_retry(args: argparse.Namespace) -> int:
         )
     if args.types and not args.failed:
         raise UsageError("chains retry accepts --type only with --failed")
+    if args.failed and (args.cascade or args.input is not None):
+        raise UsageError("chains retry accepts --cascade and --input only with ids")
+    if args.input is not None and (len(args.ids) > 1 or args.cascade):
+        raise UsageError("chains retry accepts --input only with one id, and without --cascade")
     with operator(args) as client:
         if args.failed:
             warn_of_unknown_types(client, args.types)
             return _print_changed(args, "retried", retry_failed(client, args.types))
-        client.retry_chains(args.ids)
-    return _print_changed(args, "retried", len(dict.fromkeys(args.ids)))
+        if args.input is not None:
+            [id] = args.ids
+            client.retry_chain_with_input(id, args.input.value)
+            return _print_changed(args, "retried", 1)
+        retried = client.retry_chains(args.ids, cascade=args.cascade)
+    return _print_changed(args, "retried", len(retried))
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A JSON value, which may be null."""
+
+    value: Any
+
+
+def json_input(text: str) -> Input:
+    """An input in JSON."""
+    try:
+        return Input(json.loads(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'must be JSON, such as \'{{"url": "x"}}\': {error}') from None
+
+
+def run_reschedule(args: argparse.Namespace) -> int:
+    """Change when jobs may run, and print how many waited."""
+    moment = run_at(args, required=True)
+    assert moment is not None
+    with operator(args) as client:
+        changed = client.reschedule_chains(args.ids, moment)
+    return _print_changed(args, "rescheduled", sum(changed), _not_waiting(changed))
+
+
+def run_reprioritize(args: argparse.Namespace) -> int:
+    """Change the priority of jobs, and print how many waited."""
+    with operator(args) as client:
+        changed = client.reprioritize_chains(args.ids, args.priority)
+    return _print_changed(args, "reprioritized", sum(changed), _not_waiting(changed))
+
+
+def run_edit(args: argparse.Namespace) -> int:
+    """Change the input of a job that waits."""
+    with operator(args) as client:
+        changed = client.edit_chain_input(args.id, args.input.value)
+    return _print_changed(args, "edited", int(changed), "" if changed else _not_waiting([changed]))
+
+
+def _not_waiting(changed: Sequence[bool]) -> str:
+    return f"; running or closed: {changed.count(False)}"
 
 
 def retry_failed(client: Client, types: Sequence[str]) -> int:
@@ -197,28 +329,31 @@ def _retry_page(client: Client, chains: Sequence[Chain[Any]]) -> int:
     return len(chains)
 
 
+def run_send_event(args: argparse.Namespace) -> int:
+    """Send the event, and print whether it was sent before."""
+    try:
+        payload = json.loads(args.payload)
+    except ValueError as error:
+        raise UsageError(f'--payload must be JSON, such as \'{{"by": "ada"}}\' or \'"yes"\': {error}') from error
+    with operator(args) as client:
+        states = client.get_chain_states([args.id])
+        if not states:
+            raise ChainNotFoundError(args.id)
+    # The client encodes the payload as one of the job that may take it.
+    last = JobType(states[0].job_type, input=Any, output=Any)
+    with Client(existing_store(args), JobTypes(last), max_connections=1) as client:
+        sent = client.send_event(args.id, args.name, payload, id=args.event_id)
+    return _print_changed(args, "sent", int(sent), "" if sent else "; an event of this id was sent before")
+
+
 def run_delete(args: argparse.Namespace) -> int:
     """Delete if --yes was given, and print how many there were."""
     if not args.yes:
         raise UsageError("deleted chains cannot be restored: add --yes to confirm")
     with operator(args) as client:
         deleted = client.delete_chains(args.ids, cascade=args.cascade)
-    return _print_changed(args, "deleted", len(deleted))
-
-
-def attribute(text: str) -> tuple[str, str]:
-    """A name and a value, separated by the first ``=``."""
-    name, found, value = text.partition("=")
-    if not found:
-        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, such as user=17, got {text}")
-    return name, value
-
-
-def _attributes(pairs: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    requested: dict[str, list[str]] = {}
-    for name, value in pairs:
-        requested.setdefault(name, []).append(value)
-    return requested
+    missing = len(set(args.ids).difference(deleted))
+    return _print_changed(args, "deleted", len(deleted), f"; did not exist: {missing}" if missing else "")
 
 
 def _print_changed(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:
@@ -236,6 +371,7 @@ def _fields(chain: Chain[Any]) -> dict[str, Any]:
         "status": chain.status,
         "created_at": chain.created_at,
         "closed_at": chain.closed_at,
+        "stale_at": chain.stale_at,
         "error": chain.error,
         "attributes": chain.attributes or None,
     }

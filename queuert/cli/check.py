@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 from queuert.cli.application import imported, load
@@ -132,15 +131,11 @@ def read(targets: Sequence[str]) -> Found:
             loaded = load(target)
             found.add(loaded)
         else:
-            for value in _values(imported(target)):
+            for value in list(vars(imported(target)).values()):
                 found.add(value)
     if not found.groups:
         raise UsageError(f"the targets must have a Processors, got {', '.join(targets)} without any")
     return found
-
-
-def _values(module: ModuleType) -> Iterable[object]:
-    return list(vars(module).values())
 
 
 def problems_of(found: Found) -> Iterator[Problem]:

@@ -61,8 +61,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="PATH",
-        help="write the report there, as Markdown, and next to it the history as .html",
+        help="write the report there, as Markdown, and next to it the run as -run.html and the history as .html",
     )
+    parser.add_argument("--no-dashboard", action="store_true", help="do not serve the dashboard while it runs")
     parser.add_argument("--keep", action="store_true", help="keep the database, and print how to open it")
 
 
@@ -82,5 +83,6 @@ def run(args: argparse.Namespace) -> int:
         lease=args.lease,
         report=None if args.report is None else args.report.absolute(),
         keep=args.keep,
+        dashboard=not args.no_dashboard,
     )
     return run_demo(settings)

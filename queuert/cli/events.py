@@ -10,18 +10,18 @@ from time import sleep
 from typing import Any
 
 from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import command_with_actions, operator, page_options, type_option
+from queuert.cli.list_options import command_with_actions, operator, page_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, positive_int
 from queuert.cli.output import print_fields, print_json, print_page, print_table
 from queuert.client import Client
 from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.state.paging import MAX_PAGE
 
-_DESCRIPTION = """Read and maintain the event log (Postgres only).
+_DESCRIPTION = """Read and maintain the event log.
 
 Each transition of a job writes an event in the same transaction. The level of
 a job type says which: all, terminal (only the end of a job) or off. Workers
-create the daily partitions of the log and drop old ones.
+delete old events: on Postgres they create and drop daily partitions.
 """
 
 _COLUMNS = ("happened_at", "kind", "status", "type", "job_id", "chain_id", "attempt", "worker", "error")
@@ -31,6 +31,7 @@ remove the level of the types that --type names.
 """
 _MAINTAIN = """Run it daily, as the owner of the tables, if the role of the workers is not."""
 _DEFAULT = "default"
+_LEVELS = [*(level.value for level in EventLevel), _DEFAULT]
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -47,13 +48,14 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     tail.add_argument("--once", action="store_true", help="print the events that exist, then exit")
     actions.add("status", run_status, "show the levels, the retention and the partitions")
     level = actions.add("set-level", run_set_level, "set which events are written from now on", _SET_LEVEL)
-    level.add_argument(
-        "level", choices=[*EventLevel, _DEFAULT], metavar="LEVEL", help=", ".join([*EventLevel, _DEFAULT])
-    )
+    level.add_argument("level", choices=_LEVELS, metavar="LEVEL", help=", ".join(_LEVELS))
     type_option(level, "of this job type; may be repeated (default: of all types without a level)")
     retention = actions.add("set-retention", run_set_retention, "set for how many days events are kept")
-    retention.add_argument("days", type=positive_int, metavar="DAYS", help="how many days")
-    actions.add("maintain", run_maintain, "create and drop partitions of the event log", _MAINTAIN)
+    retention.add_argument("days", type=positive_int, nargs="?", metavar="DAYS", help="how many days")
+    retention.add_argument(
+        "--max-events", type=positive_int, metavar="N", help="how many events at most (Redis; default: 250,000)"
+    )
+    actions.add("maintain", run_maintain, "create and drop partitions of the event log; delete old events", _MAINTAIN)
 
 
 def _filter_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +63,7 @@ def _filter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind",
         action="append",
-        choices=list(EventKind),
+        choices=[kind.value for kind in EventKind],
         metavar="KIND",
         dest="kinds",
         help=f"only this kind: {', '.join(EventKind)}; may be repeated",
@@ -80,6 +82,8 @@ def run_list(args: argparse.Namespace) -> int:
             cursor=args.cursor,
             oldest_first=args.oldest_first,
         )
+        if not page.items:
+            warn_of_unknown_types(client, args.types)
     print_page(map(_shown, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
 
@@ -126,7 +130,8 @@ def run_status(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**asdict(log), "levels": dict(log.levels)})
         return Exit.DONE
-    print_fields({"level": log.level, "keep_days": log.keep_days})
+    bound = {} if log.max_events is None else {"max_events": log.max_events}
+    print_fields({"level": log.level, "keep_days": log.keep_days, **bound})
     print_table([{"type": type, "level": level} for type, level in log.levels.items()], ("type", "level"))
     print_table([asdict(one) for one in log.partitions], ("name", "day", "size"))
     return Exit.DONE
@@ -137,14 +142,16 @@ def run_set_level(args: argparse.Namespace) -> int:
     level = None if args.level == _DEFAULT else EventLevel(args.level)
     with operator(args) as client:
         client.set_event_level(level, job_types=args.types)
+        warn_of_unknown_types(client, args.types)
     return _print_values(args, {"level": args.level, "types": args.types})
 
 
 def run_set_retention(args: argparse.Namespace) -> int:
     """Set the retention."""
     with operator(args) as client:
-        client.set_event_retention(args.days)
-    return _print_values(args, {"keep_days": args.days})
+        client.set_event_retention(args.days, max_events=args.max_events)
+    values = {"keep_days": args.days, "max_events": args.max_events}
+    return _print_values(args, {name: value for name, value in values.items() if value is not None})
 
 
 def run_maintain(args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from queuert.errors import (
     StateUnavailableError,
     UnknownJobTypeError,
 )
+from queuert.optional_packages import how_to_install
 from queuert.spark.java import JavaMissingError
 
 
@@ -78,6 +79,9 @@ def exit_code(error: BaseException) -> Exit:
     """The exit code that stands for an error."""
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
+    cause = error.__cause__
+    if isinstance(error, ConfigurationError) and isinstance(cause, ModuleNotFoundError) and how_to_install(cause):
+        return Exit.UNAVAILABLE  # An address whose store needs a package.
     if isinstance(error, _USAGE):
         return Exit.USAGE
     return Exit.UNAVAILABLE if isinstance(error, _UNAVAILABLE) else Exit.FAILED

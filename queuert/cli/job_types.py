@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 
 from queuert.cli.exit_codes import Exit, UsageError
-from queuert.cli.list_options import command_with_actions, operator, unknown_types, warn_of_unknown_types
+from queuert.cli.list_options import (
+    by_of,
+    by_option,
+    command_with_actions,
+    operator,
+    unknown_types,
+    warn_of_unknown_types,
+)
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_json, print_page
 
@@ -14,7 +21,7 @@ _DESCRIPTION = """Pause job types: workers claim no jobs of a paused type until 
 Running jobs continue, and chains can still be started.
 """
 
-_COLUMNS = ("type", "paused_at", "reason")
+_COLUMNS = ("type", "paused_at", "by", "reason")
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -26,6 +33,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     pause = actions.add("pause", run_pause, "stop claiming jobs of these types")
     pause.add_argument("names", nargs="+", metavar="NAME", help="name of a job type")
     pause.add_argument("--reason", help="shown by queuert job-types list and queuert why")
+    by_option(pause, "who pauses them")
     pause.add_argument("--force", action="store_true", help="also a type that no job and no live worker has")
     resume = actions.add("resume", run_resume, "claim jobs of these types again")
     resume.add_argument("names", nargs="+", metavar="NAME", help="name of a job type")
@@ -46,7 +54,7 @@ def run_pause(args: argparse.Namespace) -> int:
         unknown = [] if args.force else unknown_types(client, names)
         if unknown:
             raise UsageError(f"{'; '.join(unknown)}; nothing was paused: to pause it all the same, add --force")
-        client.pause_job_types(names, reason=args.reason)
+        client.pause_job_types(names, reason=args.reason, by=by_of(args))
     return _print_changed(args, "paused", names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
@@ -12,6 +13,7 @@ from queuert.cli.list_options import command_with_actions, list_arguments, list_
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.jobs import Blocker, Job, JobFailure, JobStatus, JobStep
+from queuert.phases import JobPhase
 
 _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and their continuations.
 
@@ -19,7 +21,8 @@ _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and thei
 """
 
 _COLUMNS = ("id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
-_STEP_COLUMNS = ("number", "name", "attempt", "recorded_at", "wake_at", "result")
+_PHASE_COLUMNS = ("number", "name", "status", "attempt", "started_at", "completed_at", "progress", "error")
+_STEP_COLUMNS = ("number", "name", "attempt", "recorded_at", "wake_at", "answered_at", "result")
 _FAILURE_COLUMNS = ("attempt", "failed_at", "worker", "kind", "error")
 _BLOCKER_COLUMNS = ("chain_id", "type", "status", "output", "error")
 
@@ -38,7 +41,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         ),
         [status.value for status in JobStatus],
     )
-    show = actions.add("show", run_show, "show a job, its input and output, steps, failed attempts, and blockers")
+    show = actions.add(
+        "show", run_show, "show a job, its input and output, phases, steps, failed attempts, and blockers"
+    )
     show.add_argument("id", metavar="ID", help="id of the job")
     trigger = actions.add(
         "trigger", run_trigger, "make scheduled jobs due now", "If one of them cannot be triggered, none is."
@@ -61,12 +66,17 @@ def run_show(args: argparse.Namespace) -> int:
     with operator(args) as client:
         job = client.get_job(args.id)
         steps = client.get_steps(args.id)
+        phases = client.get_phases(args.id)
         blockers = client.get_blockers(args.id)
         explanation = why.of_open_chain(client, args.id)
     if args.json:
-        print_json({**fields(job), "steps": list(map(fields, steps)), "blockers": list(map(fields, blockers))})
+        lists: dict[str, Sequence[Any]] = {"phases": phases, "steps": steps, "blockers": blockers}
+        print_json({**fields(job), **{name: list(map(fields, found)) for name, found in lists.items()}})
         return Exit.DONE
     print_fields({name: value for name, value in _shallow(job).items() if name != "failures"})
+    if phases:
+        print("\nphases:")
+        print_table(list(map(_shallow, phases)), _PHASE_COLUMNS, indent="  ")
     if steps:
         print("\nsteps:")
         print_table(list(map(_shallow, steps)), _STEP_COLUMNS, indent="  ")
@@ -98,6 +108,6 @@ def run_trigger(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _shallow(value: Job | JobFailure | JobStep | Blocker) -> dict[str, Any]:
+def _shallow(value: Job | JobFailure | JobPhase | JobStep | Blocker) -> dict[str, Any]:
     # Unlike fields(), keeps an error whole, which is then shown in one line.
     return {one.name: getattr(value, one.name) for one in dataclass_fields(value)}

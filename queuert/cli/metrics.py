@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         from queuert.observability.http import ALL_ADDRESSES, HttpServer, health_response
         from queuert.observability.prometheus import PrometheusMetrics
     except ModuleNotFoundError as error:
-        raise PrerequisiteError(f"queuert metrics: {error}") from error
+        raise PrerequisiteError(str(error)) from error
     metrics = PrometheusMetrics()
     gauges = StoreGauges(
         existing_store(args, application_name="queuert metrics"), metrics.provider, interval=args.interval or _INTERVAL

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from queuert import migrations
 from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
 from queuert.cli.options import Commands, Run, add_command, database_options, postgres, schema_name, seconds
+from queuert.cli.output import fields, print_json
 from queuert.errors import MigrationError
+from queuert.migration_plan import plan_upgrade
 from queuert.state.postgres.adoption import AdoptionPlan, adopt, how_moved, plan_adoption
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
 
@@ -26,6 +28,14 @@ _STATUS = "Show the revision of the schema and the pending revisions."
 _STATUS_CODES: Mapping[int, str] = {
     Exit.DONE: "up to date",
     Exit.FAILED: "revisions are pending, or migrate adopt is needed",
+}
+_PLAN = """Print what an upgrade would do: each statement, the lock it takes and what waits
+for that, the size of the table by Postgres's statistics, and an estimate of how
+long it takes. It reads the catalog only.
+"""
+_PLAN_CODES: Mapping[int, str] = {
+    Exit.DONE: "nothing to do, or jobs go on meanwhile",
+    Exit.FAILED: "the command failed, or statements hold up jobs",
 }
 _SQL = "Print the SQL of an upgrade, for review or psql. Needs no database."
 _STAMP = "Record a revision without running it, for SQL that was applied by hand."
@@ -72,13 +82,15 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     up = add("up", run_up, "create or upgrade the schema", _UP)
     down = add("down", run_down, "downgrade the schema, which drops jobs", _DOWN)
     add("status", run_status, "show the revision of the schema", _STATUS, _STATUS_CODES)
+    plan = add("plan", run_plan, "print what an upgrade would do, its locks and sizes", _PLAN, _PLAN_CODES)
+    plan.add_argument("--json", action="store_true", help="print one JSON document")
     sql = add("sql", run_sql, "print the SQL of an upgrade", _SQL)
     stamp = add("stamp", run_stamp, "record a revision without running it", _STAMP)
     _role_options(add("roles", run_roles, "print or apply the grants of roles with few rights", _ROLES))
     adopting = add("adopt", run_adopt, "adopt a database that was moved from another cluster", _ADOPT, _ADOPT_CODES)
     adopting.add_argument("--yes", action="store_true", help="adopt it (default: print what would be done)")
     adopting.add_argument("--force", action="store_true", help="adopt it even while workers are alive")
-    for action in (up, stamp):
+    for action in (up, plan, stamp):
         _revision(action, default="head", help="the revision to reach (default: head)")
     _revision(sql, default="head", help="the revision to reach, or FROM:TO (default: head)")
     _revision(down, default=None, help="the revision to downgrade to; base drops everything")
@@ -104,8 +116,12 @@ def _role_options(action: argparse.ArgumentParser) -> None:
 
 
 def run_up(args: argparse.Namespace) -> int:
-    """Upgrade."""
+    """Upgrade; say before what takes long."""
     url, schema = postgres(args)
+    with _known_revisions():
+        plan = plan_upgrade(url, schema=schema, revision=args.revision)
+    for step in plan.slow:
+        _print_step(f"revision {step.revision}: {step}")
     migrations.upgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
     return _print_where(url, schema)
 
@@ -124,6 +140,19 @@ def run_stamp(args: argparse.Namespace) -> int:
     url, schema = postgres(args)
     migrations.stamp(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
     return _print_where(url, schema)
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    """Print what an upgrade would do; 1 if statements hold up jobs."""
+    url, schema = postgres(args)
+    with _known_revisions():
+        plan = plan_upgrade(url, schema=schema, revision=args.revision)
+    if args.json:
+        steps = [{**fields(step), "online": step.online} for step in plan.steps]
+        print_json({**fields(plan), "online": plan.online, "steps": steps})
+    else:
+        print(f"schema {schema}: {plan}")
+    return Exit.DONE if plan.online else Exit.FAILED
 
 
 def run_sql(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from queuert.errors import SchemaMissingError
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.adapter import StateAdapter
 from queuert.state.sqlite import SQLiteState
-from queuert.state.sqlite.paths import MEMORY
+from queuert.state.sqlite.connection import MEMORY
 from queuert.urls import postgres_from_url, state_from_url
 
 URL_VARIABLE = "QUEUERT_URL"
@@ -31,9 +31,19 @@ ADDRESS_FORMS = f"{POSTGRES_FORMS}, redis://HOST:PORT/0, sqlite:///FILE or embed
 class Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line, like all other errors."""
 
+    def parsed(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+        """Parse, and name the help of the command that was given arguments that it does not have."""
+        found, unknown = self.parse_known_args(arguments)
+        if unknown:
+            self._exit(f"unrecognized arguments: {' '.join(unknown)}", getattr(found, "called", self.prog))
+        return found
+
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with the code for wrong arguments."""
-        self.exit(Exit.USAGE, f"queuert: {message} (see {self.prog} --help)\n")
+        self._exit(message, self.prog)
+
+    def _exit(self, message: str, prog: str) -> NoReturn:
+        self.exit(Exit.USAGE, f"queuert: {message} (see {prog} --help)\n")
 
     def format_help(self) -> str:
         """The help, with the names and the texts of nested commands in two columns.
@@ -94,7 +104,7 @@ def add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=list(parents),
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, called=parser.prog)
     return parser
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from queuert.cli.exit_codes import Exit, UsageError
-from queuert.cli.list_options import command_with_actions, moment, operator
+from queuert.cli.list_options import command_with_actions, moment, no_schedule, operator
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_json, print_page
 from queuert.client import Client
@@ -125,9 +126,13 @@ def _change(args: argparse.Namespace, verb: str, change: Callable[[Client], Chan
     """Change schedules and print how many; 1 if some do not exist."""
     names = list(dict.fromkeys(args.names))
     with operator(args) as client:
+        existing = [schedule.name for schedule in client.list_schedules()]
         count = change(client)(names)
+    missing = [name for name in names if name not in existing]
     if args.json:
         print_json({verb: count})
     else:
-        print(f"{verb} {count}" if count == len(names) else f"{verb} {count} of {len(names)}: the others do not exist")
+        print(f"{verb} {count}" if count == len(names) else f"{verb} {count} of {len(names)}")
+    for name in missing:
+        print(f"queuert: {no_schedule(name, existing)}", file=sys.stderr)
     return Exit.DONE if count == len(names) else Exit.FAILED

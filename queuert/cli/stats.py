@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options
-from queuert.cli.output import fields, print_page
+from queuert.cli.output import fields, print_page, shown
+from queuert.jobs import JobStatus
+from queuert.limits import PausedType
 
 _DESCRIPTION = """Count jobs by type and status.
 
 Counts up to 10,000 are exact; ~ marks an estimate. oldest_seconds is the age of
-the oldest job: since it became due, or since it finished. No worker claims
-jobs of a paused type.
+the oldest job: since it became due, or since it finished. The note says what
+holds jobs of the type: a pause, limits, or that no live worker handles it;
+queuert why ID says it of one job.
 """
 
-_COLUMNS = ("type", "status", "count", "oldest_seconds", "paused")
+_COLUMNS = ("type", "status", "count", "oldest_seconds", "note")
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -35,12 +40,40 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the numbers."""
     with operator(args) as client:
-        paused = {one.type for one in client.list_paused_job_types()}
-        counts = [{**fields(count), "paused": count.type in paused} for count in client.count_jobs(args.types)]
+        paused = {one.type: one for one in client.list_paused_job_types()}
+        handled = {BULK_OPERATION_TYPE} | {type for worker in client.list_workers() for type in worker.job_types}
+        held_back = {one.type: one.held_back for one in client.get_demand(args.types)}
+        counts = [
+            {
+                **fields(count),
+                **_pause(paused.get(count.type)),
+                "handled": count.type in handled,
+                "held_back": held_back.get(count.type, 0) if count.status is JobStatus.READY else 0,
+            }
+            for count in client.count_jobs(args.types)
+        ]
         warn_of_unknown_types(client, args.types)
     if not args.json:
         for count in counts:
-            count["paused"] = "paused" if count["paused"] else None
+            count["note"] = None if count["status"].final else _note(count)
             count["count"] = f"{'~' if count['estimated'] else ''}{count['count']}"
     print_page(counts, _COLUMNS, as_json=args.json)
     return Exit.DONE
+
+
+def _pause(pause: PausedType | None) -> dict[str, Any]:
+    if pause is None:
+        return {"paused": False, "paused_at": None, "paused_by": None}
+    return {"paused": True, "paused_at": pause.paused_at, "paused_by": pause.by}
+
+
+def _note(count: dict[str, Any]) -> str | None:
+    notes = []
+    if count["paused"]:
+        by = "" if count["paused_by"] is None else f" by {count['paused_by']}"
+        notes.append(f"paused since {shown(count['paused_at'])}{by}")
+    elif count["held_back"]:
+        notes.append(f"limits hold back {count['held_back']}")
+    if not count["handled"]:
+        notes.append("no live worker handles it")
+    return "; ".join(notes) or None

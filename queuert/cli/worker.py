@@ -45,8 +45,8 @@ a function that returns one of these. Modules in the current directory can be
 imported. Several targets make one worker of all their processors.
 
 A function is called with those options that it has parameters for, such as
-url, schema, otel or concurrency. Options of the worker override the settings
-of an InProcessWorker.
+url, schema, otel or concurrency. A url without a default is that of --url or
+QUEUERT_URL. Options of the worker override the settings of an InProcessWorker.
 """
 
 _EXIT_CODES: Mapping[int, str] = {
@@ -191,7 +191,9 @@ def _names(text: str) -> list[str]:
 
 def _span(text: str) -> float:
     """A time above 0 in seconds, or with a unit."""
-    return age(text).total_seconds() if text[-1:].isalpha() and age(text) else positive_seconds(text)
+    if not text[-1:].isalpha():
+        return positive_seconds(text)
+    return positive_seconds(str(age(text).total_seconds()))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -201,7 +203,7 @@ def run(args: argparse.Namespace) -> int:
     if args.budget is not None and not args.once:
         raise UsageError("--budget needs --once: add it")
     if args.reload:
-        return _run_again_and_again(args)
+        return _run_reloading(args)
     with _stopped_before_it_began():
         worker = build(args)
         health_file = _checked_health_file(args.health_file)
@@ -217,7 +219,7 @@ _AFTER_SHUTDOWN = 15.0
 """Seconds beyond the shutdown timeout after which a worker that was told to stop is killed."""
 
 
-def _run_again_and_again(args: argparse.Namespace) -> int:
+def _run_reloading(args: argparse.Namespace) -> int:
     """Run the worker in a process of its own, and stop and start it when a Python file changes."""
     if args.once:
         raise UsageError("--reload and --once exclude each other: remove one")

@@ -11,9 +11,11 @@ from queuert.activity import ActivityFilter, Period
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError
+from queuert.event_log import JobEvent
 from queuert.job_types import JobTypes
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
 from queuert.progress import shown_progress
+from queuert.run_at import in_utc
 from queuert.state.paging import Page
 from queuert.state.records import json_value
 from queuert.state.types import BlockerRecord
@@ -50,16 +52,18 @@ def known_statuses(kind: type[S], statuses: Iterable[S | str] | None) -> tuple[S
 
 
 def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
-    """Return the time, if it has a time zone.
+    """Return the time in UTC, if it has a time zone.
 
     Raises:
-        ConfigurationError: it has none, or is not a datetime.
+        ConfigurationError: it has none, or is not a datetime, or not between the years 1 and 9999.
     """
-    if moment is not None and (getattr(moment, "tzinfo", None) is None):
+    if moment is None:
+        return None
+    if getattr(moment, "tzinfo", None) is None:
         raise ConfigurationError(
             f"{name} must be a datetime with a time zone, such as datetime.now(UTC), got {moment!r}"
         )
-    return moment
+    return in_utc(moment, name)
 
 
 _DEFAULT_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1)}
@@ -71,11 +75,14 @@ def activity_filter(
     until: datetime | None,
     by: Period,
     per_worker: bool,
+    per_type: bool,
+    workers: Iterable[str] | None,
 ) -> ActivityFilter:
     """Return which activity is to be read.
 
     Raises:
-        ConfigurationError: a time has no time zone, or ``by`` is neither ``minute`` nor ``hour``.
+        ConfigurationError: a time has no time zone, ``by`` is neither ``minute`` nor ``hour``, or ``workers`` is a
+            string.
         InvalidIdentifierError: a name is not valid, or ``job_types`` is a string.
     """
     if by not in ("minute", "hour"):
@@ -84,7 +91,17 @@ def activity_filter(
     if by == "hour":
         # The first hour is a whole one.
         begin = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    return ActivityFilter(begin, checked_time(until, name="until"), type_filter(job_types), by, bool(per_worker))
+    if isinstance(workers, str):
+        raise ConfigurationError(f"workers must be a sequence of ids, got the string {workers!r}: write [{workers!r}]")
+    return ActivityFilter(
+        begin,
+        checked_time(until, name="until"),
+        type_filter(job_types),
+        by,
+        bool(per_worker),
+        bool(per_type),
+        None if workers is None else tuple(workers),
+    )
 
 
 def decoded_job(job_types: JobTypes, job: Job) -> Job:
@@ -129,3 +146,11 @@ def _decoded_blocker(job_types: JobTypes, record: BlockerRecord) -> Blocker:
     else:
         output = json_value(record.output)
     return Blocker(record.chain_id, record.type, record.status, output, record.error)
+
+
+def decoded_event(job_types: JobTypes, event: JobEvent) -> JobEvent:
+    """Return an event with the message of its progress decoded, if the job type is registered."""
+    job_type = job_types.get(event.type)
+    if job_type is None or event.progress is None or not is_envelope(event.progress.message):
+        return event
+    return replace(event, progress=shown_progress(job_type, event.progress))

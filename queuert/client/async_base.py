@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import NoReturn, Self
 
+from queuert.callbacks import CallbackUrls
+from queuert.client.event_feed import EventFeed
 from queuert.client.middleware import ClientMiddleware
+from queuert.codecs import PayloadFormat
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError, NotPicklableError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
@@ -16,6 +19,7 @@ from queuert.observability.adapter import ObservabilityAdapter, observers
 from queuert.observability.tracing import TracingMiddleware, tracing_of
 from queuert.state.adapter import StateAdapter, emit_store_warnings
 from queuert.state.async_store import AsyncStore
+from queuert.webhooks.endpoints import WebhookCodec
 
 
 class AsyncClientBase:
@@ -30,6 +34,8 @@ class AsyncClientBase:
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
         middlewares: Iterable[ClientMiddleware | TracingMiddleware] = (),
         max_connections: int = 4,
+        webhook_format: PayloadFormat | None = None,
+        callbacks: CallbackUrls | None = None,
     ) -> None:
         if not hasattr(state, "async_store"):
             raise ConfigurationError(
@@ -48,8 +54,13 @@ class AsyncClientBase:
         )
         self.tracing = tracing_of(all_middlewares)
         self._max_connections = max_connections
+        self.callbacks = callbacks
+        self.webhook_codec = WebhookCodec(webhook_format)
+        """Writes and reads webhooks, with their secrets in its format."""
         self._stores: dict[int, AsyncStore] = {}
         """The stores by process id: a forked child must neither use nor close its parent's connections."""
+        self._feeds: dict[int, EventFeed] = {}
+        """The event feeds by process id, each made when an event is first followed."""
         self._closed = False
         self._finalizer: weakref.finalize[..., AsyncClientBase] | None = None
 
@@ -63,6 +74,8 @@ class AsyncClientBase:
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
         middlewares: Iterable[ClientMiddleware | TracingMiddleware] = (),
         max_connections: int = 4,
+        webhook_format: PayloadFormat | None = None,
+        callbacks: CallbackUrls | None = None,
     ) -> Self:
         """Return a client of the store at a URL, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists the schemes.
 
@@ -83,6 +96,8 @@ class AsyncClientBase:
             observability=observability,
             middlewares=middlewares,
             max_connections=max_connections,
+            webhook_format=webhook_format,
+            callbacks=callbacks,
         )
 
     def __reduce__(self) -> NoReturn:
@@ -101,6 +116,9 @@ class AsyncClientBase:
     async def aclose(self) -> None:
         """Send pending notifications and close all connections. Idempotent; the client cannot be used afterwards."""
         self._closed = True
+        feed = self._feeds.pop(os.getpid(), None)
+        if feed is not None:
+            feed.close()
         store = self._stores.pop(os.getpid(), None)
         try:
             if store is not None:
@@ -121,6 +139,13 @@ class AsyncClientBase:
     def _adopt(self, store: AsyncStore) -> bool:
         """Make this the client's store, unless it has one or is closed. Return whether it is; atomic, for threads."""
         return not self._closed and self._stores.setdefault(os.getpid(), store) is store
+
+    def _event_feed(self) -> EventFeed:
+        """Return what reads the event log for all followers of this process."""
+        feed = self._feeds.get(os.getpid())
+        if feed is None:
+            feed = self._feeds.setdefault(os.getpid(), EventFeed(self.state, self.notify, self.observers))
+        return feed
 
     async def _open_store(self) -> AsyncStore:
         """Return the client's store, opened by the first call."""

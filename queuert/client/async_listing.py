@@ -8,11 +8,14 @@ from typing import Any, cast
 
 from queuert.activity import Activity, Period
 from queuert.attributes import GivenAttributes, attribute_filter
+from queuert.chain_trees import MAX_CHAINS, MAX_DEPTH, ChainTree, Growing
 from queuert.client.arguments import (
     activity_filter,
     checked_time,
     decoded_blockers,
+    decoded_job,
     decoded_jobs,
+    decoded_state,
     known_statuses,
     type_filter,
 )
@@ -20,17 +23,24 @@ from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain, AsyncChainClient
 from queuert.client.connections import AsyncConnectionLike
 from queuert.client.schedules import JobTypeReference
-from queuert.errors import ConfigurationError, JobNotFoundError
-from queuert.jobs import Blocker, ChainStatus, Job, JobStatus, JobStep
+from queuert.errors import ChainNotFoundError, ConfigurationError, JobNotFoundError
+from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus, JobStep
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
+from queuert.phases import JobPhase, phases_of
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
 from queuert.steps import shown_steps
 from queuert.workers import WorkerRecord
 
+_PARENTS = 100
+"""How many chains are asked for their blockers in one statement."""
+
 MAX_COUNTED = 100_000
-"""The highest ``counted_up_to`` of ``get_demand``."""
+"""The highest bound of a count."""
+
+COUNTED_JOBS = 10_000
+"""Number at which ``count_jobs`` ends to count, of each type and status."""
 
 
 class AsyncClientListing(AsyncClientBase):
@@ -154,6 +164,22 @@ class AsyncClientListing(AsyncClientBase):
         page = await (await self._open_store()).list_chain_jobs(id, request, connection=connection)
         return decoded_jobs(self.job_types, page)
 
+    async def get_chain_states(self, chains: Iterable[ChainReference]) -> list[ChainState]:
+        """Return where chains are: the status of each, and its last job, without inputs and outputs, in one statement.
+
+        Those that do not exist are left out.
+
+        Raises:
+            InvalidIdentifierError: an id is not valid.
+
+        Example::
+
+            for state in await client.get_chain_states([chain]):
+                print(state.id, state)
+        """
+        states = await (await self._open_store()).get_chain_states(chain_ids(chains))
+        return [decoded_state(self.job_types, state) for state in states if state is not None]
+
     async def list_dependents(
         self,
         chain: ChainReference,
@@ -186,6 +212,81 @@ class AsyncClientListing(AsyncClientBase):
         records = await (await self._open_store()).get_blockers(id, connection=connection)
         return decoded_blockers(self.job_types, records)
 
+    async def get_chain_tree(
+        self,
+        chain: ChainReference,
+        *,
+        max_depth: int = 10,
+        max_chains: int = 1_000,
+        connection: AsyncConnectionLike | None = None,
+    ) -> ChainTree[AsyncChain[Any]]:
+        """Return a chain with the chains that its jobs wait for or waited for, with theirs, and so on to the leaves.
+
+        It reads two statements for each level, or for a hundred chains of a level. A chain for which several wait is
+        read once. Blockers that were deleted are left out. The reads are not one snapshot, unless you pass a connection
+        whose transaction has one.
+
+        Args:
+            chain: its id, or a handle.
+            max_depth: how many levels below the chain are read, between 0 and 100.
+            max_chains: how many chains are read, with their inputs and outputs, between 1 and 10,000: those nearest to
+                the top.
+            connection: a connection of yours, in whose transaction they are read, see :meth:`get_chain`.
+
+        Raises:
+            ChainNotFoundError: the chain was never committed, or it was deleted.
+            ConfigurationError: a bound is out of range.
+            InvalidIdentifierError: the id is not valid.
+
+        Example::
+
+            tree = await client.get_chain_tree(order)
+            print(tree)
+            failed = [one.chain for one in tree.walk() if one.chain.status is ChainStatus.FAILED]
+        """
+        for name, value, low, high in (
+            ("max_depth", max_depth, 0, MAX_DEPTH),
+            ("max_chains", max_chains, 1, MAX_CHAINS),
+        ):
+            if type(value) is not int or not low <= value <= high:
+                raise ConfigurationError(f"{name} must be an integer between {low} and {high:,}, got {value!r}")
+        [id] = chain_ids([chain])
+        store = await self._open_store()
+        [record] = await store.get_chains([id], connection=connection)
+        if record is None:
+            raise ChainNotFoundError(id)
+        client = cast("AsyncChainClient", self)
+        top = Growing(AsyncChain[Any](client, record))
+        known: dict[str, Growing] = {id: top}
+        level = [top]
+        for _ in range(max_depth):
+            above, level = level, []
+            for begin in range(0, len(above), _PARENTS):
+                parents = {one.chain.id: one for one in above[begin : begin + _PARENTS]}
+                links = await store.get_blocker_links(list(parents), limit=max_chains + 1, connection=connection)
+                new = list(dict.fromkeys(link.blocker_id for link in links if link.blocker_id not in known))
+                room = max_chains - len(known)
+                left_out = set(new[room:])
+                records = await store.get_chains(new[:room], connection=connection)
+                found = {one.id: Growing(AsyncChain[Any](client, one)) for one in records if one is not None}
+                level += found.values()
+                for link in links:
+                    parent = parents[link.chain_id]
+                    if link.blocker_id in left_out:
+                        parent.incomplete = True
+                    elif link.blocker_id in found:
+                        node = known[link.blocker_id] = found.pop(link.blocker_id)
+                        node.waiting_job_id = link.job_id
+                        parent.blockers.append(node)
+                    elif link.blocker_id in known:
+                        again = known[link.blocker_id].chain
+                        parent.blockers.append(Growing(again, link.job_id, repeated=True))
+        for begin in range(0, len(level), _PARENTS):
+            bottom = {one.chain.id: one for one in level[begin : begin + _PARENTS]}
+            for link in await store.get_blocker_links(list(bottom), limit=1, connection=connection):
+                bottom[link.chain_id].incomplete = True
+        return top.tree()
+
     async def get_steps(self, job_id: str) -> list[JobStep]:
         """Return the steps of a job that its attempts have recorded, in order.
 
@@ -201,22 +302,50 @@ class AsyncClientListing(AsyncClientBase):
             raise JobNotFoundError(id)
         return shown_steps(self.job_types.get(job.type), records)
 
+    async def get_phases(self, job_id: str) -> list[JobPhase]:
+        """Return the phases of a job: those that its job type declares, in order, and where each is.
+
+        Results and messages are decoded as by :meth:`get_steps` and :meth:`get_job`. If the job type is not registered
+        with this client, only the phases that were begun are known. The list is empty for a job without phases. The job
+        and its steps are read one after the other.
+
+        Raises:
+            JobNotFoundError: the job was never committed, or it was deleted.
+            InvalidIdentifierError: the id is not valid.
+
+        Example::
+
+            for phase in await client.get_phases(chain.id):
+                print(f"{phase.number}. {phase.name}: {phase.status}")
+        """
+        store, id = await self._open_store(), check_text(job_id, what="job id")
+        [job], records = await store.get_jobs([id]), await store.get_steps(id)
+        if job is None:
+            raise JobNotFoundError(id)
+        job_type = self.job_types.get(job.type)
+        declared = () if job_type is None else tuple(job_type.phases)
+        return phases_of(declared, decoded_job(self.job_types, job), shown_steps(job_type, records))
+
     # --- counts -------------------------------------------------------------------------------------------------------
 
-    async def count_jobs(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
+    async def count_jobs(
+        self, job_types: Iterable[JobTypeReference] | None = None, *, exact_up_to: int = COUNTED_JOBS
+    ) -> list[TypeCount]:
         """Count jobs by type and status, with the age of the oldest; a type and status without jobs is left out.
 
-        Up to 10,000 jobs of a type and status the number is exact; above, it may be the planner's estimate, and is
-        marked as one.
+        Up to ``exact_up_to`` jobs of a type and status the number is exact; above, it may be the planner's estimate,
+        and is marked as one. What it costs grows with that bound.
 
         Args:
             job_types: job types, or names; by default all that have jobs.
+            exact_up_to: number at which counting ends, of each type and status; 1 to 100,000.
 
         Raises:
+            ConfigurationError: ``exact_up_to`` is not within its bounds.
             InvalidIdentifierError: the name of a job type is not valid.
         """
-        names = type_filter(job_types)
-        return await (await self._open_store()).count_jobs(names)
+        _check_count("exact_up_to", exact_up_to)
+        return await (await self._open_store()).count_jobs(type_filter(job_types), exact_up_to=exact_up_to)
 
     async def get_demand(
         self, job_types: Iterable[JobTypeReference] | None = None, *, counted_up_to: int = COUNTED_DEMAND
@@ -239,10 +368,7 @@ class AsyncClientListing(AsyncClientBase):
             for demand in await client.get_demand():
                 print(demand.type, demand.wanted)
         """
-        if type(counted_up_to) is not int or not 1 <= counted_up_to <= MAX_COUNTED:
-            raise ConfigurationError(
-                f"counted_up_to must be an integer between 1 and {MAX_COUNTED:,}, got {counted_up_to!r}"
-            )
+        _check_count("counted_up_to", counted_up_to)
         return await (await self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
@@ -268,6 +394,8 @@ class AsyncClientListing(AsyncClientBase):
         until: datetime | None = None,
         by: Period = "minute",
         per_worker: bool = False,
+        per_type: bool = True,
+        workers: Iterable[str] | None = None,
     ) -> list[Activity]:
         """Return what workers did, by minute or hour and job type: counts of attempts, how long they waited and ran.
 
@@ -284,12 +412,14 @@ class AsyncClientListing(AsyncClientBase):
             until: only minutes and hours that begin before this time.
             by: ``"minute"`` or ``"hour"``.
             per_worker: return what each worker did apart, as far as minutes are kept; by default the sum over all.
+            per_type: with false, return the sum over all types, whose ``type`` is empty.
+            workers: only what the workers of these ids did, as far as minutes are kept; by default all.
 
         Returns:
             One entry for each time and job type, by time and then type. Times are UTC, by the store's clock.
 
         Raises:
-            ConfigurationError: a time has no time zone, or ``by`` is neither.
+            ConfigurationError: a time has no time zone, ``by`` is neither, or ``workers`` is a string.
             InvalidIdentifierError: the name of a job type is not valid.
 
         Example::
@@ -297,5 +427,10 @@ class AsyncClientListing(AsyncClientBase):
             for minute in await client.get_activity([resize]):
                 print(minute.begins_at, minute.completed, minute.failed, minute.run.quantile(0.95))
         """
-        filter = activity_filter(job_types, since, until, by, per_worker)
+        filter = activity_filter(job_types, since, until, by, per_worker, per_type, workers)
         return await (await self._open_store()).get_activity(filter)
+
+
+def _check_count(name: str, value: int) -> None:
+    if type(value) is not int or not 1 <= value <= MAX_COUNTED:
+        raise ConfigurationError(f"{name} must be an integer between 1 and {MAX_COUNTED:,}, got {value!r}")

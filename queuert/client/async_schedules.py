@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.schedules import JobTypeReference, checked_owner, schedule_names, schedule_records, type_names
+from queuert.limits import PausedType
 from queuert.notify.adapter import Topic
-from queuert.payloads import safe_text
+from queuert.payloads import check_text, safe_text
 from queuert.schedules import RecurringSchedule, notification_key
-from queuert.state.types import PausedType, ScheduleRecord
+from queuert.state.types import ScheduleRecord
 
 _MAX_REASON = 2_000
 
@@ -86,7 +87,9 @@ class AsyncClientSchedules(AsyncClientBase):
 
     # --- pauses -------------------------------------------------------------------------------------------------------
 
-    async def pause_job_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
+    async def pause_job_types(
+        self, types: Iterable[JobTypeReference], *, reason: str | None = None, by: str | None = None
+    ) -> None:
         """Pause job types, so that no worker claims their jobs until they are resumed.
 
         Running jobs keep running, and chains can be started. A claim that is in progress may still take some jobs.
@@ -95,13 +98,15 @@ class AsyncClientSchedules(AsyncClientBase):
         Args:
             types: job types, or names, registered with this client or not.
             reason: a note for operators, shortened to 2,000 characters.
+            by: who pauses them, 1 to 512 characters; shown wherever the pause is. Kept when somebody pauses them again.
 
         Raises:
-            InvalidIdentifierError: the name of a job type is not valid, or ``types`` is a string.
+            InvalidIdentifierError: ``by`` or the name of a job type is not valid, or ``types`` is a string.
         """
         names = type_names(types)
         text = None if reason is None else safe_text(reason, _MAX_REASON)
-        await (await self._open_store()).pause_job_types(names, reason=text)
+        who = None if by is None else check_text(by, what="by")
+        await (await self._open_store()).pause_job_types(names, reason=text, by=who)
 
     async def resume_job_types(self, types: Iterable[JobTypeReference]) -> list[str]:
         """Resume paused job types, and return the names of those that were paused.
@@ -114,5 +119,5 @@ class AsyncClientSchedules(AsyncClientBase):
         return resumed
 
     async def list_paused_job_types(self) -> list[PausedType]:
-        """Return the paused job types by name, with the time and the reason."""
+        """Return the paused job types by name, with the time, who paused them, and the reason."""
         return await (await self._open_store()).list_paused_job_types()

@@ -25,10 +25,13 @@ from queuert.observability.events import (
     ChainRetried,
     ChainsDeleted,
     ChainStarted,
+    EventSent,
     JobsTriggered,
 )
 
-ClientEvent: TypeAlias = ChainStarted | ChainClosed | ChainContinued | ChainRetried | JobsTriggered | ChainsDeleted
+ClientEvent: TypeAlias = (
+    ChainStarted | ChainClosed | ChainContinued | ChainRetried | EventSent | JobsTriggered | ChainsDeleted
+)
 
 _SESSION_KEY = "queuert: events to emit after the commit"
 _IDLE = 0

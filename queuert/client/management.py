@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from queuert.client.arguments import known_statuses
+from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
+from queuert.observability.events import ChainClosed
 from queuert.payloads import check_text
 from queuert.policies import Keep, Kept, Retention
-from queuert.run_at import RunAt
-from queuert.state.types import NewJob
+from queuert.run_at import RunAt, not_a_run_at
+from queuert.state.types import ChainUpdate, NewJob
 
 O = TypeVar("O", contravariant=True)  # noqa: E741
 
@@ -56,6 +58,17 @@ def expected_last_type(
     return job_types[record.tail_type]
 
 
+def chain_closed(result: ChainUpdate, *, in_callers_transaction: bool = False) -> ChainClosed:
+    """Return the event of a chain that a client or a schedule has closed."""
+    return ChainClosed(
+        chain_id=result.chain_id,
+        type=result.chain_type,
+        status=result.status,
+        duration=result.chain_seconds,
+        in_callers_transaction=in_callers_transaction,
+    )
+
+
 def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """Return the ids of jobs, each once, in order."""
     if isinstance(ids, str):
@@ -72,11 +85,34 @@ def pruning(older_than: float, statuses: Iterable[ChainStatus | str] | None) -> 
     chosen = known_statuses(ChainStatus, statuses)
     if chosen is not None and ChainStatus.OPEN in chosen:
         raise ConfigurationError("statuses must be completed, failed or cancelled, got open: cancel open chains first")
-    kept: dict[str, Kept] = {
-        status.value: Keep(age=older_than) if chosen is None or status in chosen else "forever"
+    bounds: list[Kept] = [
+        Keep(age=older_than) if chosen is None or status in chosen else "forever"
         for status in (ChainStatus.COMPLETED, ChainStatus.FAILED, ChainStatus.CANCELLED)
-    }
-    return Retention(**kept)
+    ]
+    completed, failed, cancelled = bounds
+    return Retention(completed, failed, cancelled)
+
+
+def checked_run_at(run_at: RunAt) -> RunAt:
+    """Return the time.
+
+    Raises:
+        ConfigurationError: it is not one.
+    """
+    if not isinstance(run_at, RunAt):
+        raise not_a_run_at(run_at)
+    return run_at
+
+
+def edited_input(job_types: JobTypes, type: str, stored: object, input: object) -> str:
+    """Return a new input of a stored job as JSON text.
+
+    Raises:
+        PayloadError: the input is not valid for the job type, or cannot be stored.
+        UnknownJobTypeError: the job type is not registered, and the stored input is in a format of its own.
+    """
+    job_type = job_types[type] if is_envelope(stored) else job_types.get(type)
+    return (JobType(type, input=Any, output=Any) if job_type is None else job_type).encode_input(input)
 
 
 class WorkerlessContinuation:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.job_types import JobType, JobTypes, not_registered
-from queuert.new_chain import checked_priority
+from queuert.new_chain import checked_priority, listed
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
 from queuert.schedules import RecurringSchedule, jitter_of, tick_id
@@ -43,7 +43,7 @@ def checked_schedules(schedules: Iterable[RecurringSchedule]) -> tuple[Recurring
         ConfigurationError: an element is not a ``RecurringSchedule``, or two have the same name.
     """
     names: set[str] = set()
-    given = tuple(schedules)
+    given = tuple(listed(schedules, "schedules must be a sequence of RecurringSchedule objects"))
     for schedule in given:
         if not isinstance(schedule, RecurringSchedule):
             raise ConfigurationError(

@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.attributes import Attributes
+from queuert.chain_trees import ChainTree
 from queuert.client.connections import ConnectionLike
 from queuert.client.management import CANCELLED_BY_CLIENT, Completable
 from queuert.errors import ChainCancelledError, ChainNotReadError, JobFailedError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError
 from queuert.new_chain import ChainReference
+from queuert.phases import JobPhase
 from queuert.state.paging import Page
 from queuert.state.types import NewJob, StartedJob
 
@@ -50,6 +52,16 @@ class ChainClient(Protocol):
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
     ) -> Page[Job]:
         """List the jobs of a chain."""
+        ...
+
+    def get_phases(self, job_id: str) -> list[JobPhase]:
+        """Read the phases of a job."""
+        ...
+
+    def get_chain_tree(
+        self, chain: ChainReference, *, max_depth: int = 10, max_chains: int = 1_000
+    ) -> ChainTree[Chain[Any]]:
+        """Read a chain with the chains that it waited for."""
         ...
 
     def complete_chain(
@@ -179,6 +191,17 @@ class Chain(Generic[R]):
         """
         return self._record("expires_at").expires_at
 
+    @property
+    def stale_at(self) -> datetime | None:
+        """When retention found that the closed chain is no longer kept, UTC; None if it has not.
+
+        It will be deleted ``Keep.stale_for`` later. A retry ends that.
+
+        Raises:
+            ChainNotReadError: the start was a duplicate, and the chain was not read since.
+        """
+        return self._record("stale_at").stale_at
+
     def _record(self, wanted: str) -> ChainRecord:
         if isinstance(self._known, ChainRecord):
             return self._known
@@ -275,6 +298,14 @@ class Chain(Generic[R]):
                     self.refresh()
                 yield state
 
+    def phases(self) -> list[JobPhase]:
+        """Read the phases of the chain's last job, and where each is. See ``client.get_phases``.
+
+        Raises:
+            ChainNotFoundError: the chain was deleted, or its transaction was rolled back.
+        """
+        return self._client.get_phases((self._client.get_chain(self.id))._record("phases").tail_id)
+
     def jobs(self) -> list[Job]:
         """Read all jobs of the chain, in order; ``client.list_chain_jobs`` reads those of a long chain in pages."""
         jobs: list[Job] = []
@@ -285,6 +316,13 @@ class Chain(Generic[R]):
             cursor = page.next_cursor
             if cursor is None:
                 return jobs
+
+    def tree(self, *, max_depth: int = 10, max_chains: int = 1_000) -> ChainTree[Chain[Any]]:
+        """Read the chain with the chains that its jobs wait for or waited for, down to the leaves.
+
+        See ``client.get_chain_tree``. It does not update the handle.
+        """
+        return self._client.get_chain_tree(self.id, max_depth=max_depth, max_chains=max_chains)
 
     # --- change -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from queuert.client.connections import ConnectionLike
 from queuert.client.middleware import apply_middlewares
 from queuert.client.schedules import JobTypeReference, schedule_names, superseded, tick_job, type_names
 from queuert.client.sync_base import ClientBase
+from queuert.client.sync_bulk_operations import ClientBulkOperations
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_event_log import ClientEventLog
 from queuert.client.sync_explaining import ClientExplaining
@@ -24,6 +25,7 @@ from queuert.client.sync_listing import ClientListing
 from queuert.client.sync_management import ClientManagement
 from queuert.client.sync_schedules import ClientSchedules
 from queuert.client.sync_waiting import ChainWatcher
+from queuert.client.sync_webhooks import ClientWebhooks
 from queuert.deduplication import Deduplicate, DeduplicationScope
 from queuert.errors import (
     ChainNotFoundError,
@@ -35,13 +37,14 @@ from queuert.errors import (
     ScheduleNotFoundError,
     StateUnavailableError,
 )
-from queuert.job_types import JobType
+from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import ChainRecord, ChainState, Job, JobStatus
 from queuert.new_chain import (
     ChainReference,
     NewChain,
     can_pipeline,
     chain_ids,
+    listed,
     new_jobs,
     pipeline_batches,
 )
@@ -63,10 +66,12 @@ _ROUNDS = 5
 
 class Client(
     ClientManagement,
+    ClientBulkOperations,
     ClientListing,
     ClientExplaining,
     ClientSchedules,
     ClientEventLog,
+    ClientWebhooks,
     ClientBase,
 ):
     """Starts, awaits, lists and manages chains of jobs. It runs no handlers.
@@ -82,6 +87,8 @@ class Client(
         middlewares: wrap every start, the first one outermost; a tracing middleware, such as
             :class:`~queuert.observability.otel_tracing.OTelMiddleware`, traces the attempts of its workers as well.
         max_connections: how many connections it opens at most.
+        webhook_format: how the secrets of webhooks are stored, for example encrypted; by default as plain JSON.
+        callbacks: makes the addresses of :meth:`callback_url`.
 
     Example::
 
@@ -107,6 +114,7 @@ class Client(
         result_ttl: float | timedelta | None = None,
         attributes: GivenAttributes | None = None,
         max_attempts: int | None = None,
+        webhook: str | None = None,
         connection: ConnectionLike | None = None,
     ) -> Chain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
@@ -128,6 +136,8 @@ class Client(
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
             max_attempts: how many attempts of the first job may fail, instead of the ``max_attempts`` of its retry
                 policy; the other jobs of the chain keep theirs.
+            webhook: an address that is told when the chain has closed, of at most 512 characters. It is stored as the
+                attribute ``queuert.webhook``. See :data:`~queuert.webhooks.CHAIN_WEBHOOKS` for its secret.
             connection: a connection of yours, in whose transaction the chain is written: one of psycopg, asyncpg or
                 psycopg2 or its cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit,
                 and with a pool of a driver, from which the client borrows a connection, it is committed at once.
@@ -139,7 +149,8 @@ class Client(
             DuplicateJobTypeError: another job type is registered under its name.
             InvalidIdentifierError: the id or an attribute cannot be stored.
             JobIdConflictError: a job with this id exists.
-            ConfigurationError: an argument is out of range or of the wrong type, or ``attach`` is set without an id.
+            ConfigurationError: an argument is out of range or of the wrong type, ``attach`` is set without an id, or
+                the ``webhook`` is not a valid address.
             JobTypeMismatchError: with ``attach``: the existing chain is of another job type.
             ChainNotFoundError: a blocker does not exist.
             ClientMiddlewareError: a middleware did not yield the chains that it received.
@@ -159,6 +170,7 @@ class Client(
             result_ttl=result_ttl,
             attributes=attributes,
             max_attempts=max_attempts,
+            webhook=webhook,
         )
         return (self.start_chains([start], connection=connection))[0]
 
@@ -175,7 +187,11 @@ class Client(
 
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        new_chains = list(chains)
+        new_chains = (
+            chains
+            if type(chains) is list
+            else listed(chains, "start_chains takes a sequence of NewChain(job_type, input) objects")
+        )
         for chain in new_chains:
             if not isinstance(chain, NewChain):
                 raise ConfigurationError(
@@ -187,6 +203,7 @@ class Client(
             jobs = None if connection is None and can_pipeline(starts) else new_jobs(self.job_types, starts, trace)
             store = self._open_store()
             sent_at = time.monotonic()
+            notified = False
             try:
                 if jobs is None:
                     written: list[NewJob] = []
@@ -194,7 +211,12 @@ class Client(
                     started = store.start_pipelined(_kept(batches, written))
                 else:
                     written = jobs
-                    started = store.start_jobs(jobs, connection=connection)
+                    # Of stores and adapters that belong together: see NotifyingStore and PiggybackAdapter.
+                    start = getattr(store, "start_and_notify", None) if hasattr(self.notify, "piggyback") else None
+                    if connection is None and start is not None:
+                        started, notified = start(jobs, self.notify)
+                    else:
+                        started = store.start_jobs(jobs, connection=connection)
             except BaseException as error:
                 # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
                 # superfluous notification does no harm.
@@ -206,7 +228,7 @@ class Client(
                 self.observers.emit(ChainsWritten(count=len(started), duration=time.monotonic() - sent_at))
             if sending is not None:
                 sending.started(started)
-            self._report_started(started, connection)
+            self._report_started(started, connection, notified=notified)
         return [Chain(self, job, None if job.existing else new) for job, new in zip(started, written, strict=True)]
 
     def start_and_wait(
@@ -224,6 +246,7 @@ class Client(
         limit_key: str | None = None,
         attributes: GivenAttributes | None = None,
         max_attempts: int | None = None,
+        webhook: str | None = None,
     ) -> R:
         """Start one chain, wait for it, and return its output: a request and its response.
 
@@ -268,6 +291,7 @@ class Client(
                 result_ttl=result_ttl,
                 attributes=attributes,
                 max_attempts=max_attempts,
+                webhook=webhook,
             )
             closed = watcher.wait([chain.id])
         finally:
@@ -335,10 +359,12 @@ class Client(
     def _schedule(self, name: str) -> tuple[ScheduleRecord, datetime]:
         """Return a schedule, and the time by the store's clock."""
         store, [checked] = self._open_store(), schedule_names([name])
-        for schedule in store.list_schedules():
+        existing = store.list_schedules()
+        for schedule in existing:
             if schedule.name == checked:
                 return schedule, (store.due_schedules([])).now
-        raise ScheduleNotFoundError(checked)
+        names = ", ".join(schedule.name for schedule in existing[:10])
+        raise ScheduleNotFoundError(checked, f"schedule {checked!r} does not exist; those that do: {names or 'none'}")
 
     def _run_schedule(
         self, schedule: ScheduleRecord, jobs: Sequence[NewJob], *, overlap: bool
@@ -351,7 +377,7 @@ class Client(
             started = store.run_schedule(schedule.name, jobs, overlap=overlap)
             if sending is not None:
                 sending.started(started) if started else sending.counted(0)
-        self._report_started(started or (), None)
+        self._report_started(started or (), None, notified=False)
         if started is None:
             return None
         # With the overlap "skip" none may have been started.
@@ -362,12 +388,14 @@ class Client(
         """Trace a start, if the client has a tracing middleware."""
         if self.tracing is None or not chains:
             return NO_SENDING
-        types = tuple(dict.fromkeys(chain.job_type.name for chain in chains))
+        types: tuple[str, ...] = (chains[0].job_type.name,)
+        if len(chains) > 1:
+            types = tuple(dict.fromkeys(chain.job_type.name for chain in chains))
         return self.tracing.sending(Send(types, len(chains), in_callers_transaction=connection is not None))
 
-    def _report_started(self, started: Sequence[StartedJob], connection: Any) -> None:
+    def _report_started(self, started: Sequence[StartedJob], connection: Any, *, notified: bool) -> None:
         in_callers_transaction = connection is not None
-        if not in_callers_transaction:
+        if not in_callers_transaction and not notified:
             ready = {
                 job.type
                 for job in started
@@ -402,10 +430,13 @@ class Client(
 
         Raises:
             ChainNotFoundError: it was never committed, or it was deleted.
+            DefinitionError: ``job_type`` is not a JobType, such as a name.
             InvalidIdentifierError: the id is not valid.
             JobTypeMismatchError: it is of another job type.
             UnsupportedConnectionError: the store cannot read on ``connection``, or it is one to another database.
         """
+        if job_type is not None and not isinstance(job_type, JobType):
+            raise not_a_job_type(job_type)
         record = (self._records([check_text(chain_id, what="chain id")], connection))[0]
         if job_type is not None and job_type.name != record.type:
             raise JobTypeMismatchError(chain_id, job_type.name, record.type)
@@ -520,12 +551,12 @@ class Client(
             WaitTimeoutError: some are still open after ``timeout`` seconds; they keep running.
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
-        handles = list(chains)
+        handles = chains if type(chains) is list else listed(chains, "chains must be a sequence of handles")
 
         def update(closed: dict[str, ChainRecord]) -> None:
             for chain in handles:
                 if chain.id in closed:
-                    chain._known, chain._new = closed[chain.id], None
+                    chain._update(closed[chain.id])
 
         watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
         try:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from queuert.client.sync_base import ClientBase
-from queuert.errors import ChainNotFoundError
-from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, reasons
+from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
+from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, circles, reasons
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.sync_store import Store
@@ -16,17 +18,19 @@ from queuert.state.sync_store import Store
 class ClientExplaining(ClientBase):
     """Explains what holds a chain."""
 
-    def explain(self, chain: ChainReference) -> Explanation:
+    def explain(self, chain: ChainReference, *, max_chains: int = MAX_CHAINS) -> Explanation:
         """Return why a chain is not closed yet: all that holds the job that it stands at.
 
-        If that job waits for other chains, those that are open are explained as well, to a depth of 10 and up to 100
-        chains. ``str()`` of the result is a text for people. It costs a few reads for each of these chains, whatever
-        the number of jobs. The reads are not one snapshot: a job may begin meanwhile.
+        If that job waits for other chains, those that are open are explained as well, to a depth of 10 and up to
+        ``max_chains`` chains. ``str()`` of the result is a text for people. It costs a few reads for each of these
+        chains, whatever the number of jobs. The reads are not one snapshot: a job may begin meanwhile.
 
         Args:
             chain: its id, or a handle; or the id of any of its jobs.
+            max_chains: the most chains that are explained, itself among them, between 1 and 100.
 
         Raises:
+            ConfigurationError: ``max_chains`` is out of range.
             ChainNotFoundError: neither a chain nor a job has this id.
             InvalidIdentifierError: the id is not valid.
 
@@ -39,12 +43,30 @@ class ClientExplaining(ClientBase):
             if Cause.TYPE_PAUSED in explanation.causes:
                 client.resume_job_types([explanation.job_type])
         """
+        if type(max_chains) is not int or not 1 <= max_chains <= MAX_CHAINS:
+            raise ConfigurationError(f"max_chains must be an integer between 1 and {MAX_CHAINS}, got {max_chains!r}")
         [id] = chain_ids([chain])
         store = self._open_store()
         record = _chain_of(store, id)
-        paused = {one.type: one for one in store.list_paused_job_types()}
-        reader = _Reader(store, Surroundings(paused, store.list_workers()))
-        return reader.explain(record, depth=1)
+        return _Reader(store, _surroundings(store), max_chains).explain(record, depth=1)
+
+
+def reasons_of(store: Store, ids: Sequence[str]) -> dict[str, str]:
+    """Return what holds chains, without the chains that they wait for: a line for each that can be read."""
+    found: dict[str, str] = {}
+    # Whoever is told has an error to raise already.
+    with suppress(QueuertError):
+        around = _surroundings(store)
+        for chain in store.get_chains(ids):
+            if chain is not None:
+                explanation = _Reader(store, around, MAX_CHAINS).explain(chain, depth=MAX_DEPTH)
+                found[chain.id] = "; ".join(map(str, explanation.reasons))
+    return found
+
+
+def _surroundings(store: Store) -> Surroundings:
+    paused = {one.type: one for one in store.list_paused_job_types()}
+    return Surroundings(paused, store.list_workers())
 
 
 def _chain_of(store: Store, id: str) -> ChainRecord:
@@ -65,7 +87,10 @@ class _Reader:
 
     store: Store
     around: Surroundings
+    most: int
     seen: set[str] = field(default_factory=set)
+    path: list[str] = field(default_factory=list)
+    """The chains that wait, directly or not, for the one that is being explained."""
 
     def explain(self, chain: ChainRecord, depth: int) -> Explanation:
         self.seen.add(chain.id)
@@ -77,7 +102,11 @@ class _Reader:
         if job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN:
             blockers = self.store.get_blockers(job.id)
             open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
+        found = reasons(chain, job, facts, self.around, len(open_ids))
+        found += circles(id for id in (*open_ids, facts.behind_chain) if id in self.path)
+        self.path.append(chain.id)
         explained = self._explain_all(open_ids, depth) if depth < MAX_DEPTH else []
+        self.path.pop()
         return Explanation(
             chain_id=chain.id,
             chain_type=chain.type,
@@ -85,7 +114,7 @@ class _Reader:
             job_id=job.id,
             job_type=job.type,
             job_status=job.status,
-            reasons=tuple(reasons(chain, job, facts, self.around, len(open_ids))),
+            reasons=tuple(found),
             blockers=tuple(explained),
             more_blockers=len(open_ids) - len(explained),
         )
@@ -93,7 +122,7 @@ class _Reader:
     def _explain_all(self, ids: list[str], depth: int) -> list[Explanation]:
         found = []
         for id in ids:
-            if id in self.seen or len(self.seen) >= MAX_CHAINS:
+            if id in self.seen or len(self.seen) >= self.most:
                 continue
             [chain] = self.store.get_chains([id])
             if chain is not None:

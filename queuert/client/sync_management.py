@@ -17,23 +17,36 @@ from queuert.client.management import (
     Completable,
     HasResult,
     WorkerlessContinuation,
+    chain_closed,
+    checked_run_at,
+    edited_input,
     expected_last_type,
     job_ids,
     pruning,
 )
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
-from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
+from queuert.client.sync_cascades import awaited_by_none_else, failed_together
+from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, ChainNotRetriableError, NotInStatusError
+from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
-from queuert.new_chain import ChainReference, chain_ids
-from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
+from queuert.new_chain import ChainReference, chain_ids, checked_priority
+from queuert.notify.results import Notifications, delete_notifications, trigger_notifications, update_notifications
+from queuert.observability.events import (
+    ChainContinued,
+    ChainRetried,
+    ChainsDeleted,
+    EventSent,
+    JobsTriggered,
+)
 from queuert.observability.tracing import NO_CHANGING, NO_SENDING, Change, Changing, Send, Sending
-from queuert.payloads import check_text, safe_text
+from queuert.payloads import check_step_name, check_text, safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
-from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
-from queuert.state.types import ChainUpdate, NewJob, PruneRequest, WorkerlessCompletion
+from queuert.state.steps import NewEvent
+from queuert.state.types import ChainUpdate, InputEdit, NewJob, PruneRequest, WorkerlessCompletion
+from queuert.steps import step_codec
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -227,15 +240,21 @@ class ClientManagement(ClientBase):
     # --- cancel and retry ---------------------------------------------------------------------------------------------
 
     def cancel_chain(
-        self, chain: ChainReference, *, reason: str = CANCELLED_BY_CLIENT, connection: ConnectionLike | None = None
+        self,
+        chain: ChainReference,
+        *,
+        cascade: bool = False,
+        reason: str = CANCELLED_BY_CLIENT,
+        connection: ConnectionLike | None = None,
     ) -> bool:
         """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
-        return (self.cancel_chains([chain], reason=reason, connection=connection))[0]
+        return (self.cancel_chains([chain], cascade=cascade, reason=reason, connection=connection))[0]
 
     def cancel_chains(
         self,
         chains: Iterable[ChainReference],
         *,
+        cascade: bool = False,
         reason: str = CANCELLED_BY_CLIENT,
         connection: ConnectionLike | None = None,
     ) -> list[bool]:
@@ -243,16 +262,23 @@ class ClientManagement(ClientBase):
 
         Args:
             chains: ids or handles.
+            cascade: cancel also the open chains that their jobs wait for, children among them, and those that these
+                wait for, and so on; except those that another job waits for as well. They are read before they are
+                cancelled: one that a job begins to wait for in between is cancelled, and releases that job.
             reason: the message of the chains' error, shortened to 2,000 characters.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
-            For each chain, in order and each once: True if this call closed it, False if it was closed already.
+            For each chain, in order and each once: True if this call closed it, False if it was closed already. With
+            ``cascade`` those of the given chains come first.
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
+            ConfigurationError: the cascade has more than 10,000 chains; none was cancelled.
         """
         store, ids = self._open_store(), chain_ids(chains)
+        if cascade:
+            ids = tuple(awaited_by_none_else(store, ids, connection))
         with self._changing("cancelled", ids, connection) as traced:
             results = store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
             traced.changed(results)
@@ -291,11 +317,15 @@ class ClientManagement(ClientBase):
             if len(ids) < _OF_KEY:
                 return closed
 
-    def retry_chain(self, chain: ChainReference, *, connection: ConnectionLike | None = None) -> None:
+    def retry_chain(
+        self, chain: ChainReference, *, cascade: bool = False, connection: ConnectionLike | None = None
+    ) -> list[str]:
         """Retry one failed or cancelled chain, see :meth:`retry_chains`."""
-        self.retry_chains([chain], connection=connection)
+        return self.retry_chains([chain], cascade=cascade, connection=connection)
 
-    def retry_chains(self, chains: Iterable[ChainReference], *, connection: ConnectionLike | None = None) -> None:
+    def retry_chains(
+        self, chains: Iterable[ChainReference], *, cascade: bool = False, connection: ConnectionLike | None = None
+    ) -> list[str]:
         """Retry failed and cancelled chains: their last jobs become due at once, with all attempts of the policy left.
 
         Earlier jobs of a chain are not repeated. A job with blockers waits for those that are open, also for those that
@@ -303,15 +333,40 @@ class ClientManagement(ClientBase):
 
         Args:
             chains: ids or handles.
+            cascade: retry also the chains that failed while they waited for one of these, or after, and those that
+                failed because of those; and the failed blockers of all of them. All wait for their blockers again.
             connection: a connection of yours, see :meth:`start_chain`.
+
+        Returns:
+            The ids of the retried chains: the given ones, each once, then those of the cascade.
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was retried.
             ChainNotRetriableError: one of them is open or completed; none was retried.
+            ConfigurationError: the cascade has more than 10,000 chains; none was retried.
         """
-        store, ids = self._open_store(), chain_ids(chains)
+        ids = chain_ids(chains)
+        if not cascade:
+            self._retry(ids, None, connection)
+            return list(ids)
+        store = self._open_store()
+        for _ in range(_ROUNDS):
+            together = failed_together(store, ids, connection)
+            try:
+                self._retry(together, None, connection)
+            except (ChainNotFoundError, ChainNotRetriableError) as error:
+                refused = error.id if isinstance(error, ChainNotFoundError) else error.chain_id
+                if refused in ids:
+                    raise
+                # One of the cascade was retried or deleted meanwhile: look again.
+                continue
+            return together
+        raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {_ROUNDS} times meanwhile: try again")
+
+    def _retry(self, ids: Sequence[str], edit: InputEdit | None, connection: Any) -> None:
+        store = self._open_store()
         with self._changing("retried", ids, connection) as traced:
-            results = store.retry_chains(ids, connection=connection)
+            results = store.retry_chains(ids, edit=edit, connection=connection)
             traced.changed(results)
         self._publish(update_notifications(results), connection)
         retried = [
@@ -322,7 +377,118 @@ class ClientManagement(ClientBase):
         ]
         emit_committed(self.observers, retried, connection)
 
-    # --- trigger and delete -------------------------------------------------------------------------------------------
+    def retry_chain_with_input(
+        self, chain: ChainReference, input: Any, *, connection: ConnectionLike | None = None
+    ) -> None:
+        """Retry one failed or cancelled chain as :meth:`retry_chains` does, with another input of its last job.
+
+        The input is checked by the job type of that job, if it is registered with this client. Otherwise it is stored
+        as plain JSON, unless the stored input is in another format. Recorded steps of the job are kept, and replayed.
+
+        Args:
+            chain: its id, or a handle.
+            input: the new input.
+            connection: a connection of yours, see :meth:`start_chain`.
+
+        Raises:
+            PayloadError: the input is not valid for the job type.
+            UnknownJobTypeError: the stored input is in a format that only its job type knows: register that.
+            ChainNotFoundError: the chain does not exist.
+            ChainNotRetriableError: it is open or completed.
+            JobNotFoundError: the chain was retried and continued meanwhile. Look at it again.
+        """
+        id = _only_id(chain)
+        self._retry([id], self._edit(id, input, connection), connection)
+
+    def _edit(self, chain_id: str, input: Any, connection: Any) -> InputEdit:
+        """Check a new input of the last job of a chain."""
+        store = self._open_store()
+        [record] = store.get_chains([chain_id], connection=connection)
+        if record is None:
+            raise ChainNotFoundError(chain_id)
+        [job] = store.get_jobs([record.tail_id], connection=connection)
+        text = edited_input(self.job_types, record.tail_type, None if job is None else job.input, input)
+        return InputEdit(record.tail_id, text)
+
+    # --- change ------------------------------------------------------------------------------------------------------
+
+    def reschedule_chains(
+        self, chains: Iterable[ChainReference], run_at: RunAt, *, connection: ConnectionLike | None = None
+    ) -> list[bool]:
+        """Give the jobs that open chains wait with another time from which they may run, earlier or later.
+
+        A job that waits for other chains goes on waiting for them, and runs no earlier than the new time. The pause
+        after a failed attempt ends at the new time as well.
+
+        Args:
+            chains: ids or handles.
+            run_at: ``after(minutes=5)`` or ``at(moment)``; ``after()`` is now.
+            connection: a connection of yours, see :meth:`start_chain`.
+
+        Returns:
+            For each chain, in order and each once: True if it was changed, False if its job runs or it is closed.
+
+        Raises:
+            ChainNotFoundError: one of them does not exist; none was changed.
+            ConfigurationError: ``run_at`` is not made by ``after`` or ``at``.
+        """
+        return self._change(chains, checked_run_at(run_at), None, connection)
+
+    def edit_chain_input(self, chain: ChainReference, input: Any, *, connection: ConnectionLike | None = None) -> bool:
+        """Give the job that an open chain waits with another input; its due time, priority and attempts stay.
+
+        The input is checked by the job type of that job, if it is registered with this client. Otherwise it is stored
+        as plain JSON, unless the stored input is in another format. Recorded steps of the job are kept, and replayed.
+
+        Args:
+            chain: its id, or a handle.
+            input: the new input.
+            connection: a connection of yours, see :meth:`start_chain`.
+
+        Returns:
+            False if its job runs or it is closed: nothing was changed. :meth:`retry_chain_with_input` is for chains
+            that have failed.
+
+        Raises:
+            PayloadError: the input is not valid for the job type.
+            UnknownJobTypeError: the stored input is in a format that only its job type knows: register that.
+            ChainNotFoundError: the chain does not exist.
+            JobNotFoundError: the chain was continued meanwhile. Look at it again.
+
+        Example::
+
+            client.edit_chain_input(chain, Resize(url=url, width=100))
+        """
+        id = _only_id(chain)
+        edit = self._edit(id, input, connection)
+        return (self._change([id], None, None, connection, edit))[0]
+
+    def reprioritize_chains(
+        self, chains: Iterable[ChainReference], priority: int, *, connection: ConnectionLike | None = None
+    ) -> list[bool]:
+        """Give the jobs that open chains wait with another priority; arguments and result are those of
+        :meth:`reschedule_chains`.
+
+        Raises:
+            ChainNotFoundError: one of them does not exist; none was changed.
+            ConfigurationError: the priority is out of range.
+        """
+        return self._change(chains, None, checked_priority(priority), connection)
+
+    def _change(
+        self,
+        chains: Iterable[ChainReference],
+        run_at: RunAt | None,
+        priority: int | None,
+        connection: Any,
+        edit: InputEdit | None = None,
+    ) -> list[bool]:
+        store, ids = self._open_store(), chain_ids(chains)
+        results = store.change_waiting_jobs(ids, run_at=run_at, priority=priority, edit=edit, connection=connection)
+        self._publish(update_notifications(results), connection)
+        return [result.written for result in results]
+
+    # --- trigger ------------------------------------------------------------------------------------------------------
 
     def trigger_job(self, job_id: str, *, connection: ConnectionLike | None = None) -> None:
         """Make one scheduled job due now, see :meth:`trigger_jobs`."""
@@ -346,6 +512,96 @@ class ClientManagement(ClientBase):
         self._publish(trigger_notifications(triggered), connection)
         event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
         emit_committed(self.observers, [event], connection)
+
+    # --- send events --------------------------------------------------------------------------------------------------
+
+    def send_event(
+        self,
+        chain: ChainReference,
+        name: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        connection: ConnectionLike | None = None,
+    ) -> bool:
+        """Send an event to an open chain, for a handler of it that waits with ``attempt.wait_for_event``.
+
+        If the last job of the chain waits for the event, it is due at once. Otherwise the event is kept until a job of
+        the chain takes it, at most until the chain is deleted. Each event is taken once::
+
+            client.send_event(chain, "approved", {"by": "ada"}, id="approval-17")
+
+        Args:
+            chain: its id, or a handle.
+            name: of the event: 1 to 128 characters of ``A-Z a-z 0-9 _ . : / -``, beginning with a letter or ``_``.
+            payload: what pydantic can encode, in the format and within the limits of the chain's last job type. The
+                handler validates it.
+            id: names this event in the chain, so that it can be sent again without being taken twice: text of at most
+                512 characters. By default a new one.
+            connection: a connection of yours, see :meth:`start_chain`. The event is sent when it commits.
+
+        Returns:
+            Whether it was kept; False if an event of this id was sent to the chain before.
+
+        Raises:
+            PayloadError: the payload cannot be encoded, or exceeds the limits.
+            UnknownJobTypeError: the job type of the chain's last job is not registered with this client.
+            ChainNotFoundError: the chain does not exist.
+            ChainAlreadyClosedError: the chain is closed.
+            EventLimitError: the chain keeps 1,000 events, or 16 MiB of payloads, that no job has taken.
+            ConfigurationError: the name is not valid.
+            InvalidIdentifierError: the id is not valid.
+        """
+        chain_id, event_id = _only_id(chain), new_id() if id is None else check_text(id, what="event id")
+        check_step_name(name, what="an event")
+        store = self._open_store()
+        [record] = store.get_chains([chain_id], connection=connection)
+        if record is None:
+            raise ChainNotFoundError(chain_id)
+        codec = step_codec(self.job_types[record.tail_type], Any)
+        event = NewEvent(event_id, name, codec.encode(payload))
+        sent = store.send_event(chain_id, event, connection=connection)
+        if sent.written:
+            self._publish(trigger_notifications(sent.woken), connection)
+            event_sent = EventSent(
+                chain_id=chain_id, type=sent.chain_type, name=name, in_callers_transaction=connection is not None
+            )
+            emit_committed(self.observers, [event_sent], connection)
+        return sent.written
+
+    def send_event_to_key(
+        self,
+        job_type: JobTypeReference,
+        key: str,
+        name: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        connection: ConnectionLike | None = None,
+    ) -> bool:
+        """Send an event to the open chain that was started with a deduplication key, to the newest if there are more.
+
+        A chain whose start has not been committed yet is not found.
+
+        Args:
+            job_type: the job type of the chain's first job, or its name.
+            key: the key of its ``Deduplicate``.
+            name: as for :meth:`send_event`, and so are the others, the result and the errors.
+            payload: the payload.
+            id: names this event in the chain.
+            connection: a connection of yours, see :meth:`start_chain`.
+
+        Raises:
+            ChainNotFoundError: no open chain has the key.
+        """
+        [type_name] = type_names([job_type])
+        check_text(key, what="deduplication key")
+        found = (self._open_store()).chains_of_key(type_name, key, limit=1, connection=connection)
+        if not found:
+            raise ChainNotFoundError(key, f"no open chain of type {type_name!r} has the deduplication key {key!r}")
+        return self.send_event(found[0], name, payload, id=id, connection=connection)
+
+    # --- delete -------------------------------------------------------------------------------------------------------
 
     def delete_chain(
         self, chain: ChainReference, *, cascade: bool = False, connection: ConnectionLike | None = None
@@ -448,16 +704,7 @@ class ClientManagement(ClientBase):
 
     def _report_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:
         self._publish(update_notifications(results), connection)
-        closed = [
-            ChainClosed(
-                chain_id=result.chain_id,
-                type=result.chain_type,
-                status=result.status,
-                duration=result.chain_seconds,
-                in_callers_transaction=connection is not None,
-            )
-            for result in results
-        ]
+        closed = [chain_closed(result, in_callers_transaction=connection is not None) for result in results]
         emit_committed(self.observers, closed, connection)
 
     def _report_continued(self, result: ChainUpdate, next_type: str, next_id: str, connection: Any) -> None:

@@ -9,8 +9,16 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 
+from queuert.client.sync_explaining import reasons_of
 from queuert.client.wakeup import Wakeup
-from queuert.errors import SHOWN_CHAINS, ChainNotFoundError, StateUnavailableError, WaitTimeoutError
+from queuert.errors import (
+    EXPLAINED_CHAINS,
+    SHOWN_CHAINS,
+    ChainNotFoundError,
+    ConfigurationError,
+    StateUnavailableError,
+    WaitTimeoutError,
+)
 from queuert.jobs import ChainRecord, ChainState, ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
@@ -32,6 +40,8 @@ class ChainWatcher:
     """
 
     def __init__(self, store: Store, notify: NotifyAdapter, observers: Observers, timeout: float | None) -> None:
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+            raise ConfigurationError(f"timeout must be a number of seconds or None, got {timeout!r}")
         self._store = store
         self._notify = notify
         self._observers = observers
@@ -91,7 +101,7 @@ class ChainWatcher:
             woken = self._wakeup.wait(pause)
             with self._lock:
                 notified_ids, self._notified_ids = self._notified_ids, set()
-            unread = [id for id in open_ids if id in notified_ids] if woken and not failed else open_ids
+            unread = list(filter(notified_ids.__contains__, open_ids)) if woken and not failed else open_ids
 
     def states(self, id: str, interval: float) -> Generator[ChainState, None]:
         """Yield where one chain is, whenever that has changed, until it is closed.
@@ -117,6 +127,7 @@ class ChainWatcher:
                 last = state
             pause = self._pause(interval)
             if pause <= 0:
+                # Without reasons: they would read the input of the chain, which a watch never does.
                 raise WaitTimeoutError([id], self._timeout or 0.0, [] if last is None else [last])
             self._wakeup.wait(pause)
 
@@ -126,11 +137,16 @@ class ChainWatcher:
         return pause if self._deadline is None else min(pause, self._deadline - time.monotonic())
 
     def _timeout_error(self, open_ids: list[str]) -> WaitTimeoutError:
-        """Return the error of the timeout, which says of some of the open chains where they are."""
+        """Return the error of the timeout, which says of some of the open chains where they are, and why.
+
+        Whoever waits for 0 seconds asks again and again, and is not told why.
+        """
         states: list[ChainState | None] = []
         with suppress(StateUnavailableError):
             states = self._store.get_chain_states(open_ids[:SHOWN_CHAINS])
-        return WaitTimeoutError(open_ids, self._timeout or 0.0, [state for state in states if state is not None])
+        known = [state for state in states if state is not None]
+        reasons = reasons_of(self._store, open_ids[:EXPLAINED_CHAINS]) if known and self._timeout else {}
+        return WaitTimeoutError(open_ids, self._timeout or 0.0, known, reasons)
 
     def _read(self, ids: list[str]) -> tuple[dict[str, ChainRecord], list[str]]:
         """Read a page of chains, and return those that are closed, and the ids that are still to be read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from queuert.cli.exit_codes import redacted
-from queuert.demo.settings import PROCESSORS, SCHEMA, DemoSettings
+from queuert.demo.settings import JOB_TYPES, PROCESSORS, SCHEMA, DemoSettings
 from queuert.embedded.spawn import spawn
 
 _STOP_SECONDS = 20.0
+
+LISTENS = r"serving on 127\.0\.0\.1, port (\d+)"
+"""What the log of the dashboard has when it listens."""
 
 
 class Process:
@@ -68,6 +72,13 @@ class Process:
         self.kill()
         return -signal.SIGKILL
 
+    def find(self, pattern: str) -> str | None:
+        """The first group of a pattern that its log has; None as long as it has none."""
+        with suppress(OSError):
+            found = re.search(pattern, self._log.read_text(encoding="utf-8", errors="replace"))
+            return found[1] if found else None
+        return None
+
     def last_words(self) -> str:
         """The last line of its log."""
         with suppress(OSError):
@@ -82,6 +93,13 @@ def start_worker(number: int, settings: DemoSettings, *, workspace: Path, enviro
     command = ["-m", "queuert", "worker", PROCESSORS, "--schema", SCHEMA, "--name", name]
     command += ["--concurrency", str(settings.concurrency)]
     return Process(name, command, log=workspace / f"{name}.log", environment=environment)
+
+
+def start_dashboard(*, workspace: Path, environment: Mapping[str, str]) -> Process:
+    """Start ``queuert web`` on a free port, for requests that name this machine."""
+    command = ["-m", "queuert", "web", JOB_TYPES, "--schema", SCHEMA, "--port", "0", "--environment", "demo"]
+    command += ["--access", "queuert.cli.dashboard:on_this_machine"]
+    return Process("dashboard", command, log=workspace / "dashboard.log", environment=environment)
 
 
 def start_driver(

@@ -13,6 +13,8 @@ SCHEMA = "queuert_demo"
 
 PROCESSORS = "queuert.demo.jobs:processors"
 
+JOB_TYPES = "queuert.demo.job_types:job_types"
+
 LEASE_VARIABLE = "QUEUERT_DEMO_LEASE"
 """The environment variable that tells the workers how long a lease lasts."""
 
@@ -36,6 +38,7 @@ class DemoSettings:
         lease: seconds until a job of a dead worker can run again.
         report: where the report goes; None for a temporary file.
         keep: leave the database and the logs.
+        dashboard: whether the dashboard is served while it runs.
 
     Raises:
         UsageError: an option is out of range.
@@ -49,6 +52,7 @@ class DemoSettings:
     lease: float = 3.0
     report: Path | None = None
     keep: bool = False
+    dashboard: bool = True
 
     def __post_init__(self) -> None:
         if self.lease < _SHORTEST_LEASE:

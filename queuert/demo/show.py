@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
 from queuert.cli.exit_codes import Exit
 from queuert.demo.job_types import Report
-from queuert.demo.processes import Process, start_driver, start_worker
+from queuert.demo.processes import LISTENS, Process, start_dashboard, start_driver, start_worker
 from queuert.demo.progress import Display, Snapshot, choose_display, read_snapshot
 from queuert.demo.proof import read_figures, run_checks, table, verdict
+from queuert.demo.run_page import read_story, render
 from queuert.demo.settings import DemoError, DemoSettings
 from queuert.demo.stage import Stage, find_prerequisites, remove_temporary, set_up
 
@@ -89,6 +91,8 @@ class Show:
         self._stage = stage
         self._workers: list[Process] = []
         self._driver: Process | None = None
+        self._dashboard: Process | None = None
+        self._announced = False
         self._victim: Process | None = None
         self.killed_at: datetime | None = None
         self.unclean: list[str] = []
@@ -111,6 +115,8 @@ class Show:
             workspace=self._stage.workspace,
             environment=self._stage.environment,
         )
+        if self._settings.dashboard and find_spec("starlette") and find_spec("uvicorn"):
+            self._dashboard = start_dashboard(workspace=self._stage.workspace, environment=self._stage.environment)
         means = "with Spark" if self._settings.spark else "without Spark"
         display.say(f"driver started: process {self._driver.pid} reads the standard library {means}")
         self._watch(display)
@@ -126,6 +132,26 @@ class Show:
         """Where the history goes, with Spark: beside the report."""
         return self.report_path.with_suffix(".html")
 
+    @property
+    def run_path(self) -> Path:
+        """Where the page of the run goes: beside the report."""
+        return self.report_path.with_name(f"{self.report_path.stem}-run.html")
+
+    def _announce_dashboard(self, display: Display) -> None:
+        """Say where the dashboard is, once it listens."""
+        if self._dashboard is None or self._announced:
+            return
+        if port := self._dashboard.find(LISTENS):
+            self._announced = True
+            display.say(f"the dashboard, while this runs: http://127.0.0.1:{port}/dashboard/")
+
+    def write_run(self) -> None:
+        """Write the page of the run."""
+        victim = "" if self._victim is None else self._victim.name
+        found = read_story(self._stage.database, self.killed_at, victim)
+        files = read_snapshot(self._stage.database).closed
+        self.run_path.write_text(render(found, files=files, lease=self._settings.lease), encoding="utf-8")
+
     def _start_worker(self, display: Display) -> None:
         number = len(self._workers) + 1
         worker = start_worker(
@@ -138,6 +164,7 @@ class Show:
         reported = rolling_up = False
         while not self._over(snapshot := read_snapshot(self._stage.database)):
             display.update(snapshot, sum(worker.alive for worker in self._workers))
+            self._announce_dashboard(display)
             if snapshot.files and not reported:
                 reported = True
                 display.say(f"{snapshot.files} files found: the driver starts a chain for each")
@@ -190,8 +217,9 @@ class Show:
                 self.unclean += [] if code == 0 else [worker.name]
 
     def _kill_all(self) -> None:
-        for process in [*self._workers, *([self._driver] if self._driver else [])]:
-            process.kill()
+        for process in (*self._workers, self._driver, self._dashboard):
+            if process is not None:
+                process.kill()
 
 
 def _untimely_end(process: Process) -> str:
@@ -209,7 +237,8 @@ def _tell(settings: DemoSettings, stage: Stage, show: Show) -> int:
     print(f"\nFigures\n{table(read_figures(stage.database, show.killed_at).lines())}")
     print(f"\nProof, by SQL (each must be 0)\n{verdict(checks)}")
     if settings.report is not None or settings.keep:
-        print(f"\nreport: {show.report_path}")
+        show.write_run()
+        print(f"\nreport: {show.report_path}\nrun: {show.run_path}")
         if settings.spark:
             print(f"history: {show.history_path}")
     if settings.keep:

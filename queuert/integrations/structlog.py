@@ -11,7 +11,8 @@ It needs ``queuert[structlog]``. For a program that logs with structlog alone::
     client = AsyncClient(state, job_types, observability=StructlogObservability())
 
 For one that also formats the standard library's records, give ``add_attempt`` to ``ProcessorFormatter`` as well, in
-``foreign_pre_chain``. What a handler binds with ``structlog.contextvars`` ends with its attempt.
+``foreign_pre_chain``, behind an ``ExtraAdder``: it removes the fields that are empty outside of attempts. What a
+handler binds with ``structlog.contextvars`` ends with its attempt.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ def add_attempt(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mu
     """A processor: add the fields of the attempt for which this is logged, by the names of ``current()``.
 
     What the event has already it keeps. Records of the standard library that come from a handler's process have the
-    fields on themselves.
+    fields on themselves; outside of an attempt these fields are None, and are removed.
     """
+    event.pop("queuert_context", None)
+    for name in FIELDS:
+        if event.get(name, "") is None:
+            del event[name]
     found = current()
     if not found and (record := event.get("_record")) is not None:
         found = {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}

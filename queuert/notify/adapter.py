@@ -23,6 +23,8 @@ class Topic(StrEnum):
     """The chains of these ids closed."""
     LEASES = "leases"
     """The leases of the jobs of these ids were taken away."""
+    BULK_OPERATIONS = "bulk_operations"
+    """The bulk operations of these ids were started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,17 @@ class Subscription(Protocol):
 
     def close(self) -> None:
         """Unsubscribe. Idempotent, and safe at any time, also after the adapter was closed."""
+        ...
+
+
+class PiggybackAdapter(Protocol):
+    """An adapter whose notifications a store can send right behind a write, in the same round trip."""
+
+    def piggyback(self, topic: Topic, keys: Iterable[str], address: object) -> tuple[str, str] | None:
+        """Return the channel and the text of a notification that the caller sends itself; None if it must be published.
+
+        ``address`` is that of the store. Call it just before the write: notifications that follow are delayed.
+        """
         ...
 
 

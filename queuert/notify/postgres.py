@@ -3,17 +3,19 @@
 One thread with one connection both listens and sends. It waits on the connection's socket and on a waker, so it costs
 nothing while nothing happens. Neither publishers nor subscribers ever wait for the database.
 
-The path of a notification: ``PostgresNotify.publish`` adds it to the listener's outbox and wakes its thread;
-``ListenSession.run_once`` sends the outbox as often as ``NotifyThrottle`` allows, and dispatches what has arrived to
-the subscribers. ``ListenConnection`` is the connection.
+The path of a notification that no store has sent behind a write (see ``PostgresNotify.piggyback``):
+``PostgresNotify.publish`` adds it to the listener's outbox and wakes its thread; ``ListenSession.run_once`` sends the
+outbox as often as ``NotifyThrottle`` allows, and dispatches what has arrived to the subscribers. ``ListenConnection``
+is the connection.
 """
 
 from __future__ import annotations
 
 import secrets
 import select
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -21,6 +23,8 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from queuert.migrations import DEFAULT_SCHEMA
+from queuert.notify.adapter import Topic
+from queuert.notify.encoding import WILDCARD, encode
 from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify, ListenSession, Subscribers, Waker
 from queuert.state.postgres.settings import PostgresSettings
 
@@ -44,6 +48,7 @@ class NotifyThrottle:
     def __init__(self) -> None:
         self._interval = MIN_INTERVAL
         self._many_keys = False
+        self._lock = threading.Lock()  # Piggybacks begin in the threads that start chains.
         self.next_at = 0.0
         """The earliest time of the next sending, on the monotonic clock."""
 
@@ -52,18 +57,20 @@ class NotifyThrottle:
 
         If they had to wait, the stream goes on, and the interval doubles.
         """
-        if now < self.next_at:
-            return False
-        waited = now < self.next_at + self._interval
-        longest = MAX_INTERVAL_OF_MANY if self._many_keys else MAX_INTERVAL
-        self._interval = min(2 * self._interval, longest) if waited else MIN_INTERVAL
-        self.next_at = now + self._interval
-        return True
+        with self._lock:
+            if now < self.next_at:
+                return False
+            waited = now < self.next_at + self._interval
+            longest = MAX_INTERVAL_OF_MANY if self._many_keys else MAX_INTERVAL
+            self._interval = min(2 * self._interval, longest) if waited else MIN_INTERVAL
+            self.next_at = now + self._interval
+            return True
 
     def sent(self, now: float, keys: int = 1) -> None:
         """So many keys were sent: the interval counts from here."""
-        self._many_keys = keys >= MANY_KEYS
-        self.next_at = max(self.next_at, now + self._interval)
+        with self._lock:
+            self._many_keys = keys >= MANY_KEYS
+            self.next_at = max(self.next_at, now + self._interval)
 
 
 _FAILED = frozenset({ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE})
@@ -117,7 +124,7 @@ class ListenConnection:
         if parameters is None:
             self._pgconn.send_query(query.encode())
         else:
-            self._pgconn.send_query_params(query.encode(), [parameter.encode() for parameter in parameters])
+            self._pgconn.send_query_params(query.encode(), list(map(str.encode, parameters)))
         results = self._read_results(timeout)
         self._collect()
         for result in results:
@@ -213,7 +220,7 @@ class PostgresSession(ListenSession):
         self._connection = connect()
         self._connect = connect
         self._schema = schema
-        self._throttle = NotifyThrottle()
+        self.throttle = NotifyThrottle()
         super().__init__(listener, timeouts, f"{schema}_", silent_error=TEST_FAILED)
 
     def close(self) -> None:
@@ -221,12 +228,12 @@ class PostgresSession(ListenSession):
         self._connection.close()
 
     def _may_send(self) -> bool:
-        return self._throttle.begin(time.monotonic())
+        return self.throttle.begin(time.monotonic())
 
     def send(self, timeout: float) -> None:
         keys = sum([1 if keys is None else len(keys) for keys in self._outbox.keys.values()])
         super().send(timeout)
-        self._throttle.sent(time.monotonic(), keys)
+        self.throttle.sent(time.monotonic(), keys)
 
     def _send(self, texts: Sequence[tuple[str, str]], timeout: float) -> None:
         try:
@@ -243,7 +250,7 @@ class PostgresSession(ListenSession):
         if time.monotonic() >= connection.last_received + probe:
             connection.execute("SELECT 1", timeout=self._timeouts.answer)
         probe_at = connection.last_received + probe
-        send_at = self._throttle.next_at if self._outbox.keys else probe_at
+        send_at = self.throttle.next_at if self._outbox.keys else probe_at
         connection.wait(self._next_deadline(probe_at, send_at) - time.monotonic())
 
     def _take_received(self) -> list[tuple[str, str]]:
@@ -289,7 +296,8 @@ class PostgresNotify(ListeningNotify):
     one :class:`~queuert.observability.events.ListenerLost`, and clients and workers poll.
 
     Notifications are sent in a transaction of their own, many at a time, so that commits of jobs never wait for
-    Postgres' notification lock. In a forked child the adapter is closed and has no subscribers.
+    Postgres' notification lock. After a silence, the store of a client sends that of a start in the round trip of the
+    start, if it has the same connection string. In a forked child the adapter is closed and has no subscribers.
 
     Args:
         dsn: a libpq connection string or URI. The role needs no privileges except to connect.
@@ -306,11 +314,27 @@ class PostgresNotify(ListeningNotify):
 
     def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, timeouts: ListenerTimeouts | None = None) -> None:
         self._settings = PostgresSettings(dsn=dsn, schema=schema, application_name="queuert notify")
+        self._address = self._settings.address
         self._timeouts = timeouts or ListenerTimeouts()
         super().__init__()
 
     def __repr__(self) -> str:
         return f"PostgresNotify(schema={self._settings.schema!r})"
+
+    def piggyback(self, topic: Topic, keys: Iterable[str], address: object) -> tuple[str, str] | None:
+        """Return the channel and the text of a notification that a store sends behind a write.
+
+        None if the store has another connection string or schema, if the adapter is not connected, or if notifications
+        are being collected: then it must be published.
+        """
+        listener = self._listener
+        session = None if listener is None or listener.outbox.keys else listener.session
+        if address != self._address or not isinstance(session, PostgresSession):
+            return None
+        if not session.throttle.begin(time.monotonic()):
+            return None
+        texts = encode(frozenset(keys))
+        return f"{self._settings.schema}_{topic.value}", texts[0] if len(texts) == 1 else WILDCARD
 
     def _new_listener(self, subscribers: Subscribers) -> Listener:
         return Listener("PostgresNotify", self._timeouts.backoff, subscribers, self._new_session)

@@ -16,9 +16,8 @@ from queuert.notify.adapter import Notification, Topic
 from queuert.notify.listener import Batch, Listener, ListeningNotify, Outbox, Subscribers
 from queuert.policies import Backoff
 from queuert.state.sqlite import notifications
-from queuert.state.sqlite.connection import LockedConnection, run
+from queuert.state.sqlite.connection import MEMORY, LockedConnection, check_writable, checked, run
 from queuert.state.sqlite.errors import primary_code
-from queuert.state.sqlite.paths import MEMORY, check_writable, checked
 from queuert.state.sqlite.schema import prepare, write_ahead
 
 _LOCK_TIMEOUT = 0.05

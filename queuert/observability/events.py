@@ -117,6 +117,44 @@ class AttemptSnoozed(_AttemptEvent):
     due_in: float
 
 
+class PhaseIdentity(TypedDict):
+    """The fields that name a phase, to be handed to its events."""
+
+    phase: str
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PhaseEvent(_AttemptEvent):
+    level: ClassVar[str] = "debug"
+    phase: str
+    number: int
+    """1 for the first phase that the job type declares, of ``count``."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStarted(_PhaseEvent):
+    """A phase of a job was begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseCompleted(_PhaseEvent):
+    """A phase of a job was completed, and its result is stored."""
+
+    duration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFailed(_PhaseEvent):
+    """The function of a phase raised. An attempt that has not caught that fails next, and says so by an event of its
+    own."""
+
+    duration: float
+    error: JobError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAborted(_AttemptEvent):
     """The handler was told to stop, for a lease that is lost or a timeout; nothing of it will be committed."""
@@ -392,12 +430,42 @@ class JobsTriggered(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventSent(BaseEvent):
+    """A client sent an event to a chain. If it is ``committed``: see :class:`ChainStarted`."""
+
+    level: ClassVar[str] = "debug"
+    chain_id: str
+    type: str
+    """The type of the chain's first job."""
+    name: str
+    in_callers_transaction: bool
+    committed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainsDeleted(BaseEvent):
     """A client deleted chains. If it is ``committed``: see :class:`ChainStarted`."""
 
     count: int
     in_callers_transaction: bool
     committed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorActed(BaseEvent):
+    """Somebody asked for a change, over the dashboard or over HTTP.
+
+    ``change`` is the route, such as ``/chain/cancel``, and ``target`` what it is of, such as ``id=order-21``, without
+    payloads. ``outcome`` is ``done``, ``refused`` (``user`` may not do this) or ``failed``, with the code of the
+    ``error``. ``user`` is the principal of the access, if it has one.
+    """
+
+    user: str | None
+    interface: str
+    change: str
+    target: str
+    outcome: str
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,6 +514,30 @@ class ChainsPruned(BaseEvent):
     worker: str
     count: int
     chain_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainsBecameStale(BaseEvent):
+    """A worker marked ``count`` closed chains as stale: the retention of their type will delete them.
+
+    ``chain_ids`` names the first ten; the event log names all.
+    """
+
+    worker: str
+    count: int
+    chain_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionHookFailed(BaseEvent):
+    """``before_stale`` or ``before_delete`` raised, or took too long. The chain stays as it is until the next round."""
+
+    level: ClassVar[str] = "error"
+    worker: str
+    hook: str
+    chain_id: str
+    type: str
+    error: JobError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -565,6 +657,44 @@ class LifespanFailed(BaseEvent):
     worker: str
     lifespan: str
     early: bool
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookFailing(BaseEvent):
+    """Nothing could be delivered to a webhook for ``seconds``; it is disabled if this goes on. Emitted once."""
+
+    level: ClassVar[str] = "warning"
+    webhook: str
+    seconds: float
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDisabled(BaseEvent):
+    """A webhook was disabled by a worker: its receiver is gone, or nothing could be delivered for days."""
+
+    level: ClassVar[str] = "error"
+    webhook: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookEventsLost(BaseEvent):
+    """The event log lost events before webhooks were told of them: by retention, a failover or a restore."""
+
+    level: ClassVar[str] = "error"
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookEventSkipped(BaseEvent):
+    """An event of a job was told to no webhook, since no delivery could be made of it; the others go on."""
+
+    level: ClassVar[str] = "error"
+    chain_id: str
+    job_id: str
+    kind: str
     error: JobError
 
 

@@ -37,13 +37,18 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued by a client with job %(next_job_id)s "
     "(%(next_type)s)" + _CALLERS,
     events.ChainRetried: "chain %(chain_id)s (%(type)s) was reopened by a client" + _CALLERS,
+    events.EventSent: "event %(name)s was sent to chain %(chain_id)s of type %(type)s" + _CALLERS,
     events.JobsTriggered: "%(count)s jobs were made due by a client" + _CALLERS,
     events.ChainsDeleted: "%(count)s chains were deleted by a client" + _CALLERS,
+    events.OperatorActed: "%(user)s, over %(interface)s: %(change)s of %(target)s is %(outcome)s, error: %(error)s",
     events.JobReaped: "the lease of worker %(holder)s on attempt %(attempt)s of job %(job_id)s (%(type)s, chain "
     "%(chain_id)s) expired; the attempt counts as failed, the job as failed: %(failed)s (reaped by %(worker)s)",
     events.JobsReleased: "worker %(worker)s released %(count)s claimed jobs that it had not started",
     events.StrandedJobsReleased: "worker %(worker)s unblocked %(count)s jobs without open blockers: %(job_ids)s",
     events.ChainsPruned: "worker %(worker)s pruned %(count)s chains beyond their retention: %(chain_ids)s",
+    events.ChainsBecameStale: "worker %(worker)s marked %(count)s closed chains as stale: %(chain_ids)s",
+    events.RetentionHookFailed: "worker %(worker)s keeps chain %(chain_id)s (%(type)s) for now, as %(hook)s failed: "
+    "%(error)s",
     events.StagingCleaned: "worker %(worker)s dropped staging tables %(dropped)s and %(forgotten)s bulk write records",
     events.StagingCleanupFailed: "worker %(worker)s could not clean up the staging of bulk writes: %(error)s",
     events.EventLogMaintained: "worker %(worker)s maintained the event log: created partitions %(made)s, dropped "
@@ -59,6 +64,10 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.AttemptCancelled: _ATTEMPT + "cancelled its chain after %(duration)s s: %(error)s",
     events.AttemptWaiting: _ATTEMPT + "waits for %(blockers)s chain(s) after %(duration)s s",
     events.AttemptSnoozed: _ATTEMPT + "ended after %(duration)s s to go on in %(due_in)s s: the attempt does not count",
+    events.PhaseStarted: _ATTEMPT + "began phase %(phase)s (%(number)s of %(count)s)",
+    events.PhaseCompleted: _ATTEMPT + "completed phase %(phase)s (%(number)s of %(count)s) after %(duration)s s",
+    events.PhaseFailed: _ATTEMPT
+    + "raised in phase %(phase)s (%(number)s of %(count)s) after %(duration)s s: %(error)s",
     events.AttemptInterrupted: _ATTEMPT
     + "was interrupted after %(duration)s s: the job is ready again, and the attempt does not count",
     events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",
@@ -76,6 +85,12 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store, retrying: %(error)s",
     events.LifespanFailed: "worker %(worker)s: the lifespan %(lifespan)s failed (ended early, so that the worker "
     "stops: %(early)s): %(error)s",
+    events.WebhookFailing: "webhook %(webhook)s: nothing could be delivered for %(seconds)s s (%(failures)s failures "
+    "in a row)",
+    events.WebhookDisabled: "webhook %(webhook)s was disabled: %(cause)s",
+    events.WebhookEventsLost: "webhooks are not told of events that the log has lost: %(error)s",
+    events.WebhookEventSkipped: "webhooks are not told that job %(job_id)s (chain %(chain_id)s) was %(kind)s: "
+    "%(error)s",
     events.RetentionInUse: "worker %(worker)s keeps closed chains of %(types)s: %(kept)s",
     events.StoreWarningRaised: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",
     events.ListenerLost: "%(adapter)s: listener disconnected, reconnecting in %(retry_in)s s: %(error)s",

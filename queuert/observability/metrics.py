@@ -119,6 +119,7 @@ _ATTEMPTS = (
     _counter("job.attempt.after_attempt_error", "attempt", "Errors of after_attempt", _TYPE, "error.type"),
     _seconds("job.wait.duration", "From the moment a job is due to the start of its handler", _TYPE),
     _seconds("job.attempt.duration", "From the start of a handler to its end", _TYPE, _OUTCOME),
+    _seconds("job.phase.duration", "Of a phase of a job", _TYPE, "queuert.phase.name", "queuert.phase.outcome"),
     _counter("job.reaped", "job", "Expired leases turned into failed attempts", _TYPE, "queuert.job.failed"),
     _counter("job.released", "job", "Jobs claimed and released before they started"),
     _counter("job.stranded_released", "job", "Stranded jobs released: blocked jobs without open blockers"),
@@ -142,6 +143,8 @@ _WORKERS = (
         "lease.slack", "Time that was left, of the leases renewed together, to the shortest", buckets=SLACK_SECONDS
     ),
     _counter("chain.pruned", "chain", "Closed chains deleted by retention"),
+    _counter("chain.became_stale", "chain", "Closed chains marked as stale by retention"),
+    _counter("chain.retention_hook_error", "error", "Errors of before_stale and before_delete", _CHAIN),
     _counter("schedule.id_taken", "chain", "Ticks whose chain id was taken by a job of another type"),
     _counter("schedule.tick_skipped", "tick", "Ticks that started no chain, since an earlier chain was open"),
     _counter("schedule.removed", "schedule", "Schedules that a worker removed, since its code has them no more"),

@@ -40,6 +40,7 @@ class OTelObservability:
             _of_maintenance(meter),
             _of_jobs(meter),
             _of_attempts(meter),
+            _of_phases(meter),
             _of_lost_leases(meter),
             _of_failed_finishes(meter),
             _of_adapters(meter),
@@ -169,6 +170,8 @@ def _of_management(meter: Meter) -> _Handlers:
 
 def _of_maintenance(meter: Meter) -> _Handlers:
     pruned = _counter(meter, "queuert.chain.pruned")
+    stale = _counter(meter, "queuert.chain.became_stale")
+    hook_failed = _counter(meter, "queuert.chain.retention_hook_error")
     stranded = _counter(meter, "queuert.job.stranded_released")
     staging = _counter(meter, "queuert.bulk_write.staging_dropped")
     no_cleanup = _counter(meter, "queuert.bulk_write.cleanup_failed")
@@ -177,6 +180,8 @@ def _of_maintenance(meter: Meter) -> _Handlers:
     failed = _counter(meter, "queuert.event_log.maintenance_failed")
     return {
         events.ChainsPruned: lambda event: pruned.add(event.count),
+        events.ChainsBecameStale: lambda event: stale.add(event.count),
+        events.RetentionHookFailed: lambda event: hook_failed.add(1, {"queuert.chain.type": event.type}),
         events.StrandedJobsReleased: lambda event: stranded.add(event.count),
         events.StagingCleaned: lambda event: staging.add(len(event.dropped)),
         events.StagingCleanupFailed: lambda event: no_cleanup.add(1),
@@ -232,6 +237,18 @@ def _of_attempts(meter: Meter) -> _Handlers:
         ended.add(1, attributes | _error_type(getattr(event, "error", None)))
 
     return dict.fromkeys(_OUTCOMES, end)
+
+
+def _of_phases(meter: Meter) -> _Handlers:
+    duration = _histogram(meter, "queuert.job.phase.duration")
+
+    def ended(outcome: str) -> _Handler:
+        return lambda event: duration.record(
+            event.duration,
+            {"queuert.job.type": event.type, "queuert.phase.name": event.phase, "queuert.phase.outcome": outcome},
+        )
+
+    return {events.PhaseCompleted: ended("completed"), events.PhaseFailed: ended("failed")}
 
 
 def _error_type(error: JobError | None) -> dict[str, str]:

@@ -73,6 +73,13 @@ _MOST_BLOCKERS = 32
 _ROOT = Context()
 
 
+def _continues(parent: Context) -> bool:
+    """Whether a start in this context belongs to a trace, or has baggage for its handlers."""
+    if not parent:
+        return False
+    return trace.get_current_span(parent).get_span_context().is_valid or bool(baggage.get_all(parent))
+
+
 class OTelMiddleware(TracingMiddleware):
     """Traces starts and attempts with OpenTelemetry.
 
@@ -87,7 +94,8 @@ class OTelMiddleware(TracingMiddleware):
         tracer_provider: where the tracer is made; by default the global provider, so that it may be set later.
 
     Raises:
-        ConfigurationError: ``parent`` is neither, or ``attempt_ratio`` is not from 0 to 1.
+        ConfigurationError: ``parent`` is neither; a ratio is not from 0 to 1; or ``send_ratio`` is less than 1 with
+            ``parent="creator"``.
     """
 
     def __init__(
@@ -96,24 +104,60 @@ class OTelMiddleware(TracingMiddleware):
         parent: Literal["link", "creator"] = "link",
         create_spans: bool = True,
         attempt_ratio: float = 1.0,
+        send_ratio: float = 1.0,
         receive_spans: bool = False,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
         if parent not in ("link", "creator"):
             raise ConfigurationError(f"parent must be 'link' or 'creator', got {parent!r}")
-        if not 0.0 <= attempt_ratio <= 1.0:
-            raise ConfigurationError(f"attempt_ratio must be from 0 to 1, got {attempt_ratio!r}")
+        for name, ratio in (("attempt_ratio", attempt_ratio), ("send_ratio", send_ratio)):
+            if not 0.0 <= ratio <= 1.0:
+                raise ConfigurationError(f"{name} must be from 0 to 1, got {ratio!r}")
+        if parent == "creator" and send_ratio < 1.0:
+            raise ConfigurationError(
+                f"send_ratio must be 1 with parent='creator', got {send_ratio!r}: use the sampler of the SDK"
+            )
         self._attempt_ratio = attempt_ratio
+        self._send_ratio = send_ratio
         self._tracer = trace.get_tracer("queuert", tracer_provider=tracer_provider)
         self._is_child = parent == "creator"
         self._create_spans = create_spans
         self._receive_spans = receive_spans
         self._process: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._send: dict[str, tuple[str, dict[str, Any]]] = {}
 
-    def begin_send(self, send: Send) -> SendSpan:
+    def begin_send(self, send: Send) -> SendSpan | None:
         """One span for the start, and one for each chain of a batch."""
+        parent = otel_context.get_current()
+        if self._send_ratio < 1.0 and random.random() >= self._send_ratio and not _continues(parent):
+            return None
+        name, attributes = self._named(send)
         creates = self._create_spans and (send.count or 0) > 1
-        return _Sent(self._tracer, send, creates=creates, keeps_unsampled=self._is_child)
+        span = self._tracer.start_span(name, parent, SpanKind.CLIENT if creates else SpanKind.PRODUCER, attributes)
+        if span.is_recording():
+            return _Sent(self._tracer, send, span, parent, creates=creates)
+        # Nobody links to what is not sampled. But a child takes the decision over, and baggage is for handlers.
+        stored = self._is_child or bool(parent and baggage.get_all(parent))
+        return _UnsampledSend(trace.set_span_in_context(span, parent), stored=stored)
+
+    def _named(self, send: Send) -> tuple[str, dict[str, Any]]:
+        """The name and the attributes of its span."""
+        job_type = send.types[0] if len(send.types) == 1 else None
+        known = None if job_type is None else self._send.get(job_type)
+        if known is None:
+            known = _name("send", send.types), _attributes("send", job_type)
+            if job_type is not None:
+                self._send[job_type] = known
+        if send.count == 1 and not send.in_callers_transaction and send.schedule is None:
+            return known
+        name, attributes = known[0], known[1].copy()
+        if send.count is not None and send.count != 1:
+            attributes[MESSAGE_COUNT] = send.count
+        if send.in_callers_transaction:
+            attributes["queuert.in_callers_transaction"] = True
+        if send.schedule is not None:
+            attributes["queuert.schedule"] = send.schedule.name
+        return name, attributes
 
     def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan | None:
         """A span from now until the finish of the attempt is known.
@@ -184,27 +228,34 @@ def current_trace_context() -> str | None:
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
+class _UnsampledSend(SendSpan):
+    """A start whose span is not sampled. It is the current one all the same, so that no span within it is sampled."""
+
+    def __init__(self, context: Context, *, stored: bool) -> None:
+        self._context = context
+        self.stored = stored
+        self._token: Any = None
+
+    def enter(self) -> None:
+        self._token = otel_context.attach(self._context)
+
+    def inject(self, job_type: str, job_id: str, carrier: MutableMapping[str, str]) -> None:
+        propagate.inject(carrier, self._context)
+
+    def exit(self, error: BaseException | None) -> None:
+        if self._token is not None:
+            otel_context.detach(self._token)
+
+
 class _Sent(SendSpan):
-    def __init__(self, tracer: trace.Tracer, send: Send, *, creates: bool, keeps_unsampled: bool) -> None:
+    def __init__(self, tracer: trace.Tracer, send: Send, span: Span, parent: Context, *, creates: bool) -> None:
         self._tracer = tracer
-        self._send = send
-        self._parent = otel_context.get_current()
+        self._parent = parent
         self._created: list[Span] = []
         self._is_single = send.count == 1
-        attributes = _attributes("send", send.types[0] if len(send.types) == 1 else None)
-        if not self._is_single and send.count is not None:
-            attributes[MESSAGE_COUNT] = send.count
-        if send.in_callers_transaction:
-            attributes["queuert.in_callers_transaction"] = True
-        if send.schedule is not None:
-            attributes["queuert.schedule"] = send.schedule.name
-        kind = SpanKind.CLIENT if creates else SpanKind.PRODUCER
-        self._span = tracer.start_span(_name("send", send.types), self._parent, kind, attributes)
-        self._context = trace.set_span_in_context(self._span, self._parent)
-        is_recording = self._span.is_recording()
-        self.shared = not (creates and is_recording)
-        # Nobody links to what is not sampled. But a child takes the decision over, and baggage is for handlers.
-        self._is_stored = is_recording or keeps_unsampled or bool(baggage.get_all(self._parent))
+        self._span = span
+        self._context = trace.set_span_in_context(span, parent)
+        self.shared = not creates
         self._token: Any = None
 
     def enter(self) -> None:
@@ -212,10 +263,9 @@ class _Sent(SendSpan):
 
     def inject(self, job_type: str, job_id: str, carrier: MutableMapping[str, str]) -> None:
         if self.shared:
-            if self._is_single and self._span.is_recording():
+            if self._is_single:
                 self._span.set_attributes({MESSAGE_ID: job_id, CONVERSATION_ID: job_id})
-            if self._is_stored:
-                propagate.inject(carrier, self._context)
+            propagate.inject(carrier, self._context)
             return
         attributes = _attributes("create", job_type) | {MESSAGE_ID: job_id, CONVERSATION_ID: job_id}
         created = self._tracer.start_span(f"create {job_type}", self._parent, SpanKind.PRODUCER, attributes)
@@ -225,8 +275,6 @@ class _Sent(SendSpan):
         created.end()
 
     def started(self, jobs: Sequence[StartedJob]) -> None:
-        if not self._span.is_recording():
-            return
         existing = [job for job in jobs if job.existing]
         if existing:
             self._span.set_attribute("queuert.deduplicated", True if self._is_single else len(existing))

@@ -24,7 +24,7 @@ from queuert.trace_context import decoded_context, encoded_context
 _log = logging.getLogger("queuert.observability")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # One for each start: a frozen one takes three times as long to make.
 class Send:
     """Chains that are about to be started together."""
 
@@ -65,6 +65,8 @@ class SendSpan:
 
     shared = True
     """Whether all jobs get the same context, so that it is made once."""
+    stored = True
+    """Whether jobs get a context at all; else :meth:`inject` and :meth:`started` are not called."""
 
     def enter(self) -> None:
         """Make it the current one, in the caller's context."""
@@ -178,21 +180,34 @@ def _call(owner: Any, method: str, *arguments: Any) -> Any:
 
 
 class Sending:
-    """The send spans of one start, for the client."""
+    """The send spans of one start, for the client: a context manager around it.
 
-    __slots__ = ("_shared", "_spans", "_text")
+    It is a class, since each start enters one: a generator takes twice the time.
+    """
+
+    __slots__ = ("_shared", "_spans", "_stored", "_text")
 
     def __init__(self, spans: list[SendSpan]) -> None:
         self._spans = spans
+        self._stored = [span for span in spans if span.stored]
         self._shared = all(span.shared for span in spans)
         self._text: str | None = None
 
+    def __enter__(self) -> Sending:
+        for span in self._spans:
+            _call(span, "enter")
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        for span in reversed(self._spans):
+            _call(span, "exit", error)
+
     def context(self, job_type: str, job_id: str) -> str | None:
         """The trace context of a new job, as it is stored."""
-        if self._text is not None:
+        if self._text is not None or not self._stored:
             return self._text
         carrier: dict[str, str] = {}
-        for span in self._spans:
+        for span in self._stored:
             _call(span, "inject", job_type, job_id, carrier)
         text = encoded_context(carrier)
         if self._shared:
@@ -201,12 +216,12 @@ class Sending:
 
     def started(self, jobs: Sequence[StartedJob]) -> None:
         """These were written, or found."""
-        for span in self._spans:
+        for span in self._stored:
             _call(span, "started", jobs)
 
     def counted(self, count: int) -> None:
         """So many were written."""
-        for span in self._spans:
+        for span in self._stored:
             _call(span, "counted", count)
 
 
@@ -303,12 +318,10 @@ class Tracing:
     def __init__(self, middlewares: Iterable[TracingMiddleware]) -> None:
         self._middlewares = tuple(middlewares)
 
-    @contextmanager
-    def sending(self, send: Send) -> Iterator[Sending]:
-        """Around a start."""
+    def sending(self, send: Send) -> AbstractContextManager[Sending | None]:
+        """Around a start; of None if no middleware wants to hear more of it."""
         spans = [span for one in self._middlewares if (span := _call(one, "begin_send", send)) is not None]
-        with _entered(spans):
-            yield Sending(spans)
+        return Sending(spans) if spans else NO_SENDING
 
     @contextmanager
     def changing(self, change: Change) -> Iterator[Changing]:
@@ -362,7 +375,7 @@ class Tracing:
 
 
 @contextmanager
-def _entered(spans: Sequence[SendSpan | SettleSpan | ChangeSpan]) -> Iterator[None]:
+def _entered(spans: Sequence[SettleSpan | ChangeSpan]) -> Iterator[None]:
     error: BaseException | None = None
     for span in spans:
         _call(span, "enter")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Protocol
 
 from queuert.observability.adapter import Observers
@@ -35,6 +36,8 @@ class Capability(StrEnum):
     """Several processes can share the store."""
     EVENTS = "events"
     """All transitions of jobs are written to an event log."""
+    ORDERED_KEYS = "ordered_keys"
+    """The chains of a key can run one after the other: ``Limits(ordered=True)``."""
 
 
 class StateAdapter(Protocol):
@@ -65,3 +68,38 @@ def emit_store_warnings(state: StateAdapter, risks: Sequence[StoreWarning], obse
     """Emit an event for each risk that was found when a store of ``state`` was opened."""
     for risk in risks:
         observers.emit(StoreWarningRaised(adapter=type(state).__name__, risk=risk.name, advice=risk.advice))
+
+
+NOT_ENCRYPTED = "not encrypted"
+NOT_VERIFIED = "server not verified"
+
+
+def is_remote(host: str) -> bool:
+    """Whether an address or a host name belongs to another machine. Unix sockets are local.
+
+    Names other than ``localhost`` are not resolved and count as remote.
+    """
+    if not host or host.startswith(("/", "@")) or host.lower() in ("localhost", "localhost."):
+        return False
+    try:
+        address = ip_address(host.partition("%")[0].strip("[]"))
+    except ValueError:
+        return True
+    mapped = getattr(address, "ipv4_mapped", None)
+    return not (mapped or address).is_loopback
+
+
+def tls_warnings(host: str, *, encrypted: bool, verified: bool, advice: str) -> tuple[StoreWarning, ...]:
+    """Return the risk of a connection to ``host``, if it has one.
+
+    Args:
+        host: the address, or the name if the address is not known.
+        encrypted: whether the connection is encrypted.
+        verified: whether the server's certificate and its name were verified.
+        advice: what to do about it, for this kind of store.
+    """
+    if not is_remote(host) or (encrypted and verified):
+        return ()
+    if not encrypted:
+        return (StoreWarning(NOT_ENCRYPTED, f"payloads can be read on the network: {advice}"),)
+    return (StoreWarning(NOT_VERIFIED, f"another server could impersonate this one: {advice}"),)

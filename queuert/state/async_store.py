@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from queuert.activity import (
     HOURS_KEPT,
@@ -18,12 +18,17 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
-from queuert.errors import CapabilityMissingError
-from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
+from queuert.attributes import Attributes
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
+from queuert.limits import PausedType
+from queuert.notify.adapter import PiggybackAdapter
+from queuert.run_at import RunAt
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.steps import EventWait, NewEvent, NewStep, SendResult, StepRecord
 from queuert.state.types import (
     COUNTED_DEMAND,
+    BlockerLink,
     BlockerRecord,
     ChainUpdate,
     ClaimedJob,
@@ -32,10 +37,9 @@ from queuert.state.types import (
     DueSchedules,
     Finish,
     FinishResult,
+    InputEdit,
     Lease,
     NewJob,
-    NewStep,
-    PausedType,
     PoolUse,
     PruneRequest,
     PruneResult,
@@ -47,7 +51,6 @@ from queuert.state.types import (
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
-    StepRecord,
     StoreWarning,
     SweepResult,
     TriggeredJob,
@@ -56,6 +59,7 @@ from queuert.state.types import (
     WaitFacts,
     WorkerlessCompletion,
 )
+from queuert.state.webhooks import NewWebhookAttempt, WebhookAttempt, WebhookRecord, WebhookWrite
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
@@ -92,6 +96,15 @@ class AsyncListingStore(Protocol):
         """Return the chains that a job waits for or waited for, in the order in which they were passed."""
         ...
 
+    async def get_blocker_links(
+        self, chain_ids: Sequence[str], *, limit: int, connection: Any = None
+    ) -> list[BlockerLink]:
+        """Return which chains the jobs of these chains wait for or waited for, the first ``limit`` of each chain.
+
+        In the order of the given chains, each once, of their jobs, and within a job as the blockers were passed.
+        """
+        ...
+
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status, of all types or some; numbers above ``exact_up_to`` may be estimates."""
         ...
@@ -113,7 +126,7 @@ class AsyncListingStore(Protocol):
 
 
 class AsyncManagementStore(Protocol):
-    """Completes, cancels, retries, triggers and deletes, many at a time, all or none.
+    """Completes, cancels, retries, changes, triggers and deletes, many at a time, all or none; sends events.
 
     With ``connection`` the operations are part of the caller's transaction, and the store sends the notifications (jobs
     that became due, chains that closed, leases that were lost) when it commits; otherwise the caller sends them from
@@ -145,15 +158,48 @@ class AsyncManagementStore(Protocol):
         """
         ...
 
-    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
+    async def retry_chains(
+        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
+    ) -> list[ChainUpdate]:
         """Retry failed and cancelled chains: their last job becomes due at once, and its earlier attempts do not count.
 
-        If chains that it waited for are open again, it waits again.
+        If chains that it waited for are open again, it waits again. With ``edit`` one of the last jobs gets a new
+        input.
 
         Raises:
             ChainNotFoundError: one of them does not exist.
             ChainNotRetriableError: one of them is open or completed.
+            JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
+        ...
+
+    async def change_waiting_jobs(
+        self,
+        ids: Sequence[str],
+        *,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+        edit: InputEdit | None = None,
+        connection: Any = None,
+    ) -> list[ChainUpdate]:
+        """Give the last jobs of chains another due time or priority, if they are BLOCKED, SCHEDULED or READY.
+
+        ``ids`` are those of the chains. A blocked job keeps waiting, and is due no earlier than ``run_at``. The others
+        (running, closed) are not changed: their results have ``written`` false. With ``edit`` one of the last jobs gets
+        a new input, if it waits.
+
+        Raises:
+            ChainNotFoundError: one of them does not exist.
+            JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
+        """
+        ...
+
+    async def start_bulk_operation(self, job: NewJob) -> StartedJob:
+        """Start the chain of a bulk operation, which needs the right to manage chains where the store has roles."""
+        ...
+
+    async def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
+        """Whether the chain was started by ``start_bulk_operation``; True where the store has no roles."""
         ...
 
     async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
@@ -162,6 +208,18 @@ class AsyncManagementStore(Protocol):
         Raises:
             JobNotFoundError: one of them does not exist.
             JobNotTriggerableError: one of them is blocked, running or finished.
+        """
+        ...
+
+    async def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
+        """Keep an event for an open chain until a job of it takes it, and make its last job due if that waits for it.
+
+        An event whose id was sent to the chain before, and perhaps taken, is not written.
+
+        Raises:
+            ChainNotFoundError: the chain does not exist.
+            ChainAlreadyClosedError: the chain is closed.
+            EventLimitError: the chain keeps 1,000 events, or 16 MiB of payloads with this one.
         """
         ...
 
@@ -242,8 +300,11 @@ class AsyncScheduleStore(Protocol):
         """
         ...
 
-    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
-        """Stop all claims of these job types. Running jobs keep running. Idempotent."""
+    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None, by: str | None = None) -> None:
+        """Stop all claims of these job types. Running jobs keep running. Idempotent.
+
+        A type that is paused already keeps its time and ``by``, and its reason unless a new one is given.
+        """
         ...
 
     async def resume_job_types(self, types: Sequence[str]) -> list[str]:
@@ -320,6 +381,9 @@ class AsyncRetentionStore(Protocol):
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep.
 
+        If the retention has a stale time, a chain that it does not keep first becomes stale (``ChainRecord.stale_at``),
+        with an event ``stale``, and is deleted so many seconds later, with events ``deleted``. A retry ends that.
+
         All jobs of a chain are deleted with it, and its entries among the blockers of finished jobs. A chain that is a
         blocker of an unfinished job is kept until that job has finished. Chains that others have locked are skipped.
 
@@ -350,25 +414,34 @@ class AsyncEventStore(Protocol):
 
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
-            EventsLostError: retention or a failover removed events after the cursor.
-            DatabaseMovedError: the log has numbers of another cluster: run ``queuert migrate adopt``.
+            EventsLostError: retention or a failover removed events after the cursor, or it is of another database.
+            DatabaseMovedError: the log of Postgres has numbers of another cluster: run ``queuert migrate adopt``.
         """
         ...
 
+    async def event_log_end(self) -> EventLogEnd:
+        """Return the end of the event log."""
+        ...
+
     async def get_event_log(self) -> EventLog:
-        """Return the settings of the log, and its partitions."""
+        """Return the settings of the log, and its partitions, if the store has partitions."""
         ...
 
     async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
         """Set the level of these types, or the default of all others; None removes the level of the types."""
         ...
 
-    async def set_event_retention(self, days: int) -> None:
-        """Set for how many days events are kept."""
+    async def set_event_retention(self, days: int | None = None, *, max_events: int | None = None) -> None:
+        """Set for how many days events are kept, and how many at most; None changes nothing.
+
+        Raises:
+            ConfigurationError: one is out of range, or the store does not bound the number of events.
+        """
         ...
 
     async def maintain_event_log(self) -> EventLogMaintenance:
-        """Create the partitions of the days to come and drop those that are too old, in a round of bounded work.
+        """Create the partitions of the days to come and drop those that are too old, in a round of bounded work. A
+        store without partitions deletes old events.
 
         It does not wait long for locks, and does nothing while another call is running. If the result has ``more`` set,
         call it again.
@@ -416,7 +489,10 @@ class AsyncStoreTransaction(Protocol):
 
 
 class AsyncStepStore(Protocol):
-    """Stores the steps of jobs. They are deleted with their job, and kept when its chain is retried."""
+    """Stores the steps of jobs, and the events that are sent to chains until a step takes them.
+
+    Steps are deleted with their job, and events with their chain. Both are kept when a chain is retried.
+    """
 
     async def record_step(self, lease: Lease, step: NewStep) -> StepRecord:
         """Record a step of a job, if the token has the job's lease, and return it.
@@ -431,6 +507,67 @@ class AsyncStepStore(Protocol):
         """Return the steps of a job in the order of their numbers; none if the job does not exist."""
         ...
 
+    async def begin_phase(self, lease: Lease, progress: str) -> datetime:
+        """Store the progress of a job whose phase begins, and return the time, if the token has the job's lease.
+
+        With the capability ``events`` it writes the event ``phase_started``. A phase ends with ``record_step`` of a
+        step that has ``started_at`` and ``progress``, which stores both, and writes ``phase_completed``.
+
+        Raises:
+            LeaseLostError: it does not; nothing was written.
+        """
+        ...
+
+    async def get_progress(self, job_id: str) -> str | None:
+        """Return the progress of a job as it is stored, of whatever attempt; None if there is none, or no such job."""
+        ...
+
+    async def wait_for_event(self, lease: Lease, wait: EventWait) -> StepRecord:
+        """Record a wait as the next step of a job, if it is not recorded yet, and try to answer it.
+
+        If events of the name were sent to the chain and not taken, the step takes the one that was sent first, and
+        another step never takes it. Otherwise, if its timeout is over, the step ends without an event. Otherwise it is
+        returned unanswered: finish the attempt with SNOOZE until ``wake_at`` and ``waits_for_event``. The job is then
+        due at ``wake_at``, or as soon as an event of the name is sent, also if it was sent since this call.
+
+        Raises:
+            LeaseLostError: the lease is lost; nothing was written.
+            StateError: the job has another step of this number; nothing was written.
+        """
+        ...
+
+
+class AsyncWebhookStore(Protocol):
+    """Stores the log of what was sent to webhooks, and records, which are texts whose meaning it does not know."""
+
+    async def get_webhook_records(self, kind: str, ids: Sequence[str] | None = None) -> list[WebhookRecord]:
+        """Return the records of a kind that exist, by id; all of them without ``ids``."""
+        ...
+
+    async def put_webhook_record(self, write: WebhookWrite) -> bool:
+        """Write or delete a record, if its tag is the expected one. Return whether it was."""
+        ...
+
+    async def record_webhook_attempts(self, attempts: Sequence[NewWebhookAttempt]) -> None:
+        """Write attempts at deliveries, with the time of the store's clock."""
+        ...
+
+    async def list_webhook_attempts(self, endpoint_id: str, page: PageRequest) -> Page[WebhookAttempt]:
+        """Return attempts at deliveries to an endpoint, the newest first, whether or not the endpoint exists.
+
+        Raises:
+            InvalidCursorError: the cursor does not belong to this listing.
+        """
+        ...
+
+    async def prune_webhook_attempts(self, older_than: float, *, limit: int = 1_000) -> int:
+        """Delete up to about ``limit`` attempts that were recorded longer than so many seconds ago; return how many."""
+        ...
+
+    async def get_chain_attributes(self, ids: Sequence[str]) -> list[Attributes | None]:
+        """Return the attributes of chains in the order of the ids, also of expired ones; None if one does not exist."""
+        ...
+
 
 class AsyncStore(
     AsyncManagementStore,
@@ -439,6 +576,7 @@ class AsyncStore(
     AsyncRetentionStore,
     AsyncWorkerStore,
     AsyncEventStore,
+    AsyncWebhookStore,
     AsyncStepStore,
     Protocol,
 ):
@@ -612,29 +750,14 @@ class AsyncStore(
         ...
 
 
-def _refuse() -> NoReturn:
-    raise CapabilityMissingError("events", "use Postgres, which has an event log")
+class AsyncNotifyingStore(AsyncStore, Protocol):
+    """A store whose server carries notifications as well."""
 
+    async def start_and_notify(self, jobs: Sequence[NewJob], notify: PiggybackAdapter) -> tuple[list[StartedJob], bool]:
+        """Write the first jobs of new chains as ``start_jobs``, and send a notification of their types once they are
+        committed, if the adapter leaves that to the store.
 
-class AsyncNoEvents:
-    """The operations on the event log of a store that has none; each raises CapabilityMissingError."""
-
-    async def list_events(self, filter: EventFilter, page: PageRequest) -> NoReturn:
-        """Raise CapabilityMissingError."""
-        _refuse()
-
-    async def get_event_log(self) -> NoReturn:
-        """Raise CapabilityMissingError."""
-        _refuse()
-
-    async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> NoReturn:
-        """Raise CapabilityMissingError."""
-        _refuse()
-
-    async def set_event_retention(self, days: int) -> NoReturn:
-        """Raise CapabilityMissingError."""
-        _refuse()
-
-    async def maintain_event_log(self) -> NoReturn:
-        """Raise CapabilityMissingError."""
-        _refuse()
+        Returns also whether it was sent. A notification that fails does not affect the start; one may be sent though
+        the start fails.
+        """
+        ...

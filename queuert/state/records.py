@@ -12,9 +12,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.attributes import attributes_of
-from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
+from queuert.jobs import (
+    ChainRecord,
+    ChainState,
+    ChainStatus,
+    Job,
+    JobError,
+    JobFailure,
+    JobProgress,
+    JobStatus,
+    PhaseProgress,
+)
 from queuert.schedules import MissedRuns, Overlap
-from queuert.state.types import BlockerRecord, ScheduleRecord, StepRecord
+from queuert.state.steps import StepRecord
+from queuert.state.types import BlockerRecord, ScheduleRecord
+from queuert.trace_context import trace_id_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,6 +59,8 @@ def job(row: Sequence[Any]) -> Job:
         progress=job_progress(row[22], row[6]),
         failures=job_failures(json_value(row[23])),
         max_attempts=row[24],
+        trace_id=trace_id_of(row[25]),
+        attempt_trace_id=trace_id_of(row[26]),
     )
 
 
@@ -65,6 +79,7 @@ def chain(row: Sequence[Any]) -> ChainRecord:
         tail_id=row[9],
         expires_at=row[10],
         attributes=attributes_of(row[11]) if row[11] else {},
+        stale_at=row[12],
     )
 
 
@@ -92,7 +107,7 @@ def blocker(row: Sequence[Any]) -> BlockerRecord:
 
 def step(row: Sequence[Any]) -> StepRecord:
     """Return a step of a job."""
-    return StepRecord(row[0], row[1], row[2], row[3], row[4], row[5], row[6])
+    return StepRecord(*row)
 
 
 def schedule(row: Sequence[Any]) -> ScheduleRecord:
@@ -169,18 +184,33 @@ def json_value(text: str | None) -> Any:
         return text
 
 
+def _phase(found: Any, attempt: int) -> PhaseProgress:
+    return PhaseProgress(
+        name=str(found["name"]),
+        number=int(found["number"]),
+        count=int(found["count"]),
+        fraction=float(found["fraction"]),
+        attempt=attempt,
+        started_at=datetime.fromisoformat(found["started_at"]),
+    )
+
+
 def job_progress(text: str | None, attempt: int) -> JobProgress | None:
-    """Return the stored progress of an attempt; None if there is none, or that of another attempt, or not valid."""
+    """Return the stored progress of an attempt; None if there is none, or that of another attempt, or not valid.
+
+    That of phases stays until another attempt has begun a phase.
+    """
     if text is None:
         return None
     try:
         found = json.loads(text)
-        if found["attempt"] != attempt:
+        if found["attempt"] != attempt and "phase" not in found:
             return None
         fraction, done, total = (
             None if found.get(name) is None else float(found[name]) for name in ("fraction", "done", "total")
         )
-        return JobProgress(fraction, done, total, found.get("message"), datetime.fromisoformat(found["at"]))
+        phase = None if "phase" not in found else _phase(found["phase"], found["attempt"])
+        return JobProgress(fraction, done, total, found.get("message"), datetime.fromisoformat(found["at"]), phase)
     except (ValueError, TypeError, KeyError, RecursionError):
         # A manual edit must not make reading the job fail.
         return None

@@ -12,18 +12,9 @@ from typing import Any, Self, TypeVar, cast
 
 from queuert.state._asyncio import finish_despite_cancel
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
+from queuert.state.steps import NewStep, StepRecord
 from queuert.state.sync_store import Store, StoreTransaction
-from queuert.state.types import (
-    ClaimedJob,
-    Finish,
-    FinishResult,
-    NewJob,
-    NewStep,
-    PoolUse,
-    StartedJob,
-    StepRecord,
-    StoreWarning,
-)
+from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, PoolUse, StartedJob, StoreWarning
 
 _T = TypeVar("_T")
 

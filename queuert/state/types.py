@@ -221,6 +221,8 @@ class Renewal:
     seconds: float
     progress: str | None = field(default=None, repr=False)
     """New progress of the attempt, JSON text; None keeps the stored one."""
+    logs_progress: bool = False
+    """Whether the progress is written to the event log as well, in stores that have one."""
 
 
 class FinishKind(StrEnum):
@@ -271,37 +273,8 @@ class Finish:
     start."""
     run_at: RunAt | None = None
     """When the job is due again, for SNOOZE."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewStep:
-    """A step of an attempt, to be recorded."""
-
-    number: int
-    """1 for the first step of the job."""
-    name: str
-    attempt: int
-    """The number of the attempt that records it."""
-    result: str | None = field(default=None, repr=False)
-    """JSON text; None for a sleep."""
-    wake_at: RunAt | None = None
-    """When a sleep ends; None for any other step."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """A step of a job, as stored. Times are UTC, by the store's clock."""
-
-    number: int
-    name: str
-    attempt: int
-    recorded_at: datetime
-    result: str | None = field(repr=False)
-    """JSON text; None for a sleep."""
-    wake_at: datetime | None = None
-    """When a sleep ends; None for any other step."""
-    seconds_left: float = field(default=0.0, compare=False)
-    """Of a sleep: the seconds until its end when it was read, or 0."""
+    waits_for_event: bool = False
+    """For SNOOZE until the end of the job's last step, a wait: the job is due at once if its event is there."""
 
 
 MAX_FAILURES = 20
@@ -341,6 +314,8 @@ def check_finishes(finishes: Sequence[Finish]) -> None:
 def payload_characters(finish: Finish) -> int:
     """Return the number of characters of the payloads in a finish: most of its part of a statement."""
     length = len(finish.output) if finish.output is not None else 0
+    if finish.kind is FinishKind.COMPLETE:
+        return length
     if finish.error is not None:
         length += len(finish.error.message) + len(finish.error.traceback or "")
     if finish.continuation is not None:
@@ -477,7 +452,9 @@ class WaitFacts:
         running_of_key: those of them with the limit key of the job; 0 if it has none.
         begun: attempts that the rate counts for the limit key of the job, or for jobs without a key.
         rate_free_at: when the rate admits another attempt; None if it does now, or if there is none.
-        ahead: ready jobs of the type that are claimed before this one.
+        ahead: ready jobs of the type that are claimed before this one; if its keys take turns, those of the same key.
+        behind_chain: the chain of the same key that this one waits for, if the type has an order.
+        event: the name of the event that the job waits for; None if its last step is no wait, or has its answer.
     """
 
     now: datetime
@@ -487,6 +464,8 @@ class WaitFacts:
     begun: int
     rate_free_at: datetime | None
     ahead: int
+    behind_chain: str | None = None
+    event: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,6 +481,14 @@ class BlockerRecord:
     error: JobError | None
     attempt_trace_context: str | None = None
     """Of the newest traced attempt of the chain's last job."""
+
+
+class BlockerLink(NamedTuple):
+    """That a job of a chain waits for another chain, or waited for it."""
+
+    chain_id: str
+    job_id: str
+    blocker_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +541,16 @@ class ChainUpdate:
     it."""
     trace_context: str | None = field(default=None, compare=False)
     """The trace context of the newest traced attempt of the last job; without one, of what created that job."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputEdit:
+    """A new input of the last job of a chain that is retried, or that waits."""
+
+    job_id: str
+    """The last job, as the caller read it."""
+    input: str = field(repr=False)
+    """JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -649,15 +646,6 @@ class DueSchedules:
     """Seconds until the next of the other schedules is due; None if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class PausedType:
-    """A job type whose jobs are not claimed."""
-
-    type: str
-    paused_at: datetime
-    reason: str | None
-
-
 STAGING_KEPT = 86_400.0
 """Seconds after which staged rows that nothing has touched count as left by a driver that died."""
 
@@ -686,12 +674,34 @@ class PruneRequest:
     """The largest number of chains to read."""
     cursor: str | None = None
     """The cursor of the previous result; None starts from the beginning."""
+    closed_before: datetime | None = None
+    """Delete no chain that closed, or became stale, at this time or later: a reader of the event log still needs it.
+    None: no reader does."""
+    preview: bool = False
+    """Change nothing, and return what would be done by the policies; no chains that have expired."""
+    only: PruneResult | None = None
+    """Do only what is in here, of what the policies say: chains to delete and chains to mark as stale, as in the result
+    of a preview. Chains that have expired are left alone. None: do all."""
+
+    @property
+    def expired(self) -> bool:
+        """Whether chains that have expired are deleted as well."""
+        return not self.preview and self.only is None
+
+    def includes(self, chain_id: str, action: str) -> bool:
+        """Whether it asks for an action, ``delete`` or ``mark``, if the policies say so."""
+        if self.only is None:
+            return True
+        return chain_id in (self.only.chain_ids if action == "delete" else self.only.stale_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The chains that were deleted, and the cursor of the next round."""
+    """The chains that were deleted or became stale, and the cursor of the next round."""
 
     chain_ids: Sequence[str]
+    """The chains that were deleted."""
     cursor: str | None
     """Pass it to the next call; None at the end."""
+    stale_ids: Sequence[str] = ()
+    """The chains that became stale."""

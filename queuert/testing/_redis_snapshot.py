@@ -12,8 +12,11 @@ from redis.exceptions import ResponseError
 PIECE = 1000
 """How many keys or entries one command reads."""
 
-HASHES = frozenset({"j", "n", "rk", "limits", "paused", "schedules", "workers", "activity"})
-LISTS = frozenset({"w", "p", "f", "s"})
+HASHES = frozenset(
+    {"j", "n", "rk", "limits", "paused", "schedules", "workers", "activity", "vp", "turn", "worse_turn", "event_log"}
+    | {"webhooks", "webhook_logs"}
+)
+LISTS = frozenset({"w", "p", "f", "s", "ve"})
 SETS = frozenset({"bo", "types", "holders"})
 SORTED_SETS = frozenset(
     {"kz", "kk", "keys", "ranks", "sched", "lease", "blocked", "c", "bl", "bb", "d", "do", "closed", "expires"}
@@ -21,7 +24,8 @@ SORTED_SETS = frozenset(
 STRINGS = frozenset({"i", "o", "e", "gen"})
 TEXTS = frozenset({"a"})
 """The kinds of strings whose values are read."""
-KINDS = HASHES | LISTS | SETS | SORTED_SETS | STRINGS | TEXTS
+STREAMS = frozenset({"events", "webhook_log"})
+KINDS = HASHES | LISTS | SETS | SORTED_SETS | STRINGS | TEXTS | STREAMS
 
 RESTING = frozenset({"ready", "scheduled", "blocked"})
 FINAL = frozenset({"continued", "completed", "failed", "cancelled"})
@@ -150,6 +154,14 @@ class Snapshot:
         found = self._client.get(f"{self.prefix}gen")
         return int(found) if found else 0
 
+    def entries(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Read the entries of the event log: the id and the fields of each, the oldest first."""
+        after = "-"
+        while found := self._client.xrange(f"{self.prefix}events", after, "+", count=100):
+            for id, fields in found:
+                after = f"({text(id)}"
+                yield text(id), {text(name): text(value) for name, value in fields.items()}
+
     def _pieces(self) -> Iterator[list[str]]:
         escaped = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in self.prefix)
         piece: dict[str, None] = {}
@@ -172,7 +184,7 @@ class Snapshot:
             else:
                 self.others.append(key)
         self._read_lives([key for key, _, _ in wanted])
-        left = [(key, kind, name, 0) for key, kind, name in wanted if kind not in STRINGS]
+        left = [(key, kind, name, 0) for key, kind, name in wanted if kind not in STRINGS | STREAMS]
         while left:
             left = self._read_on(left)
 

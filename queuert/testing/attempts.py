@@ -56,7 +56,8 @@ class UnexpectedFailureError(AssertionError):
 
     def __init__(self, attempts: Iterable[RanAttempt]) -> None:
         self.attempts = tuple(attempts)
-        super().__init__("\n".join(_story(attempt) for attempt in self.attempts))
+        failed = "\n".join(_story(attempt) for attempt in self.attempts)
+        super().__init__(f"{failed}\nIf the test expects this, pass allow_failures=True")
 
 
 def _story(attempt: RanAttempt) -> str:

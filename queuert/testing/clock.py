@@ -37,9 +37,11 @@ UPDATE {job} SET
     started_at = started_at - {by},
     finished_at = finished_at - {by},
     chain_closed_at = chain_closed_at - {by},
-    expires_at = expires_at - {by}
+    expires_at = expires_at - {by},
+    stale_at = stale_at - {by}
 """)
 _LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
+_STEPS = sql.SQL("UPDATE {job_step} SET wake_at = wake_at - {by} WHERE wake_at IS NOT NULL")
 _STARTS = sql.SQL("UPDATE {limit_start} SET started_at = started_at - {by}")
 # The entries of these are found by the start of their chain.
 _ATTRIBUTES = sql.SQL("UPDATE {chain_attribute} SET created_at = created_at - {by}")
@@ -66,12 +68,12 @@ class PostgresTimes:
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
-        tables = ("job", "chain_attribute", "limit_start", "schedule")
+        tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule")
         names = {name: sql.Identifier(self._schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(_apart)))
         with psycopg.connect(self._dsn) as connection:
-            for statement in (_JOBS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
+            for statement in (_JOBS, _STEPS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
                 connection.execute(statement.format(by=by, apart=apart, **names))
 
 
@@ -84,9 +86,10 @@ class SQLiteTimes:
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
         by, apart = round(seconds * 1_000_000), next(_apart)
-        jobs = ["created_at", "scheduled_at", "started_at", "finished_at", "chain_closed_at", "expires_at"]
+        jobs = ["created_at", "scheduled_at", "started_at", "finished_at", "chain_closed_at", "expires_at", "stale_at"]
         moved = {
             "job": dict.fromkeys((*jobs, *(["lease_expires_at"] if leases else [])), by),
+            "job_step": {"wake_at": by},
             "chain_attribute": {"created_at": by},
             "limit_start": {"started_at": by},
             "schedule": {"last_at": by, "next_at": by - apart},
@@ -107,7 +110,7 @@ local P, BY, APART, LEASES = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV
 local call = redis.call
 local function earlier(digits, by) return string.format('%.0f', tonumber(digits) - by) end
 
-local FIELDS = {'created', 'due', 'started', 'finished', 'closed', 'expires'}
+local FIELDS = {'created', 'due', 'started', 'finished', 'closed', 'expires', 'stale'}
 if LEASES then FIELDS[#FIELDS + 1] = 'leased' end
 local SCORES = {sched = true, ix = true, d = true, ['do'] = true, closed = true, expires = true, rate = true, at = true,
     lease = LEASES}
@@ -142,6 +145,13 @@ for _, key in ipairs(call('KEYS', P .. '*')) do
         for at = 1, #flat, 2 do call('ZINCRBY', key, -BY, flat[at]) end
     elseif kind == 'w' or kind == 'p' then
         for at, entry in ipairs(call('LRANGE', key, 0, -1)) do call('LSET', key, at - 1, of_list(entry)) end
+    elseif kind == 's' then
+        for at, entry in ipairs(call('LRANGE', key, 0, -1)) do
+            local header, result = entry:match('^([^\\n]*)(.*)$')
+            local step = cjson.decode(header)
+            if step[4] ~= '' then step[4] = earlier(step[4], BY) end
+            call('LSET', key, at - 1, cjson.encode(step) .. result)
+        end
     elseif kind == 'kz' or kind == 'kk' then
         renamed(key, of_key)
     elseif kind == 'schedules' then

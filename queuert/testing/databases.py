@@ -15,6 +15,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 _TODAY = "select (clock_timestamp() at time zone 'UTC')::date::text"
 _SESSIONS = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
+_END_SESSIONS = """select pg_terminate_backend(pid) from pg_stat_activity
+where datname = %s and backend_type = 'client backend'"""
 _POLL_SECONDS = 0.002
 _FILE_COPY_SINCE = 150000
 
@@ -50,11 +52,16 @@ class TemplateDatabases:
     def create(self) -> str:
         """Make a copy of the template and return its connection string; the first call makes the template.
 
+        Connections to the template that `migrate` has left open, such as those of a pool, are closed: the server copies
+        no database that has any.
+
         Raises:
             Exception: what `migrate` raised.
         """
         template = self._template_name()
-        self._wait_for_sessions(template)
+        if not self._wait_for_sessions(template):
+            self._admin.execute(_END_SESSIONS, [template])
+            self._wait_for_sessions(template)
         return self._create(template)
 
     def create_empty(self) -> str:
@@ -129,10 +136,12 @@ class TemplateDatabases:
         self._wait_for_sessions(str(name))
         self._admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(str(name))))
 
-    def _wait_for_sessions(self, name: str, timeout: float = 2.0) -> None:
+    def _wait_for_sessions(self, name: str, timeout: float = 2.0) -> bool:
+        """Return whether all have left."""
         deadline = time.monotonic() + timeout
-        while self._sessions(name) and time.monotonic() < deadline:
+        while (open := self._sessions(name)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+        return not open
 
     def _today(self) -> str:
         row = self._admin.execute(_TODAY).fetchone()

@@ -75,8 +75,12 @@ async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> boo
 
 
 async def remaining_jobs(store: AsyncStore, types: Sequence[str]) -> list[RemainingJobs]:
-    """Return what an idle queue still has of these types, by type."""
+    """Return what an idle queue still has of these types, by type.
+
+    A job may become due after the queue was idle. It counts as scheduled, since nothing holds it back.
+    """
     counts = {(one.type, one.status): one.count for one in await store.count_jobs(types)}
+    claimable = {one.type: one.ready + one.due for one in await store.get_demand(types)}
     paused = {one.type for one in await store.list_paused_job_types()}
     found = []
     for type in types:
@@ -84,20 +88,22 @@ async def remaining_jobs(store: AsyncStore, types: Sequence[str]) -> list[Remain
             counts.get((type, status), 0) for status in (JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED)
         )
         if ready or scheduled or blocked:
-            due_at = await _first_due(store, type) if scheduled else None
-            found.append(RemainingJobs(type, ready, type in paused, scheduled, due_at, blocked))
+            due_since = min(ready, claimable.get(type, 0))
+            scheduled += due_since
+            due_at = await _first_due(store, type, and_now=due_since > 0) if scheduled else None
+            found.append(RemainingJobs(type, ready - due_since, type in paused, scheduled, due_at, blocked))
     return found
 
 
-async def _first_due(store: AsyncStore, type: str) -> datetime | None:
-    """Return when the first of the jobs of a type is due that are due later."""
+async def _first_due(store: AsyncStore, type: str, *, and_now: bool) -> datetime | None:
+    """Return when the first of the scheduled jobs of a type is due, with or without those that are due now."""
     times: list[datetime] = []
     cursor: str | None = None
     while True:
         page = await store.list_jobs(
             JobFilter(types=(type,), statuses=(JobStatus.SCHEDULED,)), PageRequest(500, cursor)
         )
-        times += [job.scheduled_at for job in page if job.status is JobStatus.SCHEDULED]
+        times += [job.scheduled_at for job in page if and_now or job.status is JobStatus.SCHEDULED]
         cursor = page.next_cursor
         if cursor is None:
             return min(times, default=None)

@@ -15,6 +15,7 @@ from queuert.jobs import ChainStatus
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.worker import Processors
+from queuert.worker.processors import groups_of
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -75,7 +76,7 @@ async def run_inline_async(
     timeout: float = 30.0,
 ) -> R:
     """Run one chain to its end, within this call, and return its output: :func:`run_inline` for coroutines."""
-    groups = [processors] if isinstance(processors, Processors) else list(processors)
+    groups = groups_of(processors)
     members = {one.name: one for group in groups for one in group.job_types}
     async with AsyncJobQueue(SQLiteState(), JobTypes(*members.values())) as queue:
         chain = await queue.client.start_chain(job_type, input)

@@ -12,7 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from queuert.state.redis import keys
+from redis.exceptions import ResponseError
+
+from queuert.state.redis.settings import DEFAULT_NAMESPACE, key_prefix
 from queuert.state.types import MAX_FAILURES
 from queuert.testing._redis_snapshot import FINAL, RESTING, STATUSES, Snapshot, StoredJob, pair, text
 
@@ -26,13 +28,15 @@ _OF_JOBS = {
     "e": "error",
     "f": "failures",
     "s": "steps",
+    "ve": "events",
+    "vp": "payloads of events",
     "bl": "blockers",
     "bo": "open blockers",
 }
 """Kinds of keys that end with the id of a job."""
 
 
-def scan(client: Any, namespace: str = keys.DEFAULT_NAMESPACE, *, alone: bool = False) -> list[str]:
+def scan(client: Any, namespace: str = DEFAULT_NAMESPACE, *, alone: bool = False) -> list[str]:
     """Report jobs, lists, sets and numbers of a namespace that contradict each other.
 
     A job that has not ended is in exactly one list or set, and each of these has only the jobs that belong there;
@@ -59,7 +63,7 @@ def scan(client: Any, namespace: str = keys.DEFAULT_NAMESPACE, *, alone: bool = 
 
         assert scan(redis.Redis.from_url(url), "shop") == []
     """
-    prefix = keys.prefix(namespace)
+    prefix = key_prefix(namespace)
     snapshot = Snapshot(client, prefix)
     found = list(snapshot.faults)
     for check in _CHECKS:
@@ -195,6 +199,23 @@ def _activity(found: Snapshot) -> Iterator[str]:
     yield from _same_scores(found, "periods", expected)
 
 
+def _event_log(found: Snapshot) -> Iterator[str]:
+    settings = found.hash("event_log")
+    following: int | None = None
+    try:
+        for id, fields in found.entries():
+            number = int(id.removesuffix("-0"))
+            if following not in (None, number):
+                yield f"events: {id} follows {following}"
+            following = number + sum(len(group[10]) for group in json.loads(fields["e"])[1]) // 3
+    except (ValueError, KeyError, TypeError, LookupError, ResponseError) as fault:
+        yield f"events: not an event log ({type(fault).__name__}: {fault})"
+        return
+    last = int(settings.get("last", "0"))
+    if following not in (None, last + 1) or ("id" not in settings and following is not None):
+        yield f"event_log: the last number is {last}, and the next one {following}"
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -309,7 +330,8 @@ def _blockers_of(found: Snapshot, job: StoredJob) -> Iterator[str]:
     named = found.scores("bl", job.id).keys()
     noted = found.members("bo", job.id)
     open = {chain for chain in named if chain in found.jobs and found.jobs[chain].is_open}
-    if noted - open or (job.status == "blocked" and noted != open):
+    # A chain that was retried while the job ran is open again, and the job does not wait for it: see `wait_for`.
+    if noted - open or (job.status == "blocked" and not noted):
         yield f"bo:{job.id}: {sorted(noted)}, but open are {sorted(open)}"
     if job.number("open") != len(noted):
         yield f"job {job.id}: counts {job.number('open')} open blockers, but bo: has {len(noted)}"
@@ -372,6 +394,7 @@ _CHECKS: tuple[Callable[[Snapshot], Iterator[str]], ...] = (
     _blocked,
     _workers,
     _activity,
+    _event_log,
     _counters,
     _indexes,
     _chains,

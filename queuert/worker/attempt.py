@@ -29,6 +29,7 @@ from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
+from queuert.worker.phases import AttemptPhases
 from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
     BlockHost,
@@ -37,7 +38,7 @@ from queuert.worker.transaction_blocks import (
     Completion,
     GuardedBlock,
     GuardedTransaction,
-    Phase,
+    WrappedBlock,
 )
 
 _logger = logging.getLogger("queuert.worker")
@@ -206,7 +207,7 @@ S = TypeVarWithDefault("S", default=Any, covariant=True)
 _N = TypeVar("_N")
 _O = TypeVar("_O")
 
-MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], Phase], BlockMiddleware]"
+MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], WrappedBlock], BlockMiddleware]"
 """Makes the middleware of a block of an attempt."""
 
 
@@ -234,7 +235,7 @@ def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> St
     return StartOptions(chain.attributes, job.limit_key)
 
 
-class Attempt(AttemptSteps, Generic[I, R, S]):
+class Attempt(AttemptSteps, AttemptPhases, Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
     ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``; ``R`` and ``S``
@@ -469,7 +470,8 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         It does not wait, and may be called as often as you like, from any thread: the last progress is written with the
         renewals of the worker's leases, at most once in a second. That of the last second of an attempt may be lost. It
         is kept after the attempt; the next attempt begins without any. It emits no event, and an attempt that has lost
-        its lease writes nothing::
+        its lease writes nothing. Inside a :meth:`phase` it is the progress of the phase, and that of the job follows
+        from it; before the first phase of a job with phases it does nothing::
 
             for number in range(10):
                 attempt.record_progress(number, 10, message="pages")
@@ -486,7 +488,10 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
             PayloadError: the format of the job type cannot encode the message.
         """
         progress = checked_progress(done, total, fraction, message)
-        self._host.record_progress(stored_progress(self._job_type, self.number, progress))
+        if not self._job_type.phases:
+            self._host.record_progress(stored_progress(self._job_type, self.number, progress))
+        elif self._steps_used is not None:
+            self._steps_used.phases.record(progress, self._host.record_progress)
 
     def __repr__(self) -> str:
         return f"Attempt({self.type!r}, job {self.job_id!r}, number {self.number})"
@@ -672,8 +677,8 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         """
         return GuardedBlock("transaction", self._host, self._blocks, GuardedTransaction)
 
-    def _around(self, phase: Phase) -> BlockMiddleware | None:
-        return None if self._block_middleware is None else self._block_middleware(self, phase)
+    def _around(self, block: WrappedBlock) -> BlockMiddleware | None:
+        return None if self._block_middleware is None else self._block_middleware(self, block)
 
     def complete(self) -> Completion[R]:
         """Open a transaction for your own writes and the job's finish, which commit together or not at all.

@@ -95,6 +95,11 @@ def wait_outcome(
     inherit: Iterable[Inherited],
 ) -> WaitFor:
     """Return the outcome of an attempt that waits for these chains. It raises what ``Attempt.wait_for`` says."""
+    if not chains:
+        raise DefinitionError(
+            "attempt.wait_for must get at least one chain, got none: return another outcome where there is nothing to "
+            "wait for"
+        )
     statuses = {blocker.chain_id: blocker.status for blocker in blockers}
     inherited = checked_inherit(inherit, ("attributes", "limit_key", "priority"))
     targets = _without_repeats(

@@ -136,7 +136,7 @@ class Claimer:
         self.loop.start()
 
     def on_jobs_due(self, types: Iterable[str]) -> None:
-        """Jobs of these types became due by a finish of this worker. From any thread."""
+        """Jobs of these types became due by a finish or a release of this worker. From any thread."""
         if not self._leases.keys().isdisjoint(types):
             self._wake()
 
@@ -163,7 +163,8 @@ class Claimer:
     async def stop(self, hurry: asyncio.Event) -> None:
         """Stop claiming, and release what was not started, also what the current claim still returns.
 
-        While the store cannot be reached, it tries again, until the leases have expired or ``hurry`` is set.
+        While the store cannot be reached, it tries again, until the leases have expired or ``hurry`` is set. Rows that
+        other transactions have locked are tried again for a second even then.
         """
         if self._subscription is not None:
             self._subscription.close()

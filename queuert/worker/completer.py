@@ -144,9 +144,11 @@ class Completer:
         if self._stopped:
             self._event_loop.call_soon(queued.fail, _stopped_error())
         else:
+            # Set already while others are pending. This runs for each job.
+            if not self._pending:
+                self._has_pending.set()
             self._pending.append(queued)
             self.characters += queued.size
-            self._has_pending.set()
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one finish, and wait until it is durable or rejected.
@@ -292,14 +294,16 @@ class Completer:
             queued.size = 0
             if queued.indeterminate:
                 result = presumed(queued.finish, result, self._types)
-            if queued.is_wanted:
+            if queued.decided:
+                continue
+            runner, future = queued.runner, queued.future
+            if runner is not None:
                 queued.decided = True
-                runner = queued.runner
-                if runner is not None:
-                    reports.append(FinishReport(queued.finish, result, runner.duration, runner.held.claimed_at))
-                    runners.append(runner)
-                elif queued.future is not None:
-                    queued.future.set_result(result)
+                reports.append((queued.finish, result, runner.duration, runner.held.claimed_at))
+                runners.append(runner)
+            elif future is not None and not future.done():
+                queued.decided = True
+                future.set_result(result)
         self.characters -= characters
         if runners:
             self._report_finished(reports, runners)

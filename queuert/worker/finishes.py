@@ -53,7 +53,7 @@ def finish(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
         case Retry():
             return retried(job, retry, JobError("retry", safe_text(outcome.reason, MAX_MESSAGE)), outcome.after)
         case Snooze():
-            return Finish(job, FinishKind.SNOOZE, run_at=outcome.run_at)
+            return Finish(job, FinishKind.SNOOZE, run_at=outcome.run_at, waits_for_event=outcome.waits_for_event)
         case Fail():
             return Finish(job, FinishKind.FAIL, error=JobError("fail", safe_text(outcome.reason, MAX_MESSAGE)))
         case Cancel():

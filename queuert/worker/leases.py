@@ -46,6 +46,10 @@ class LeaseOwner(Protocol):
         ...
 
 
+PROGRESS_INTERVAL = 1.0
+"""Seconds between two statements that write progress; each writes that of all attempts."""
+
+
 class HeldLease:
     """One lease of the worker, and the attempt that it belongs to.
 
@@ -61,12 +65,15 @@ class HeldLease:
             the job locked. Meanwhile the lease is not renewed, only checked: nobody can claim the job, unless the
             server has ended the transaction without our notice.
         progress: the progress that the attempt recorded last, until it is written.
+        unlogged_progress: the progress that the attempt recorded last, until it is in the event log.
+        log_progress_at: when progress may become an event again (by the lease clock).
         finish_since: when its finish was passed on to be written (by the lease clock); None before.
+        writes_progress: whether a renewal that has been sent, and not answered, writes progress.
     """
 
     __slots__ = (
-        "abort_transaction", "claimed_at", "deadline", "finish_since", "interval", "job", "owner", "progress",
-        "renew_at",
+        "abort_transaction", "claimed_at", "deadline", "finish_since", "interval", "job", "log_progress_at", "owner",
+        "progress", "renew_at", "unlogged_progress", "writes_progress",
     )  # fmt: skip
 
     def __init__(self, job: ClaimedJob, interval: float, sent_at: float, owner: LeaseOwner) -> None:
@@ -78,7 +85,10 @@ class HeldLease:
         self.owner: LeaseOwner | None = owner
         self.abort_transaction: Callable[[], None] | None = None
         self.progress: str | None = None
+        self.unlogged_progress: str | None = None
+        self.log_progress_at = sent_at
         self.finish_since: float | None = None
+        self.writes_progress = False
 
     @property
     def lease(self) -> Lease:
@@ -100,8 +110,10 @@ class HeldLease:
             return False
         return now - self.finish_since > max(_FINISH_LEASES * self.job.lease_seconds, FINISH_SECONDS)
 
-    def renewal(self) -> Renewal:
+    def renewal(self, sent_at: float) -> Renewal:
         """Return the renewal to send."""
+        if self.unlogged_progress is not None and sent_at >= self.log_progress_at:
+            return Renewal(self.lease, self.job.lease_seconds, self.unlogged_progress, logs_progress=True)
         return Renewal(self.lease, self.job.lease_seconds, self.progress)
 
     def renewed(self, sent_at: float) -> None:
@@ -158,14 +170,39 @@ class LeaseRegistry:
         """Replace the progress that is to be written. Return whether there was none."""
         with self._lock:
             had_none = held.progress is None
-            held.progress = progress
+            held.progress = held.unlogged_progress = progress
         return had_none
 
-    def clear_progress(self, held: HeldLease, progress: str | None) -> None:
+    def withdraw_progress(self, held: HeldLease) -> bool:
+        """Drop progress that is not written yet. Return whether a renewal is just writing some: then call it again."""
+        with self._lock:
+            held.progress = held.unlogged_progress = None
+            return held.writes_progress
+
+    def begin_renewals(self, due: Sequence[HeldLease], sent_at: float) -> list[Renewal]:
+        """Return the renewals to send; call ``end_renewals`` when they are answered."""
+        with self._lock:
+            renewals = [held.renewal(sent_at) for held in due]
+            for held, renewal in zip(due, renewals, strict=True):
+                held.writes_progress = renewal.progress is not None
+        return renewals
+
+    def end_renewals(self, due: Sequence[HeldLease]) -> None:
+        """The renewals of these leases are answered, or their answer is lost."""
+        with self._lock:
+            for held in due:
+                held.writes_progress = False
+
+    def clear_progress(self, held: HeldLease, renewal: Renewal, sent_at: float) -> None:
         """Remove progress that was written, unless it has been replaced."""
         with self._lock:
-            if held.progress is progress:
+            if held.progress is renewal.progress:
                 held.progress = None
+            if renewal.logs_progress:
+                # The longer an attempt runs, the fewer events: some 60 in the first minute, and 300 in an hour.
+                held.log_progress_at = sent_at + max(PROGRESS_INTERVAL, (sent_at - held.claimed_at) / 60)
+                if held.unlogged_progress is renewal.progress:
+                    held.unlogged_progress = None
 
     def has_progress(self) -> bool:
         """Whether there is progress to write."""
@@ -189,9 +226,6 @@ class LeaseRegistry:
 
 
 _STOP_TIMEOUT = 1.0
-
-PROGRESS_INTERVAL = 1.0
-"""Seconds between two statements that write progress; each writes that of all attempts."""
 
 
 class LeaseRenewer:
@@ -327,14 +361,17 @@ class LeaseRenewer:
 
     def _renew(self, store: Store, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
         """Renew leases, and return those that the store did not renew."""
-        renewals = [held.renewal() for held in due]
-        if any(renewal.progress is not None for renewal in renewals):
-            self._write_progress_at = sent_at + PROGRESS_INTERVAL
-        results = store.renew(renewals)
+        renewals = self._leases.begin_renewals(due, sent_at)
+        try:
+            if any(renewal.progress is not None for renewal in renewals):
+                self._write_progress_at = sent_at + PROGRESS_INTERVAL
+            results = store.renew(renewals)
+        finally:
+            self._leases.end_renewals(due)
         for held, renewal, renewed in zip(due, renewals, results, strict=True):
             if renewed:
                 held.renewed(sent_at)
-                self._leases.clear_progress(held, renewal.progress)
+                self._leases.clear_progress(held, renewal, sent_at)
         return [held for held, renewed in zip(due, results, strict=True) if not renewed]
 
     def _check_unrenewed(self, store: Store, leases: Sequence[HeldLease], sent_at: float) -> int:

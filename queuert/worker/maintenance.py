@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
 
 from queuert.errors import StateError, StateUnavailableError
 from queuert.event_log import EventLogMaintenance
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import (
-    ChainsPruned,
     EventLogMaintained,
     EventLogMaintenanceFailed,
     EventLogMaintenancePostponed,
@@ -24,9 +22,8 @@ from queuert.observability.events import (
     StoreCallFailed,
     StrandedJobsReleased,
 )
-from queuert.policies import Retention
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import PruneRequest
+from queuert.worker.pruning import Pruner
 from queuert.worker.supervisor import SupervisedLoop
 
 INTERVAL = 60.0
@@ -51,7 +48,7 @@ class Maintenance:
         self,
         store: AsyncStore,
         notify: NotifyAdapter,
-        policies: Mapping[str, Retention],
+        pruner: Pruner,
         *,
         has_events: bool,
         worker: str,
@@ -59,7 +56,7 @@ class Maintenance:
     ) -> None:
         self._store = store
         self._notify = notify
-        self._policies = policies
+        self._pruner = pruner
         self._has_events = has_events
         self._event_log_error: str | None = None
         """The last error of the event log; the same one is emitted once, until a success."""
@@ -83,8 +80,7 @@ class Maintenance:
             self._pruning = self._cursor is None
             return _PAGE_PAUSE
         if self._pruning:
-            self._cursor = await self._prune()
-            if self._cursor is not None:
+            if await self._pruner.page():
                 return _PAGE_PAUSE
             self._pruning = False
         if self._has_events and await self._maintain_event_log():
@@ -105,13 +101,6 @@ class Maintenance:
             self._notify.publish(Topic.JOBS, {job.type for job in result.released})
             ids = tuple(job.id for job in result.released[:_MAX_NAMED])
             self._observers.emit(StrandedJobsReleased(worker=self._worker, count=len(result.released), job_ids=ids))
-        return result.cursor
-
-    async def _prune(self) -> str | None:
-        result = await self._store.prune(PruneRequest(self._policies, cursor=self._cursor))
-        if result.chain_ids:
-            ids = tuple(result.chain_ids[:_MAX_NAMED])
-            self._observers.emit(ChainsPruned(worker=self._worker, count=len(result.chain_ids), chain_ids=ids))
         return result.cursor
 
     async def _clean_staging(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from queuert.errors import DefinitionError
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
-from queuert.worker.transaction_blocks import GuardedTransaction, Phase, Transaction
+from queuert.worker.transaction_blocks import GuardedTransaction, Transaction, WrappedBlock
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the inner middlewares and the handler; returns the handler's outcome, or raises what it raised."""
@@ -102,21 +102,21 @@ def _layer(around: MiddlewareFunction, attempt: Attempt[Any, Any], inner: CallNe
 # --- inside transactions ----------------------------------------------------------------------------------------------
 
 
-class PhaseMiddlewares:
+class BlockMiddlewares:
     """The middlewares of an attempt around one of its blocks."""
 
-    def __init__(self, middlewares: Iterable[Middleware], attempt: Attempt[Any, Any], phase: Phase) -> None:
+    def __init__(self, middlewares: Iterable[Middleware], attempt: Attempt[Any, Any], block: WrappedBlock) -> None:
         self._middlewares = [middleware for middleware in middlewares if isinstance(middleware, AttemptMiddleware)]
         self._attempt = attempt
-        self._phase: Phase = phase
+        self._block: WrappedBlock = block
 
     def layers(self, transaction: Any) -> list[AbstractAsyncContextManager[Any]]:
         """Return the context managers for a coroutine, the outermost first."""
-        return self._make_layers(_method(self._phase, in_thread=False), transaction)
+        return self._make_layers(_method(self._block, in_thread=False), transaction)
 
     def layers_in_thread(self, transaction: Any) -> list[AbstractContextManager[Any]]:
         """Return the context managers for a thread, the outermost first."""
-        return self._make_layers(_method(self._phase, in_thread=True), transaction)
+        return self._make_layers(_method(self._block, in_thread=True), transaction)
 
     def _make_layers(self, name: str, transaction: Any) -> list[Any]:
         layers = []
@@ -129,8 +129,8 @@ class PhaseMiddlewares:
         return layers
 
 
-def _method(phase: str, *, in_thread: bool) -> str:
-    return f"around_{phase}_in_thread" if in_thread else f"around_{phase}"
+def _method(block: str, *, in_thread: bool) -> str:
+    return f"around_{block}_in_thread" if in_thread else f"around_{block}"
 
 
 def _other_mode(name: str) -> str:
@@ -153,16 +153,16 @@ def check_middlewares(job_type: str, middlewares: Iterable[Middleware], executor
     """Raise DefinitionError if a middleware is not valid, or has only methods that this handler would not enter."""
     for middleware in middlewares:
         if isinstance(middleware, AttemptMiddleware):
-            _check_phases(job_type, middleware, executor)
+            _check_blocks(job_type, middleware, executor)
         elif isinstance(middleware, type) or not callable(middleware):
             raise DefinitionError(
                 f"middlewares of {job_type!r} must be functions or instances of AttemptMiddleware, got {middleware!r}"
             )
 
 
-def _check_phases(job_type: str, middleware: AttemptMiddleware, executor: Executor) -> None:
-    for phase in ("prepare", "complete"):
-        used, other = _method(phase, in_thread=False), _method(phase, in_thread=True)
+def _check_blocks(job_type: str, middleware: AttemptMiddleware, executor: Executor) -> None:
+    for block in ("prepare", "complete"):
+        used, other = _method(block, in_thread=False), _method(block, in_thread=True)
         if executor is not Executor.COROUTINE:
             used, other = other, used
         has_used, has_other = _overrides(middleware, used), _overrides(middleware, other)

@@ -18,6 +18,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from queuert.state.types import CLAIM_BYTES
+from queuert.worker.leases import lease_time
 
 if TYPE_CHECKING:
     from queuert.worker.runner import AttemptRunner
@@ -97,7 +98,8 @@ class Prefetch:
         """How many jobs the last claim was to prefetch."""
         self._refill_below = 0
         """When so many are left, the next claim is sent."""
-        self._last_start = time.monotonic()
+        self.last_start = lease_time()
+        """When the last attempt began, by the lease clock."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -131,7 +133,6 @@ class Prefetch:
         waiting = self._waiting
         if not waiting or not self._worker.may_begin(waiting[0]):
             return None
-        self._last_start = time.monotonic()
         runner = waiting.popleft()
         if len(waiting) == self._refill_below:
             self.slots.notify()
@@ -197,7 +198,7 @@ class Prefetch:
     @property
     def stale(self) -> bool:
         """Whether jobs wait here, and none was started for a while."""
-        seconds = time.monotonic() - self._last_start
+        seconds = lease_time() - self.last_start
         if not self._waiting or seconds < STALE_SECONDS:
             return False
         self.durations.add(seconds)

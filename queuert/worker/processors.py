@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -310,6 +311,28 @@ class Processors(Generic[S]):
         self._by_name[job_type.name] = Processor(
             job_type=job_type, handler=handler, is_coroutine=is_coroutine, executor=chosen, **settings
         )
+
+    def with_lifespan(self, lifespan: Lifespan[S]) -> Processors[S]:
+        """Return processors with the same handlers and another lifespan: in tests, one that yields fakes.
+
+        Handlers that are registered afterwards are those of one of the two only.
+
+        Args:
+            lifespan: as for ``Processors``; at the top of a module if a handler has ``executor="process"``.
+
+        Raises:
+            DefinitionError: it takes arguments, or is not decorated.
+
+        Example::
+
+            processors.with_lifespan(lambda: contextlib.nullcontext(App(http=FakeClient())))
+        """
+        other = copy.copy(self)
+        other._lifespan = checked_lifespan(lifespan)
+        other._by_name = {}
+        for name, processor in self._by_name.items():
+            other._by_name[name] = replace(processor, lifespan=other._lifespan)
+        return other
 
     def check_required(self, middlewares: Sequence[Middleware]) -> None:
         """Raise DefinitionError unless these middlewares, the same objects, wrap all handlers, in this order."""

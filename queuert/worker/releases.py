@@ -1,11 +1,15 @@
-"""Releases claimed jobs that the worker does not start, and tries again until the store has answered."""
+"""Releases claimed jobs that the worker does not start, and tries again until the store has answered.
+
+What is released is due at once, and nobody else would say so: this worker may have found nothing due a moment before,
+and so may others, and all of them wait for a notification or the next poll, which is a minute away.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,6 +29,10 @@ AFTER_EXPIRY = 60.0
 """Seconds after its expiry in which a lease is still released, if the store did not answer before. If nobody has reaped
 the job by then, it loses no attempt."""
 
+HURRY_SECONDS = 1.0
+"""Seconds for which a worker that must stop at once still tries to release what other transactions have locked. A claim
+of another worker locks rows that it then does not take, until it commits."""
+
 _BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
 
 RECHECK_AFTER = 0.5
@@ -35,6 +43,7 @@ _LOCKED_PAUSE = 0.5
 
 
 class _UnstartedLease(NamedTuple):
+    type: str
     lease: Lease
     expires_at: float
     """By the lease clock."""
@@ -60,13 +69,17 @@ class ReleaseQueue:
     """The leases that are to be released.
 
     A task releases them, and tries again after any error, until the store has answered or the leases have expired. To
-    release a lease twice does no harm. Claims go on meanwhile.
+    release a lease twice does no harm. Claims go on meanwhile. ``on_released`` is called with the types of what was
+    released.
     """
 
-    def __init__(self, store: AsyncStore, *, worker: str, observers: Observers) -> None:
+    def __init__(
+        self, store: AsyncStore, *, worker: str, observers: Observers, on_released: Callable[[Iterable[str]], None]
+    ) -> None:
         self._store = store
         self._worker = worker
         self._observers = observers
+        self._on_released = on_released
         self._unstarted: list[_UnstartedLease] = []
         self._locked_at: float | None = None
         """When some of the unstarted leases were found locked (monotonic)."""
@@ -86,9 +99,9 @@ class ReleaseQueue:
     def __bool__(self) -> bool:
         return bool(self._unstarted or self._unanswered)
 
-    def put(self, leases: Iterable[tuple[Lease, float]]) -> None:
-        """Release these leases, each with its expiry by the lease clock. They are no longer renewed."""
-        self._unstarted += (_UnstartedLease(lease, expires_at) for lease, expires_at in leases)
+    def put(self, type: str, lease: Lease, expires_at: float) -> None:
+        """Release the lease of a job of this type; its expiry is by the lease clock. It is no longer renewed."""
+        self._unstarted.append(_UnstartedLease(type, lease, expires_at))
         self._locked_at = None
         self._start_task()
 
@@ -157,17 +170,28 @@ class ReleaseQueue:
     async def release_all(self, hurry: asyncio.Event) -> None:
         """Release everything. It tries again after errors while the leases last, until ``hurry`` is set.
 
-        Nothing is released afterwards, unless this is called again.
+        What is locked by other transactions is tried again for ``HURRY_SECONDS`` even then. What is left is reported:
+        those jobs wait until their leases expire. Nothing is released afterwards, unless this is called again.
         """
         self._stopping = True
         self._woken.set()
+        deadline: float | None = None
         while True:
             await self._try_release()
             if self._failures:
                 self._drop_expired(after=0.0)
-            if not self or hurry.is_set():
+            if not self:
                 return
-            await _sleep(self._pause, hurry)
+            if not hurry.is_set():
+                await _sleep(self._pause, hurry)
+                continue
+            now = time.monotonic()
+            deadline = now + HURRY_SECONDS if deadline is None else deadline
+            if self._failures or now >= deadline:
+                error = "claimed jobs were not released before the stop, and wait until their leases expire"
+                self._observers.emit(StoreCallFailed(worker=self._worker, operation="stop_claiming", error=error))
+                return
+            await asyncio.sleep(min(self._pause, deadline - now))
 
     async def aclose(self) -> None:
         """Cancel the task."""
@@ -207,7 +231,7 @@ class ReleaseQueue:
             batch = self._unstarted[: self._batch_size]
             try:
                 count = await self._store.release([unstarted.lease for unstarted in batch])
-                self._report(count)
+                self._report(count, {unstarted.type for unstarted in batch})
                 locked = await self._still_held(batch) if count < len(batch) else []
             except Exception:
                 # The store may be unable to release one of them: the others are released first, in smaller batches.
@@ -224,14 +248,17 @@ class ReleaseQueue:
         if claim.pause(time.monotonic()) > 0:
             return
         released, locked = await self._store.release_claim(claim.request)
-        self._report(released)
+        self._report(released, claim.request.leases)
         released_all = not locked and (released or claim.answered or claim.released_at is not None)
         if released_all or claim.expires_at <= lease_time():
             self._unanswered.remove(claim)
         else:
             claim.released_at = time.monotonic()
 
-    def _report(self, count: int) -> None:
+    def _report(self, count: int, types: Iterable[str]) -> None:
+        # A call that failed may have released them, and only its answer was lost.
+        if count or self._failures:
+            self._on_released(types)
         if count:
             self._observers.emit(JobsReleased(worker=self._worker, count=count))
 

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from datetime import datetime
 from functools import partial
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
@@ -37,21 +39,25 @@ from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.paging import PageRequest
+from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.sync_store import StoreTransaction
-from queuert.state.types import ClaimedJob, Finish, FinishResult, NewStep, StepRecord
+from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
 from queuert.worker.attempt import AbortSignal, Attempt, StartOptions, start_options
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
-from queuert.worker.middleware import PhaseMiddlewares, compose
+from queuert.worker.middleware import BlockMiddlewares, compose
+from queuert.worker.phases import PhaseReport
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
 from queuert.worker.steps import sleeping_in
-from queuert.worker.telemetry import FinishReport
 
 if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
     from queuert.worker.runtime import WorkerRuntime
+
+_RENEWAL_PAUSE = 0.005
+"""Seconds between two looks whether a renewal that writes progress has been answered."""
 
 _RESOLVE_BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
 """The pauses between two queries whether a commit whose answer was lost has happened."""
@@ -139,17 +145,62 @@ class AttemptState:
 
     async def record_step(self, step: NewStep) -> StepRecord:
         """Record a step of the job under the lease."""
+        if step.progress is not None:
+            await self._withdraw_progress()
         return await self._worker.store.record_step(self._job.lease, step)
 
     def record_step_in_thread(self, step: NewStep) -> StepRecord:
         """``record_step`` in a thread."""
+        if step.progress is not None:
+            self._withdraw_progress_in_thread()
         return self._worker.thread_store.get().record_step(self._job.lease, step)
+
+    async def get_progress(self) -> str | None:
+        """Read the progress of the job as it is stored."""
+        return await self._worker.store.get_progress(self._job.id)
+
+    def get_progress_in_thread(self) -> str | None:
+        """``get_progress`` in a thread."""
+        return self._worker.thread_store.get().get_progress(self._job.id)
+
+    async def begin_phase(self, progress: str) -> datetime:
+        """Store the progress of a phase that begins, under the lease."""
+        await self._withdraw_progress()
+        return await self._worker.store.begin_phase(self._job.lease, progress)
+
+    def begin_phase_in_thread(self, progress: str) -> datetime:
+        """``begin_phase`` in a thread."""
+        self._withdraw_progress_in_thread()
+        return self._worker.thread_store.get().begin_phase(self._job.lease, progress)
+
+    async def _withdraw_progress(self) -> None:
+        """Withdraw what the renewing thread has not written yet, and let it write what it is writing: it is older."""
+        # The renewing thread has no event loop, and it is rare that it is writing just now.
+        while self._worker.leases.withdraw_progress(self.held):  # noqa: ASYNC110
+            await asyncio.sleep(_RENEWAL_PAUSE)
+
+    def _withdraw_progress_in_thread(self) -> None:
+        while self._worker.leases.withdraw_progress(self.held):
+            time.sleep(_RENEWAL_PAUSE)
+
+    def report_phase(self, report: PhaseReport) -> None:
+        """Report a phase to the observers."""
+        self._worker.reporter.phase(self._job, report)
+
+    async def wait_for_event(self, wait: EventWait) -> StepRecord:
+        """Record a wait of the job under the lease, and try to answer it."""
+        return await self._worker.store.wait_for_event(self._job.lease, wait)
+
+    def wait_for_event_in_thread(self, wait: EventWait) -> StepRecord:
+        """``wait_for_event`` in a thread."""
+        return self._worker.thread_store.get().wait_for_event(self._job.lease, wait)
 
     def check_sleep(self) -> None:
         """Raise StepMisuseError in a batched handler."""
         if self._processor.batch_size is not None:
             raise StepMisuseError(
-                "a batched handler cannot sleep, since its attempts share one call: return attempt.snooze(...)"
+                "a batched handler cannot sleep or wait for an event, since its attempts share one call: return "
+                "attempt.snooze(...)"
             )
 
     def abort(self, reason: AbortReason) -> None:
@@ -271,7 +322,7 @@ class AttemptState:
         if self.trace is not None:
             self.trace.committed = finish
         self.cleanup()
-        self._worker.reporter.finished([FinishReport(finish, result, self.duration, self.held.claimed_at)])
+        self._worker.reporter.finished([(finish, result, self.duration, self.held.claimed_at)])
 
     def trace_context(self) -> str | None:
         """Return the trace context of this attempt, if it is sampled."""
@@ -380,7 +431,7 @@ class AttemptRunner:
         self._state.finishing = True
         # First, since the rest may fail: a lease that is renewed for nobody would never expire.
         self.cleanup()
-        self._worker.releases.put([(self.held.lease, self.held.deadline)])
+        self._worker.releases.put(self.job.type, self.held.lease, self.held.deadline)
 
     # --- aborting it --------------------------------------------------------------------------------------------------
 
@@ -426,7 +477,7 @@ class AttemptRunner:
         handler_began = False
         try:
             worker.attempts.add(self)
-            state.began_at = lease_time()
+            state.began_at = worker.prefetch.last_start = lease_time()
             worker.reporter.started(self.job)
             if state.began_at >= self.held.deadline:
                 # The claim was answered late, or the process was suspended: another worker may have the job by now. If
@@ -543,7 +594,7 @@ class AttemptRunner:
             self._signal,
             blockers,
             self._state,
-            partial(PhaseMiddlewares, processor.middlewares) if processor.middlewares else None,
+            partial(BlockMiddlewares, processor.middlewares) if processor.middlewares else None,
         )
 
     async def _blockers(self) -> Sequence[Blocker]:

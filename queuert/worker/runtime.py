@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
 from queuert.worker.batches import Batches
+from queuert.worker.bulk_runner import BulkOperationRunner
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
 from queuert.worker.finishes import error_of
@@ -31,12 +32,13 @@ from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.processes.executor import HandlerProcesses
 from queuert.worker.processors import Processor
+from queuert.worker.pruning import Pruner
 from queuert.worker.reaper import Reaper
 from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import ActivityCounter, AttemptReporter, FinishReport
+from queuert.worker.telemetry import ActivityCounter, AttemptReporter
 from queuert.worker.threads import HandlerThreads, ThreadStore
 from queuert.worker.timeouts import called_within, cancel_and_ignore, ended_within, run_within
 
@@ -95,6 +97,8 @@ class WorkerRuntime:
         self._limits = {
             type: limits for type, processor in processors.items() if (limits := processor.limits) is not None
         }
+        self._bounded = frozenset(type for type, limits in self._limits.items() if limits.bounded)
+        """The types of which jobs can be held back: the end of an attempt lets others begin."""
         self._hurry = hurry
         self._idle = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,9 +110,11 @@ class WorkerRuntime:
     def _make_parts(self, poll_interval: float | None, claim_bytes: int) -> None:
         """Make the parts that a job passes through. Each needs some of those before it."""
         self.leases = LeaseRegistry()
-        self.releases = ReleaseQueue(self.store, worker=self.name, observers=self.observers)
+        self.releases = ReleaseQueue(
+            self.store, worker=self.name, observers=self.observers, on_released=self._on_released
+        )
         # Prefetched jobs count in the limits of their types, and would keep other workers from claiming.
-        self.prefetch = Prefetch(self, self._concurrency, enabled=not self._limits, max_input_bytes=claim_bytes)
+        self.prefetch = Prefetch(self, self._concurrency, enabled=not self._bounded, max_input_bytes=claim_bytes)
         self.claimer = Claimer(
             self,
             leases={name: processor.lease.seconds for name, processor in self._processors.items()},
@@ -117,7 +123,7 @@ class WorkerRuntime:
         )
         self.activity = ActivityCounter()
         self.reporter = AttemptReporter(
-            self.name, self.observers, self.notify, self.claimer, self.activity, frozenset(self._limits)
+            self.name, self.observers, self.notify, self.claimer, self.activity, self._bounded
         )
         self.completer = Completer(
             self.store,
@@ -147,6 +153,13 @@ class WorkerRuntime:
             tracing=self.tracing,
         )
         self.maintenance = self._new_maintenance()
+        self.bulk_runner = BulkOperationRunner(
+            self.store,
+            self.notify,
+            transactional=Capability.USER_TRANSACTIONS in self.client.state.capabilities,
+            worker=self.name,
+            observers=self.observers,
+        )
         self.loop_watch = LoopWatch(self._runs_in_loop, worker=self.name, observers=self.observers)
 
     @property
@@ -182,7 +195,7 @@ class WorkerRuntime:
             self.notify,
             {name: processor.retry for name, processor in self._processors.items()},
             shortest_lease=self._shortest_lease,
-            limited=self._limits.keys(),
+            limited=self._bounded,
             worker=self.name,
             observers=self.observers,
             activity=self.activity,
@@ -193,7 +206,7 @@ class WorkerRuntime:
         return Maintenance(
             self.store,
             self.notify,
-            policies,
+            Pruner(self.store, self.client, self.threads, policies, worker=self.name),
             has_events=Capability.EVENTS in self.client.state.capabilities,
             worker=self.name,
             observers=self.observers,
@@ -201,7 +214,13 @@ class WorkerRuntime:
 
     @property
     def _loops(self) -> tuple[SupervisedLoop, ...]:
-        return self.claimer.loop, self.reaper.loop, self.schedule_runner.loop, self.maintenance.loop
+        return (
+            self.claimer.loop,
+            self.reaper.loop,
+            self.schedule_runner.loop,
+            self.maintenance.loop,
+            self.bulk_runner.loop,
+        )
 
     def start(self) -> None:
         """Start the loops, the claimer last."""
@@ -211,6 +230,7 @@ class WorkerRuntime:
         self.completer.start()
         self.reaper.loop.start()
         self.maintenance.loop.start()
+        self.bulk_runner.start()
         self.schedule_runner.start()
         self.claimer.start()
         self.observers.emit(
@@ -267,6 +287,11 @@ class WorkerRuntime:
         if not self.attempts:
             self._idle.set()
 
+    def _on_released(self, types: Iterable[str]) -> None:
+        """Jobs of these types are due, which this worker had claimed and not started."""
+        self.claimer.on_jobs_due(types)
+        self.notify.publish(Topic.JOBS, types)
+
     def _runs_in_loop(self, task: asyncio.Task[Any]) -> AttemptRunner | None:
         """Return the attempt whose handler runs in this task. From a thread, while the event loop is blocked."""
         return next((runner for runner in tuple(self.attempts) if runner.task is task), None)
@@ -295,7 +320,7 @@ class WorkerRuntime:
         self.observers.emit(WorkerStopped(worker=self.name, abandoned=self.abandoned))
 
     async def _stop_claiming(self, shutdown_timeout: float) -> None:
-        stopping = asyncio.gather(self.schedule_runner.stop(), self.claimer.stop(self._hurry))
+        stopping = asyncio.gather(self.schedule_runner.stop(), self.bulk_runner.stop(), self.claimer.stop(self._hurry))
         try:
             await self._wait_for(stopping, max(shutdown_timeout, _AFTER_CANCEL))
             if stopping.done():
@@ -344,7 +369,7 @@ class WorkerRuntime:
             error = StateUnavailableError("the worker stopped before the job could be released")
             self.reporter.finish_failed(runner.job, error)
             raise
-        self.reporter.finished([FinishReport(finish, result, runner.duration, runner.held.claimed_at)])
+        self.reporter.finished([(finish, result, runner.duration, runner.held.claimed_at)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
         """Wait until no attempt is left, or ``hurry`` is set. Return whether none is left."""

@@ -8,16 +8,17 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
+from queuert.client.management import chain_closed
 from queuert.client.schedules import superseded, tick_job
 from queuert.errors import ChainNotFoundError, ConfigurationError, StateUnavailableError
 from queuert.jobs import ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
+from queuert.notify.results import update_notifications
 from queuert.observability.adapter import Observers
-from queuert.observability.events import ChainClosed, ChainStarted, TickIdTaken, TickSkipped
+from queuert.observability.events import ChainStarted, TickIdTaken, TickSkipped
 from queuert.observability.tracing import Send, Tracing
 from queuert.schedules import Overlap, earlier_tick, notification_key, ticks_to_run
 from queuert.state.async_store import AsyncStore
-from queuert.state.notifications import update_notifications
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
 
@@ -140,11 +141,7 @@ class ScheduleRunner:
             for topic, keys in update_notifications(results).items():
                 self._notify.publish(topic, keys)
             for one in results:
-                self._observers.emit(
-                    ChainClosed(
-                        chain_id=one.chain_id, type=one.chain_type, status=one.status, duration=one.chain_seconds
-                    )
-                )
+                self._observers.emit(chain_closed(one))
 
     async def _start(
         self, schedule: ScheduleRecord, due_at: datetime, next_tick: datetime | None, jobs: list[NewJob]
@@ -152,6 +149,8 @@ class ScheduleRunner:
         if self._tracing is None or not jobs:
             return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
         with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule)) as sending:
+            if sending is None:
+                return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
             traced = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
             started = await self._store.fire_schedule(schedule.name, due_at, next_tick, traced)
             if started is None:

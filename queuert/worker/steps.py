@@ -6,18 +6,18 @@ The methods of the attempt, their replay of what earlier attempts recorded, and 
 from __future__ import annotations
 
 import inspect
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple, cast, get_type_hints, overload
 
 from queuert.errors import (
     CapabilityMissingError,
     ConfigurationError,
     DefinitionError,
+    EventTimeoutError,
     StepLimitError,
     StepMismatchError,
     StepMisuseError,
@@ -25,10 +25,13 @@ from queuert.errors import (
 )
 from queuert.job_types import JobType
 from queuert.outcomes import Snooze, pause_until
-from queuert.payloads import PayloadCodec, check_text
+from queuert.payloads import PayloadCodec, check_step_name, check_text
+from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
-from queuert.state.types import ClaimedJob, NewStep, StepRecord
+from queuert.state.steps import EventWait, NewStep, StepRecord
+from queuert.state.types import ClaimedJob
 from queuert.steps import step_codec
+from queuert.worker.phases import PhaseTracker
 from queuert.worker.transaction_blocks import BlockHost, BlockTracker, GuardedBlock, GuardedTransaction
 
 if TYPE_CHECKING:
@@ -45,24 +48,29 @@ MAX_STEP_BYTES = 16 * 1024 * 1024
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
+
+_Kind: TypeAlias = Literal["a function", "a phase", "a sleep", "a wait"]
 
 
 class AttemptSleeping(BaseException):
-    """Ends an attempt that sleeps: ``attempt.sleep`` raises it, and the worker snoozes the job. Do not catch it."""
+    """Ends an attempt that sleeps or waits for an event: the worker snoozes the job. Do not catch it."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, waits_until: datetime | None = None) -> None:
         super().__init__(f"the attempt sleeps for {seconds:g} more seconds: the worker ends it, and runs the job then")
         self.seconds = seconds
-        """Seconds until the sleep ends."""
+        """Seconds until the sleep ends, or until the wait times out."""
+        self.waits_until = waits_until
+        """Of a wait for an event: when it times out."""
 
     @property
     def outcome(self) -> Snooze:
         """The outcome of the attempt."""
+        if self.waits_until is not None:
+            return Snooze(RunAt(moment=self.waits_until), waits_for_event=True)
         return Snooze(RunAt(delay=self.seconds))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AttemptSleeping, (self.seconds,)
+        return AttemptSleeping, (self.seconds, self.waits_until)
 
 
 def sleeping_in(error: BaseException) -> AttemptSleeping | None:
@@ -262,6 +270,60 @@ class AttemptSteps:
         """``sleep`` for plain functions, also in a child process."""
         self._steps.sleep_in_thread(name, key, pause_until(seconds, until))
 
+    @overload
+    async def wait_for_event(
+        self, name: str, model: type[T], /, timeout: float | timedelta, *, key: str | int | None = None
+    ) -> T: ...
+    @overload
+    async def wait_for_event(
+        self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
+    ) -> Any: ...
+    async def wait_for_event(
+        self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
+    ) -> Any:
+        """Return the payload of an event that a client sends to the chain with ``send_event``, as a step.
+
+        An event that was sent before is taken at once. Otherwise the attempt ends here, as by ``sleep``, and one that
+        begins when an event is sent, or after the timeout, passes this point. The event that was sent first is taken,
+        by one step only, and its payload is the recorded result of the step. So is a timeout::
+
+            answer = await attempt.wait_for_event("approved", dict[str, str], timeout=86_400)
+
+        Args:
+            name: the name of the event, and of the step: as of ``step``.
+            model: the type of the payload, of the kinds that job types take.
+            timeout: seconds or a timedelta, above 0, from when the wait is first recorded.
+            key: as of ``step``, to wait for several events of the name.
+
+        Raises:
+            EventTimeoutError: no event was sent in time; later attempts raise it here as well. Catch it.
+            PayloadError: the payload is not valid for the type. The event is taken, and later attempts raise it here
+                as well. Catch it to wait for another event, with another key.
+            ConfigurationError: the timeout is out of range.
+            LeaseLostError: the lease is lost. Do not catch it.
+            StepMismatchError: an earlier attempt has recorded another step here.
+            StepMisuseError: the name was used before, or it is called inside a step or a block, or by a batched
+                handler.
+            StepLimitError: the job has 1,000 steps, or 16 MiB of results.
+            DefinitionError: pydantic has no schema for the type.
+            StateUnavailableError: the store cannot be reached. The attempt is repeated.
+        """
+        return await self._steps.wait_for_event(name, key, model, checked_ttl("timeout", timeout))
+
+    @overload
+    def wait_for_event_sync(
+        self, name: str, model: type[T], /, timeout: float | timedelta, *, key: str | int | None = None
+    ) -> T: ...
+    @overload
+    def wait_for_event_sync(
+        self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
+    ) -> Any: ...
+    def wait_for_event_sync(
+        self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
+    ) -> Any:
+        """``wait_for_event`` for plain functions, also in a child process."""
+        return self._steps.wait_for_event_in_thread(name, key, model, checked_ttl("timeout", timeout))
+
 
 class StepTracker:
     """The steps of one attempt: which ones earlier attempts have recorded, and which one is next.
@@ -271,7 +333,7 @@ class StepTracker:
 
     __slots__ = (
         "_blocks", "_characters", "_host", "_job", "_job_type", "_loaded_at", "_names", "_next", "_open", "_pending",
-        "_recorded",
+        "_recorded", "phases",
     )  # fmt: skip
 
     def __init__(self, job: ClaimedJob, job_type: JobType[Any, Any], host: BlockHost, blocks: BlockTracker) -> None:
@@ -288,6 +350,7 @@ class StepTracker:
         self._open: str | None = None
         self._pending: str | None = None
         """The next step, if it was called and has raised: only the same one may be called again."""
+        self.phases = PhaseTracker(job, job_type)
 
     # --- in a coroutine -----------------------------------------------------------------------------------------------
 
@@ -298,9 +361,7 @@ class StepTracker:
         with self._opened(name, key) as full_name:
             self._host.check_event_loop()
             codec = self._codec(function, returns)
-            if self._recorded is None:
-                self._load(await self._host.get_steps())
-            record = self._replayed(full_name)
+            record = await self._next_record(full_name, "a function")
             if record is not None:
                 return codec.decode(record.result or "null")
             value = function(*args)
@@ -315,9 +376,7 @@ class StepTracker:
         with self._opened(name, key) as full_name:
             self._host.check_event_loop()
             codec = self._codec(function, returns)
-            if self._recorded is None:
-                self._load(await self._host.get_steps())
-            record = self._replayed(full_name)
+            record = await self._next_record(full_name, "a function")
             if record is not None:
                 return codec.decode(record.result or "null")
             with self._unknown_until_kept():
@@ -331,18 +390,57 @@ class StepTracker:
                 self._keep(recorded)
             return codec.decode(result)
 
+    async def run_phase(
+        self, name: str, weight: float | None, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
+    ) -> Any:
+        """Replay a phase, or begin it, call its function and record the result."""
+        with self._opened(name, None) as name:
+            self._host.check_event_loop()
+            codec = self._codec(function, returns)
+            self.phases.check(name, weight)
+            record = await self._next_record(name, "a phase")
+            if record is not None:
+                self.phases.replay(name)
+                return codec.decode(record.result or "null")
+            if not self.phases.knows_progress:
+                self.phases.continue_from(await self._host.get_progress())
+            started_at = await self._host.begin_phase(self.phases.begin(name))
+            with self.phases.running(self._host.report_phase):
+                value = function(*args)
+                result = codec.encode(await value if inspect.isawaitable(value) else value)
+            self._keep(await self._record(self._new(name, result, phase=(started_at, self.phases.complete()))))
+            self._host.report_phase(self.phases.completed())
+            return codec.decode(result)
+
     async def sleep(self, name: str, key: object, wake_at: RunAt) -> None:
         """Pass a sleep that has ended, or record it, and end the attempt if it has not ended."""
         with self._opened(name, key) as full_name:
             self._host.check_event_loop()
             self._host.check_sleep()
-            if self._recorded is None:
-                self._load(await self._host.get_steps())
-            record = self._replayed(full_name, sleeps=True)
+            record = await self._next_record(full_name, "a sleep")
             if record is None:
                 record = await self._record(self._new(full_name, None, wake_at))
                 self._keep(record)
             self._wait_for_end(record)
+
+    async def wait_for_event(self, name: str, key: object, model: Any, timeout: float) -> Any:
+        """Return the payload of an event that was taken, or take one; end the attempt if there is none yet."""
+        with self._opened(name, key) as full_name:
+            self._host.check_event_loop()
+            self._host.check_sleep()
+            codec = step_codec(self._job_type, model)
+            record = await self._next_record(full_name, "a wait")
+            if record is None:
+                with self._unknown_until_kept():
+                    record = await self._host.wait_for_event(self._new_wait(full_name, name, timeout))
+                self._keep_answered(record)
+            return _answer(record, codec)
+
+    async def _next_record(self, name: str, kind: _Kind) -> StepRecord | None:
+        """Return the recorded step that is next, which must be this one; None if there is none."""
+        if self._recorded is None:
+            self._load(await self._host.get_steps())
+        return self._replayed(name, kind)
 
     async def _record(self, step: NewStep) -> StepRecord:
         with self._unknown_until_kept():
@@ -356,9 +454,7 @@ class StepTracker:
         """``run`` for a thread."""
         with self._opened(name, key) as full_name:
             codec = self._codec(function, returns)
-            if self._recorded is None:
-                self._load(self._host.get_steps_in_thread())
-            record = self._replayed(full_name)
+            record = self._next_record_in_thread(full_name, "a function")
             if record is not None:
                 return codec.decode(record.result or "null")
             result = codec.encode(_not_awaitable(full_name, function(*args)))
@@ -371,9 +467,7 @@ class StepTracker:
         """``run_transaction`` for a thread."""
         with self._opened(name, key) as full_name:
             codec = self._codec(function, returns)
-            if self._recorded is None:
-                self._load(self._host.get_steps_in_thread())
-            record = self._replayed(full_name)
+            record = self._next_record_in_thread(full_name, "a function")
             if record is not None:
                 return codec.decode(record.result or "null")
             with self._unknown_until_kept():
@@ -384,17 +478,54 @@ class StepTracker:
                 self._keep(recorded)
             return codec.decode(result)
 
+    def run_phase_in_thread(
+        self, name: str, weight: float | None, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
+    ) -> Any:
+        """``run_phase`` for a thread."""
+        with self._opened(name, None) as name:
+            codec = self._codec(function, returns)
+            self.phases.check(name, weight)
+            record = self._next_record_in_thread(name, "a phase")
+            if record is not None:
+                self.phases.replay(name)
+                return codec.decode(record.result or "null")
+            if not self.phases.knows_progress:
+                self.phases.continue_from(self._host.get_progress_in_thread())
+            started_at = self._host.begin_phase_in_thread(self.phases.begin(name))
+            with self.phases.running(self._host.report_phase):
+                result = codec.encode(_not_awaitable(name, function(*args)))
+            step = self._new(name, result, phase=(started_at, self.phases.complete()))
+            self._keep(self._record_in_thread(step))
+            self._host.report_phase(self.phases.completed())
+            return codec.decode(result)
+
     def sleep_in_thread(self, name: str, key: object, wake_at: RunAt) -> None:
         """``sleep`` for a thread."""
         with self._opened(name, key) as full_name:
             self._host.check_sleep()
-            if self._recorded is None:
-                self._load(self._host.get_steps_in_thread())
-            record = self._replayed(full_name, sleeps=True)
+            record = self._next_record_in_thread(full_name, "a sleep")
             if record is None:
                 record = self._record_in_thread(self._new(full_name, None, wake_at))
                 self._keep(record)
             self._wait_for_end(record)
+
+    def wait_for_event_in_thread(self, name: str, key: object, model: Any, timeout: float) -> Any:
+        """``wait_for_event`` for a thread."""
+        with self._opened(name, key) as full_name:
+            self._host.check_sleep()
+            codec = step_codec(self._job_type, model)
+            record = self._next_record_in_thread(full_name, "a wait")
+            if record is None:
+                with self._unknown_until_kept():
+                    record = self._host.wait_for_event_in_thread(self._new_wait(full_name, name, timeout))
+                self._keep_answered(record)
+            return _answer(record, codec)
+
+    def _next_record_in_thread(self, name: str, kind: _Kind) -> StepRecord | None:
+        """``_next_record`` for a thread."""
+        if self._recorded is None:
+            self._load(self._host.get_steps_in_thread())
+        return self._replayed(name, kind)
 
     def _record_in_thread(self, step: NewStep) -> StepRecord:
         with self._unknown_until_kept():
@@ -442,34 +573,56 @@ class StepTracker:
         self._characters = sum(len(record.result or "") for record in records)
         self._recorded = records
 
-    def _replayed(self, name: str, *, sleeps: bool = False) -> StepRecord | None:
-        """Return the recorded step that is next; None if there is none, so that it is to be recorded."""
-        recorded, number = self._recorded or (), self._next
-        if number > len(recorded):
-            if number > MAX_STEPS:
-                raise StepLimitError(
-                    f"job {self._job.id!r} must have at most {MAX_STEPS:,} steps, got one more, {name!r}: continue the "
-                    "chain with another job"
-                )
-            self._pending = name
-            return None
-        record = recorded[number - 1]
-        if record.name != name:
-            raise StepMismatchError(self._job.id, number, record.name, name)
-        if (record.wake_at is not None) is not sleeps:
-            kinds = f"{name} (a function)", f"{name} (a sleep)"
-            raise StepMismatchError(self._job.id, number, kinds[not sleeps], kinds[sleeps])
-        self._pass(name)
-        return record
+    def _replayed(self, name: str, kind: _Kind) -> StepRecord | None:
+        """Return the recorded step that is next; None if there is none, or if it is a wait that has no answer yet."""
+        recorded, number = self._recorded or [], self._next
+        record = recorded[number - 1] if number <= len(recorded) else None
+        if record is None and number > MAX_STEPS:
+            raise StepLimitError(
+                f"job {self._job.id!r} must have at most {MAX_STEPS:,} steps, got one more, {name!r}: continue the "
+                "chain with another job"
+            )
+        if record is not None:
+            if record.name != name:
+                raise StepMismatchError(self._job.id, number, record.name, name)
+            if (found := _kind(record)) != kind:
+                raise StepMismatchError(self._job.id, number, f"{name} ({found})", f"{name} ({kind})")
+            if not record.waits:
+                self._pass(name)
+                return record
+            # It is the last one: nothing is recorded behind it.
+            recorded.pop()
+        self._pending = name
+        return None
 
-    def _new(self, name: str, result: str | None, wake_at: RunAt | None = None) -> NewStep:
-        size = self._characters + len(result or "")
+    def _new(
+        self,
+        name: str,
+        result: str | None,
+        wake_at: RunAt | None = None,
+        *,
+        phase: tuple[datetime | None, str | None] = (None, None),
+    ) -> NewStep:
+        self._check_room(name, len(result or ""))
+        return NewStep(self._next, name, self._job.attempt, result, wake_at, *phase)
+
+    def _new_wait(self, name: str, event: str, timeout: float) -> EventWait:
+        # It is not known how long the payload of the event is.
+        self._check_room(name, 1)
+        return EventWait(self._next, name, self._job.attempt, event, timeout)
+
+    def _check_room(self, name: str, characters: int) -> None:
+        size = self._characters + characters
         if size > MAX_STEP_BYTES:
             raise StepLimitError(
                 f"the results of the steps of job {self._job.id!r} must have at most {MAX_STEP_BYTES:,} characters "
                 f"together, got {size:,} with {name!r}: keep large data elsewhere, or continue the chain"
             )
-        return NewStep(self._next, name, self._job.attempt, result, wake_at)
+
+    def _keep_answered(self, record: StepRecord) -> None:
+        """A wait was recorded. Without an answer it stays pending, so that no other step can be called behind it."""
+        if not record.waits:
+            self._keep(record)
 
     def _keep(self, record: StepRecord) -> None:
         """A step is recorded."""
@@ -494,12 +647,32 @@ class StepTracker:
         return step_codec(self._job_type, _returned_type(function) if returns is None else returns)
 
 
+def _kind(record: StepRecord) -> _Kind:
+    if record.event is not None:
+        return "a wait"
+    if record.started_at is not None:
+        return "a phase"
+    return "a function" if record.wake_at is None else "a sleep"
+
+
+def _answer(record: StepRecord, codec: PayloadCodec) -> Any:
+    """Return the payload of the event that a wait has taken.
+
+    Raises:
+        AttemptSleeping: it has none yet.
+        EventTimeoutError: it has timed out.
+        PayloadError: the payload is not valid.
+    """
+    if record.waits:
+        raise AttemptSleeping(record.seconds_left, record.wake_at)
+    if record.result is None:
+        assert record.event is not None
+        raise EventTimeoutError(record.event)
+    return codec.decode(record.result)
+
+
 def _full_name(name: object, key: object) -> str:
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        raise ConfigurationError(
-            "the name of a step must be 1 to 128 characters of A-Z a-z 0-9 _ . : / - and begin with a letter or _, got "
-            f"{name!r:.200}"
-        )
+    name = check_step_name(name, what="a step")
     if key is None:
         return name
     if isinstance(key, bool) or not isinstance(key, str | int):

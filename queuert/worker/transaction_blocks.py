@@ -10,6 +10,7 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
 )
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -17,13 +18,15 @@ from queuert.errors import CompletionMissingError, CompletionMisuseError, StateU
 from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
-from queuert.state.types import Finish, FinishResult, NewStep, StepRecord
+from queuert.state.steps import EventWait, NewStep, StepRecord
+from queuert.state.types import Finish, FinishResult
 
 if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
     from queuert.jobs import Job
     from queuert.state.paging import PageRequest
     from queuert.worker.attempt import StartOptions
+    from queuert.worker.phases import PhaseReport
 
 T = TypeVar("T", bound="GuardedTransaction")
 
@@ -86,6 +89,34 @@ class BlockHost(Protocol):
 
     def record_step_in_thread(self, step: NewStep) -> StepRecord:
         """``record_step`` in a thread, or in a child process."""
+        ...
+
+    async def get_progress(self) -> str | None:
+        """Read the progress of the job as it is stored, in the worker's event loop."""
+        ...
+
+    def get_progress_in_thread(self) -> str | None:
+        """``get_progress`` in a thread, or in a child process."""
+        ...
+
+    async def begin_phase(self, progress: str) -> datetime:
+        """Store the progress of a phase that begins, under the lease; return the time of the store."""
+        ...
+
+    def begin_phase_in_thread(self, progress: str) -> datetime:
+        """``begin_phase`` in a thread, or in a child process."""
+        ...
+
+    def report_phase(self, report: PhaseReport) -> None:
+        """Report a phase to the observers."""
+        ...
+
+    async def wait_for_event(self, wait: EventWait) -> StepRecord:
+        """Record a wait of the job under the lease, and try to answer it."""
+        ...
+
+    def wait_for_event_in_thread(self, wait: EventWait) -> StepRecord:
+        """``wait_for_event`` in a thread, or in a child process."""
         ...
 
     def check_sleep(self) -> None:
@@ -154,7 +185,7 @@ class GuardedTransaction:
         return self._transaction.connection
 
 
-Phase: TypeAlias = Literal["prepare", "complete"]
+WrappedBlock: TypeAlias = Literal["prepare", "complete"]
 """The blocks that middlewares wrap."""
 
 

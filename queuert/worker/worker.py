@@ -12,15 +12,15 @@ from typing import Any, Self
 
 from queuert.client import AsyncClient, Client
 from queuert.client.schedules import checked_owner, checked_schedules, schedule_records
-from queuert.errors import ClosedError, ConfigurationError, DefinitionError
-from queuert.job_types import JobType, not_registered
+from queuert.errors import CapabilityMissingError, ClosedError, ConfigurationError, DefinitionError
+from queuert.job_types import JobType, LibraryJobType, not_registered
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import LifespanFailed, RetentionInUse, SchedulesRemoved
 from queuert.observability.snapshots import WorkerSnapshot
 from queuert.policies import Retention
 from queuert.schedules import RecurringSchedule, notification_key
-from queuert.state.adapter import emit_store_warnings
+from queuert.state.adapter import Capability, emit_store_warnings
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ScheduleRecord
 from queuert.worker.executors import check_not_importing_main
@@ -29,7 +29,7 @@ from queuert.worker.health import STALE_AFTER, Health, HealthReport, report_heal
 from queuert.worker.lifespan import EnteredLifespan
 from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
-from queuert.worker.processors import Processors, groups_of, merged, selected
+from queuert.worker.processors import Processor, Processors, groups_of, merged, selected
 from queuert.worker.runtime import WorkerRuntime
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -71,6 +71,7 @@ class InProcessWorker:
             client does not know; ``types`` or ``exclude_types`` has a type without a handler; a group of processors
             lacks a required middleware; or the client or the processors are of another class.
         InvalidIdentifierError: the owner cannot be stored.
+        CapabilityMissingError: a handler has ``Limits(ordered=True)``, and the store cannot keep an order.
 
     Example::
 
@@ -113,6 +114,7 @@ class InProcessWorker:
             f"max_connections must be at least 2, got {max_connections}",
         )
         _check_known(client, [processor.job_type for processor in all_processors.values()])
+        _check_orders(client, self._processors.values())
         self._schedules = self._schedules_by_owner(client, schedules, checked_owner(schedule_owner))
         self._keep_schedules = keep_schedules
         self._client = client
@@ -197,8 +199,8 @@ class InProcessWorker:
         store = self._client.state.async_store(max_connections=self._max_connections)
         try:
             await store.open()
-            await self._store_schedules(store)
             runtime = self._new_runtime(store, self._hurry)
+            await self._store_schedules(store, runtime.name)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
                 await runtime.heartbeat.record_first(store)
@@ -218,14 +220,14 @@ class InProcessWorker:
                 await store.aclose()
             return
         emit_store_warnings(self._client.state, store.risks, self.observers)
-        self._report_retention()
+        self._report_retention(runtime.name)
         self._client.notify.open(self._client.observers)
         stored = itertools.chain.from_iterable(self._schedules.values())
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
         self._runtime = runtime
         runtime.start()
 
-    async def _store_schedules(self, store: AsyncStore) -> None:
+    async def _store_schedules(self, store: AsyncStore, worker: str) -> None:
         """Store the schedules of the code, and remove those of the same owners that are not in it."""
         await store.put_schedules(list(itertools.chain.from_iterable(self._schedules.values())))
         if self._keep_schedules:
@@ -237,19 +239,19 @@ class InProcessWorker:
                 one.name for one in stored if one.owner == owner and one.name not in names and self._may_remove(one)
             ]
             if left and await store.delete_schedules(left, owner=owner):
-                self.observers.emit(SchedulesRemoved(worker=self.name, owner=owner, schedules=tuple(left)))
+                self.observers.emit(SchedulesRemoved(worker=worker, owner=owner, schedules=tuple(left)))
 
     def _may_remove(self, schedule: ScheduleRecord) -> bool:
         """Whether the code of this worker has to do with a schedule: other workers may have the same owner."""
         return schedule.type in self._processors or self._client.job_types.get(schedule.type) is None
 
-    def _report_retention(self) -> None:
+    def _report_retention(self, worker: str) -> None:
         """Say which closed chains are kept for how long: whoever has set nothing learns it from the log."""
         types: dict[Retention, list[str]] = {}
         for name, processor in self._processors.items():
             types.setdefault(processor.retention, []).append(name)
         for retention, names in types.items():
-            self.observers.emit(RetentionInUse(worker=self.name, types=tuple(names), kept=str(retention)))
+            self.observers.emit(RetentionInUse(worker=worker, types=tuple(names), kept=str(retention)))
 
     def _new_runtime(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
         return WorkerRuntime(
@@ -384,13 +386,21 @@ class InProcessWorker:
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:
-    missing = [job_type for job_type in job_types if job_type not in client.job_types]
+    known = (job_type for job_type in job_types if not isinstance(job_type, LibraryJobType))
+    missing = [job_type for job_type in known if job_type not in client.job_types]
     for job_type in missing:
         if client.job_types.get(job_type.name) is not None:
             raise not_registered(job_type, client.job_types)  # It was made twice.
     unknown = sorted({job_type.name for job_type in missing})
     if unknown:
         raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
+
+
+def _check_orders(client: AsyncClient | Client, processors: Iterable[Processor]) -> None:
+    ordered = sorted(one.job_type.name for one in processors if one.limits is not None and one.limits.ordered)
+    if ordered and Capability.ORDERED_KEYS not in client.state.capabilities:
+        advice = f"Limits(ordered=True) of {', '.join(ordered)} needs Postgres or SQLite, or leave it out"
+        raise CapabilityMissingError(Capability.ORDERED_KEYS, advice)
 
 
 def _checked_name(name: str | None) -> str:

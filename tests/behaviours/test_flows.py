@@ -34,6 +34,11 @@ class Part(BaseModel):
     correlation: str = ""
 
 
+class Node(BaseModel):
+    depth: int
+    width: int
+
+
 child = JobType("join/part", input=Part, output=str)
 other_child = JobType("join/other", input=Part, output=int)
 finish = JobType("finish", input=Order, output=list[str])
@@ -272,6 +277,76 @@ async def test_a_child_that_fails_fails_its_parent(flows: Harness) -> None:
         assert await flows.client.start_and_wait(parent, Order(user=1)) == ["failed"]
 
 
+async def test_children_of_their_own_type(new_harness: NewHarness) -> None:
+    """A tree of 31 chains, and one that is 40 deep, with one slot; both ways to write a handler."""
+    node = JobType("node", input=Node, output=int, blockers=("node", ...))
+    harness = new_harness(JobTypes(node))
+
+    async def counts(attempt: Attempt[Node, int]) -> Any:
+        below = attempt.input
+        if below.depth and not attempt.blockers:
+            child = NewChain(node, Node(depth=below.depth - 1, width=below.width))
+            return attempt.wait_for(*[child] * below.width)
+        return 1 + sum(attempt.outputs_of(node))
+
+    def counts_in_a_thread(attempt: Attempt[Node, int]) -> Any:
+        below = attempt.input
+        if below.depth and not attempt.blockers:
+            return attempt.wait_for(NewChain(node, Node(depth=below.depth - 1, width=1)))
+        return 1 + attempt.output_of(node) if attempt.blockers else 1
+
+    coroutines, functions = harness.new_processors(), harness.new_processors()
+    coroutines.handles(node)(counts)
+    functions.handles(node)(counts_in_a_thread)
+    wide = await harness.client.start_chain(node, Node(depth=4, width=2))
+    async with harness.worker(coroutines, concurrency=1):
+        assert await wide.result(WAIT) == 31
+    deep = await harness.client.start_chain(node, Node(depth=39, width=1))
+    async with harness.worker(functions, concurrency=1):
+        assert await deep.result(WAIT) == 40
+    assert len(list((await deep.tree(max_depth=100)).walk())) == 40
+
+
+async def test_a_tree_of_one_type_fails_is_retried_and_is_cancelled_as_a_whole(new_harness: NewHarness) -> None:
+    node = JobType("node", input=Node, output=int, blockers=("node", ...))
+    harness = new_harness(JobTypes(node))
+    client, broken = harness.client, True
+
+    async def counts(attempt: Attempt[Node, int]) -> Any:
+        depth = attempt.input.depth
+        if depth and not attempt.blockers:
+            return attempt.wait_for(NewChain(node, Node(depth=depth - 1, width=1), id=f"at-{depth - 1}"))
+        if not depth and broken:
+            return attempt.fail("out of paper")
+        return 1 + sum(attempt.outputs_of(node))
+
+    harness.handles(node, counts)
+    top = await client.start_chain(node, Node(depth=3, width=1))
+    async with harness.worker():
+        with pytest.raises(JobFailedError, match="out of paper"):
+            await top.result(WAIT)
+        broken = False
+        assert len(await client.retry_chains(["at-0"], cascade=True)) == 4
+        assert await top.result(WAIT) == 4
+        await client.pause_job_types([node])
+    [below] = await client.start_chains([NewChain(node, Node(depth=0, width=1))])
+    above = await client.start_chain(node, Node(depth=1, width=1), blockers=[below])
+    assert await client.cancel_chains([above], cascade=True) == [True, True]
+    assert (await below.refresh()).status is ChainStatus.CANCELLED
+
+
+async def test_a_job_that_waits_for_nothing_fails_at_once(new_harness: NewHarness) -> None:
+    harness = new_harness(JobTypes(parent))
+
+    async def waits(attempt: Attempt[Order, list[Any]]) -> Any:
+        return attempt.wait_for(*[])
+
+    harness.handles(parent, waits)
+    async with harness.worker():
+        with pytest.raises(JobFailedError, match="must get at least one chain, got none"):
+            await harness.client.start_and_wait(parent, Order(user=1))
+
+
 # --- finding flows, and their ends ------------------------------------------------------------------------------------
 
 
@@ -295,6 +370,8 @@ async def test_flows_are_found_by_their_attributes(flows: Harness) -> None:
         await client.start_chain(parent, Order(user=7), attributes={"user": {"id": 7}})  # type: ignore[dict-item]
     children = await client.get_blockers("a")
     assert [(one.type, one.output) for one in children] == [("join/part", "a of 7"), ("join/other", 5)]
+    tree = await client.get_chain_tree("a")
+    assert [one.chain.output for one in tree.blockers] == ["a of 7", 5]
 
 
 async def test_a_flow_is_deleted_with_its_children(flows: Harness) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import queuert.testing.chaos.chain_invariants
-import queuert.testing.chaos.invariants_of_sharing  # noqa: F401  (both register their checks)
+import queuert.testing.chaos.invariants_of_sharing
+import queuert.testing.chaos.invariants_of_webhooks  # noqa: F401  (they register their checks)
 from queuert.testing.chaos.history import History
 
 _BEGAN = 1_000.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -318,6 +319,68 @@ def two_of_a_limit_key(planted: Planted) -> None:
 @plants("I31 rate")
 def too_fast(planted: Planted) -> None:
     runs_at_once(planted, "chaos.rated", 6, apart=0.09)
+
+
+def delivered(planted: Planted, id: str = "sent", *, logged: bool = True, **more: Any) -> None:
+    """A completed chain, a delivery that was accepted, and the entry of the log."""
+    planted.lived(id, type="chaos.threaded")
+    request = {"place": "receiver", "delivery_id": f"d-{id}", "chain_id": id, "status": 204, "verified": 1}
+    planted.history.add("w", [{**request, **more}])
+    if logged:
+        planted.history.add("deliveries", [{"delivery_id": f"d-{id}", "attempt": 1, "status": 204}])
+
+
+@plants("I22 never sent")
+def never_sent(planted: Planted) -> None:
+    delivered(planted)
+    planted.lived("untold", type="chaos.threaded")
+
+
+@plants("I22 refused alone")
+def refused_alone(planted: Planted) -> None:
+    delivered(planted, logged=False, status=500)
+
+
+@plants("I22 marked before it was sent")
+def marked_too_early(planted: Planted) -> None:
+    delivered(planted)
+    planted.history.add("deliveries", [{"delivery_id": "d-early", "attempt": 1, "status": 204}])
+
+
+@plants("I22 not in the log")
+def not_in_the_log(planted: Planted) -> None:
+    delivered(planted, logged=False)
+
+
+@plants("I22 forged")
+def forged(planted: Planted) -> None:
+    delivered(planted)
+    planted.history.add(
+        "w", [{"place": "receiver", "delivery_id": "d", "chain_id": "sent", "status": 204, "verified": 0}]
+    )
+
+
+@plants("I22 of another type")
+def of_another_type(planted: Planted) -> None:
+    delivered(planted)
+    planted.history.add(
+        "w", [{"place": "receiver", "delivery_id": "d", "chain_id": "good", "status": 500, "verified": 1}]
+    )
+
+
+@plants("I22 elsewhere")
+def elsewhere(planted: Planted) -> None:
+    delivered(planted)
+    planted.history.add("w", [{"place": "elsewhere", "at": 1.0}])
+
+
+def test_deliveries_that_come_twice_are_no_violation() -> None:
+    planted = healthy()
+    delivered(planted)
+    again = {"place": "receiver", "delivery_id": "d-sent", "chain_id": "sent", "verified": 1}
+    planted.history.add("w", [{**again, "status": 500}, {**again, "status": 204}])
+    planted.history.add("deliveries", [{"delivery_id": "d-sent", "attempt": 2, "status": 500, "error": "http"}])
+    assert {id: found for id, found in check_all(planted.history).items() if found} == {}
 
 
 @pytest.mark.parametrize("store", ["postgres", "redis", "sqlite"])

@@ -347,6 +347,25 @@ def test_the_end_of_who_makes_room_for_a_wrong_clock(tmp_path: Path, monkeypatch
         store.close()
 
 
+def test_a_fault_gets_no_process_that_has_ended(tmp_path: Path) -> None:
+    """It waits for the successor: a signal to the dead would be taken for a stop that was not clean."""
+    settings = ChaosSettings(PROFILES["smoke"], store="sqlite", jobs=0, faults=0, directory=tmp_path)
+    store = owned_store("sqlite", tmp_path, durable=False)
+    fleet = fleet_module.Fleet(settings, make_plan(settings), store, tmp_path)
+    try:
+        store.start()
+        fleet.start()
+        place = fleet.workers[0]
+        with place.held() as first:
+            first.kill()
+        with place.held() as second:
+            assert second.alive
+            assert second is not first
+    finally:
+        fleet.close()
+        store.close()
+
+
 def test_a_timeline_shows_each_fault() -> None:
     planted = healthy()
     fault = {"number": 1, "kind": "kill worker", "began": 1_001.0, "ended": 1_002.0, "happened": 1, "detail": "<x>"}

@@ -66,6 +66,14 @@ def configured(url="dbname=nowhere", *, name="nobody"):
     return InProcessWorker(AsyncClient(PostgresState(url), job_types), both, name=f"made-for-{name}")
 
 
+def addressed(url):
+    return configured(url)
+
+
+def demanding(url, engine):
+    return configured(url)
+
+
 def broken():
     raise LookupError("no such\\nsetting")
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ import pytest
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.cli import events, main
 from queuert.state.postgres import event_log
+from queuert.state.sqlite import SQLiteState
 
 number = JobType("number", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -93,9 +95,11 @@ def test_levels_and_days(client: Client, run: Run) -> None:
     assert client.get_event_log().levels == {}
     assert "pass job_types=" in run("set-level", "default", code=2)
     assert "must be an integer of 1 or more, got 0" in run("set-retention", "0", code=2)
+    assert "max_events must be None for this store" in run("set-retention", "--max-events", "5000", code=2)
 
 
 def test_maintenance(run: Run) -> None:
+    document(run, "maintain")  # The database may be of yesterday.
     assert document(run, "maintain") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}
 
 
@@ -117,3 +121,35 @@ def test_maintenance_deletes_all_old_events_however_many(
     assert [line.rpartition(", ")[2] for line in said.err.splitlines()] == [
         f"{deleted} events deleted" for deleted in (6, 12, 18)
     ]
+
+
+def test_the_number_of_events_on_redis(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QUEUERT_URL", redis_url)
+    assert main(["events", "set-retention", "--max-events", "5000"]) == 0
+    assert "max_events  5000" in capsys.readouterr().out
+    assert main(["events", "status"]) == 0
+    assert ["max_events", "5000"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert main(["events", "set-retention"]) == 2
+    assert "needs days=, max_events=, or both" in capsys.readouterr().err
+
+
+def test_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands work on SQLite as on Postgres."""
+    path = tmp_path / "jobs.db"
+    with Client(SQLiteState(path), JobTypes(number)) as client:
+        chain = client.start_chain(number, 1)
+    monkeypatch.setenv("QUEUERT_URL", f"sqlite:///{path}")
+    assert main(["events", "tail", "--once", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["kind"], shown["job_id"]) == ("created", chain.id)
+    assert main(["events", "list", "--kind", "created"]) == 0
+    assert chain.id in capsys.readouterr().out
+    assert main(["events", "set-level", "off"]) == 0
+    assert main(["events", "set-retention", "3"]) == 0
+    assert main(["events", "maintain"]) == 0
+    capsys.readouterr()
+    assert main(["events", "status", "--json"]) == 0
+    log = json.loads(capsys.readouterr().out)
+    assert (log["level"], log["keep_days"], log["partitions"]) == ("off", 3, [])

@@ -14,9 +14,9 @@ from queuert.errors import ConfigurationError, MigrationError, SchemaMissingErro
 from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
-    "migrate", "doctor", "check", "worker", "health", "why", "chains", "jobs", "stats", "demand", "activity",
-    "job-types", "prune", "schedules", "events", "workers", "history", "metrics", "alerts", "grafana", "dev bench",
-    "dev demo", "dev chaos", "version",
+    "migrate", "doctor", "check", "worker", "health", "why", "chains", "operations", "jobs", "stats", "demand",
+    "activity", "job-types", "prune", "schedules", "events", "workers", "history", "metrics", "alerts", "grafana",
+    "dev bench", "dev demo", "dev dashboard", "dev chaos", "version", "web", "webhooks",
 )  # fmt: skip
 
 
@@ -97,6 +97,23 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
     assert captured.err.startswith("queuert: ")
     assert captured.err.count("\n") == 1
     assert "--help" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["stats", "x"], "unrecognized arguments: x (see queuert stats --help)"),
+        (["chains", "list", "--x", "y"], "unrecognized arguments: --x y (see queuert chains list --help)"),
+        (["chains", "reprioritize", "x", "--priority", "high"], "an integer from -1000000 to 1000000, got high"),
+        (["chains", "tree", "x", "--limit", "0"], "must be an integer from 1 to 10000, got 0"),
+        (["events", "set-level", "loud"], "(choose from 'all', 'terminal', 'off', 'default')"),
+        (["events", "list", "--kind", "x"], "(choose from 'created', "),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_a_wrong_value_says_what_must_be(arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == Exit.USAGE
+    assert error in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback() -> None:

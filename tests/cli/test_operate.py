@@ -19,8 +19,11 @@ from queuert.cli import main
 from queuert.cli.chains import retry_failed
 from queuert.cli.output import shown
 from queuert.errors import ConfigurationError
+from queuert.ids import new_token
+from queuert.limits import Limits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
+from queuert.state.types import ClaimRequest
 from queuert.workers import WorkerHeartbeat
 
 number = JobType("number", input=int, output=int)
@@ -179,6 +182,36 @@ def test_a_chain_with_all_around_it(run: Run, client: Client) -> None:
     assert "'nowhere' does not exist" in run("chains", "show", "nowhere", code=1)
 
 
+def test_a_chain_with_those_that_it_waited_for(run: Run, client: Client) -> None:
+    leaf = client.start_chain(number, 1, id="leaf")
+    client.start_chain(number, 2, id="middle", blockers=[leaf])
+    client.start_chain(number, 3, id="top", blockers=["middle", leaf])
+    client.complete_chain(leaf, 1)
+    lines = [re.split(r" {2,}", line.strip()) for line in run("chains", "tree", "top").splitlines()]
+    assert [line[:3] for line in lines[1:]] == [
+        ["top", "number", "open"],
+        ["middle", "number", "open"],
+        ["leaf", "number", "completed (above)"],
+        ["leaf", "number", "completed"],
+    ]
+    assert "      ... and more: --depth, --limit" not in run("chains", "tree", "top", "--limit", "3")
+    assert "    ... and more: --depth, --limit" in run("chains", "tree", "top", "--depth", "1")
+    found = document(run, "chains", "tree", "top")
+    assert [(one["id"], one["waiting_job_id"]) for one in found["blockers"]] == [("middle", "top"), ("leaf", "top")]
+    assert found["blockers"][0]["blockers"][0]["repeated"]
+    assert "must be an integer from 0 to 100, got -1" in run("chains", "tree", "top", "--depth", "-1", code=2)
+
+
+def test_a_chain_that_waits_gets_another_input(run: Run, client: Client) -> None:
+    chain = client.start_chain(number, 1)
+    assert run("chains", "edit", chain.id, "--input", "5") == "edited 1\n"
+    assert chain.refresh().input == 5
+    client.cancel_chain(chain)
+    assert document(run, "chains", "edit", chain.id, "--input", "6") == {"edited": 0}
+    assert "running or closed" in run("chains", "edit", chain.id, "--input", "6")
+    assert "must be JSON" in run("chains", "edit", chain.id, "--input", "{", code=2)
+
+
 def test_a_chain_by_its_key(run: Run, client: Client) -> None:
     chain = client.start_chain(number, 1, deduplication=Deduplicate("a key"))
     by_key = ("--type", "number", "--key", "a key")
@@ -186,7 +219,8 @@ def test_a_chain_by_its_key(run: Run, client: Client) -> None:
     assert "cancelled 1" in run("chains", "cancel", *by_key)
     assert "cancelled 0" in run("chains", "cancel", *by_key)
     assert document(run, "chains", "show", *by_key)["status"] == "cancelled"
-    assert "number with the key nothing" in run("chains", "show", "--type", "number", "--key", "nothing", code=1)
+    nothing = run("chains", "show", "--type", "number", "--key", "nothing", code=1)
+    assert "no chain that begins with a job of type 'number' has the deduplication key 'nothing'" in nothing
 
 
 def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: str) -> None:
@@ -230,12 +264,37 @@ def test_nothing_that_a_terminal_would_obey(run: Run, client: Client) -> None:
 def test_cancel(run: Run, client: Client) -> None:
     one, two = (client.start_chain(number, at) for at in range(2))
     client.cancel_chain(two)
-    assert run("chains", "cancel", one.id, two.id, "--reason", "stock-taking") == "cancelled 1; 1 were closed already\n"
+    assert run("chains", "cancel", one.id, two.id, "--reason", "stock-taking") == "cancelled 1; closed already: 1\n"
     error = client.get_chain(one.id).error
     assert error is not None
     assert error.message == "stock-taking"
     assert document(run, "chains", "cancel", one.id) == {"cancelled": 0}
     assert "does not exist" in run("chains", "cancel", "nowhere", code=1)
+
+
+def test_send_an_event(run: Run, client: Client) -> None:
+    id = client.start_chain(number, 1).id
+    assert run("chains", "send-event", id, "approved") == "sent 1\n"
+    assert document(run, "chains", "send-event", id, "approved", "--payload", '{"by": "ada"}', "--event-id", "7") == {
+        "sent": 1
+    }
+    assert run("chains", "send-event", id, "approved", "--event-id", "7") == (
+        "sent 0; an event of this id was sent before\n"
+    )
+    assert "--payload must be JSON" in run("chains", "send-event", id, "approved", "--payload", "yes", code=2)
+    assert "does not exist" in run("chains", "send-event", "nowhere", "approved", code=1)
+    client.cancel_chain(id)
+    assert "is already cancelled" in run("chains", "send-event", id, "approved", code=1)
+
+
+def test_send_an_event_to_a_chain_at_its_second_job(run: Run, client: Client) -> None:
+    chain = client.start_chain(order, "x")
+    second = client.continue_chain(chain, step, "y")
+    assert run("chains", "send-event", chain.id, "approved") == "sent 1\n"
+    assert f"the chain of this job is {chain.id!r}" in run("chains", "show", second, code=1)
+    assert "queuert chains list shows" in run("chains", "show", "nowhere", code=1)
+    client.cancel_chain(chain)
+    assert "is already cancelled" in run("chains", "send-event", chain.id, "approved", code=1)
 
 
 def test_retry_by_name(run: Run, client: Client, dsn: str) -> None:
@@ -281,7 +340,7 @@ def test_delete(run: Run, client: Client) -> None:
     waiting = client.start_chain(number, 2, blockers=[blocker])
     assert "--yes" in run("chains", "delete", waiting.id, code=2)
     assert "blockers" in run("chains", "delete", blocker.id, "--yes", code=1)
-    assert run("chains", "delete", waiting.id, "nowhere", "--cascade", "--yes") == "deleted 2\n"
+    assert run("chains", "delete", waiting.id, "nowhere", "--cascade", "--yes") == ("deleted 2; did not exist: 1\n")
     assert client.list_chains().items == ()
 
 
@@ -298,7 +357,7 @@ def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("stats") == "none\n"
     client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(step, "x", run_at=after(hours=1))])
     lines = [line.split() for line in run("stats").splitlines()]
-    assert lines[0] == ["type", "status", "count", "oldest_seconds", "paused"]
+    assert lines[0] == ["type", "status", "count", "oldest_seconds", "note"]
     assert [line[:3] for line in lines[1:]] == [["number", "ready", "3"], ["step", "scheduled", "1"]]
     [only] = document(run, "stats", "--type", "step", "--type", "removed")["items"]
     assert (only["type"], only["status"], only["count"], only["estimated"]) == ("step", "scheduled", 1, False)
@@ -331,9 +390,12 @@ def test_a_typing_error_in_the_name_of_a_type(run: Run, client: Client, capsys: 
     client.start_chain(number, 1)
     refused = run("job-types", "pause", "numbr", "step", code=2)
     assert "no job and no live worker has type numbr: did you mean number?; " in refused
-    assert "type step; nothing was paused: to pause it all the same, add --force" in refused
+    assert "type step: the types are number; nothing was paused: to pause it all the same, add --force" in refused
     assert client.list_paused_job_types() == []
-    for command in (["chains", "list"], ["jobs", "list"], ["stats"], ["demand"], ["chains", "retry", "--failed"]):
+    for command in (
+        ["chains", "list"], ["jobs", "list"], ["stats"], ["demand"], ["chains", "retry", "--failed"],
+        ["prune", "--older-than", "1d", "--yes"], ["activity"], ["events", "list"],
+    ):  # fmt: skip
         assert main([*command, "--type", "numbr"]) == 0
         assert capsys.readouterr().err == "queuert: no job and no live worker has type numbr: did you mean number?\n"
     assert main(["stats", "--type", "number"]) == 0
@@ -348,11 +410,33 @@ def test_types_that_only_workers_have(run: Run, client: Client) -> None:
     assert run("job-types", "pause", "step") == "paused 1: step\n"
 
 
-def test_counts_say_what_is_paused(run: Run, client: Client) -> None:
-    client.start_chains([NewChain(number, 1), NewChain(step, "x")])
+def test_counts_say_what_holds_jobs(run: Run, client: Client) -> None:
+    chain, *_ = client.start_chains(
+        [NewChain(number, 1), NewChain(number, 1), NewChain(step, "x"), NewChain(order, "x")]
+    )
+    client.cancel_chain(chain)
     client.pause_job_types([step])
-    assert [line.split()[-1] for line in run("stats").splitlines()[1:]] == ["-", "paused"]
-    assert [one["paused"] for one in document(run, "stats")["items"]] == [False, True]
+    store = client.state.sync_store(max_connections=1)
+    store.open()
+    limits = {"number": Limits(concurrency=1)}
+    store.record_heartbeat(
+        WorkerHeartbeat("one", "one", "here", 1, "1", ("number", "step"), 1, 0, 0.0, limits=limits), 60.0
+    )
+    assert len(store.claim(ClaimRequest({"number": 60.0}, 5, "one", new_token(), limits=limits))) == 1
+    client.start_chain(number, 1)
+    store.close()
+    notes = {tuple(line.split()[:2]): line.split(None, 4)[4] for line in run("stats").splitlines()[1:]}
+    assert notes.pop(("step", "ready")).startswith("paused since 20")
+    assert notes == {
+        ("number", "cancelled"): "-",
+        ("number", "ready"): "limits hold back 1",
+        ("number", "running"): "-",
+        ("order", "ready"): "no live worker handles it",
+    }
+    found = {(one["type"], one["status"]): one for one in document(run, "stats")["items"]}
+    assert [found["step", "ready"][name] for name in ("paused", "handled", "held_back")] == [True, True, 1]
+    assert [found["number", "ready"][name] for name in ("paused", "handled", "held_back")] == [False, True, 1]
+    assert not found["order", "ready"]["handled"]
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------
@@ -530,7 +614,7 @@ def test_a_schedule_is_backfilled(run: Run, client: Client) -> None:
     assert run("schedules", "backfill", "nightly", "--since", "1s").startswith("started the chains of 0 of 0")
 
 
-def test_schedules(run: Run, client: Client) -> None:
+def test_schedules(run: Run, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("schedules", "list") == "none\n"
     client.put_schedules([RecurringSchedule(name, number, 1, cron="0 3 * * *") for name in ("nightly", "backup")])
     assert [line.split()[:2] for line in run("schedules", "list").splitlines()[1:]] == [
@@ -538,7 +622,7 @@ def test_schedules(run: Run, client: Client) -> None:
         ["nightly", "number"],
     ]
     assert run("schedules", "pause", "nightly", "backup") == "paused 2\n"
-    assert run("schedules", "resume", "nightly", "nowhere", code=1) == "resumed 1 of 2: the others do not exist\n"
+    assert run("schedules", "resume", "nightly", "nowhere", code=1) == "resumed 1 of 2\n"
     assert [(one["name"], one["paused"]) for one in document(run, "schedules", "list")["items"]] == [
         ("backup", True),
         ("nightly", False),
@@ -546,6 +630,9 @@ def test_schedules(run: Run, client: Client) -> None:
     assert document(run, "schedules", "delete", "backup", "--yes") == {"deleted": 1}
     assert document(run, "schedules", "delete", "backup", "--yes", code=1) == {"deleted": 0}
     assert [one.name for one in client.list_schedules()] == ["nightly"]
+    assert "'nightl' does not exist: did you mean nightly?" in run("schedules", "run", "nightl", code=1)
+    assert main(["schedules", "pause", "elsewhere"]) == 1
+    assert capsys.readouterr().err == "queuert: schedule 'elsewhere' does not exist: the schedules are nightly\n"
 
 
 # --- the way out ------------------------------------------------------------------------------------------------------
@@ -582,3 +669,76 @@ def test_a_retry_of_all_failed_chains_says_what_it_needs(capsys: pytest.CaptureF
     assert "add --type NAME, once for each; queuert chains list --status failed shows them" in said
     assert main(["chains", "retry"]) == 2
     assert "queuert chains retry --failed --type NAME" in capsys.readouterr().err
+
+
+# --- bulk operations --------------------------------------------------------------------------------------------------
+
+
+def test_an_operation_is_counted_first_and_then_carried_out(client: Client, run: Run, dsn: str) -> None:
+    failed = failed_chains(client, dsn, 3)
+    assert run("operations", "start", "retry", "--type", "number").startswith("retry would concern 3 chains: add --yes")
+    assert document(run, "operations", "start", "retry") == {"count": 3, "more": False}
+    assert client.get_chain(failed[0]).status == "failed"
+    done = document(run, "operations", "start", "retry", "--type", "number", "--by", "ana", "--yes")
+    assert (done["status"], done["seen"], done["changed"], done["requested_by"]) == ("completed", 3, 3, "ana")
+    assert [client.get_chain(id).status for id in failed] == ["open"] * 3
+    [listed] = document(run, "operations", "list")["items"]
+    assert listed == done == document(run, "operations", "show", done["id"])
+    assert "requested_by  ana" in run("operations", "show", done["id"])
+
+
+def test_an_operation_of_workers_is_cancelled(client: Client, run: Run) -> None:
+    client.start_chain(number, 1, attributes={"user": 17})
+    how = ("reschedule", "--attribute", "user=17", "--after", "2h", "--yes", "--no-wait")
+    started = document(run, "operations", "start", *how)
+    assert (started["status"], started["attributes"]) == ("open", {"user": "17"})
+    cancelled = document(run, "operations", "cancel", started["id"], "--by", "ben")
+    assert run("operations", "run") == "did 0 batches\n"
+    assert (cancelled["status"], cancelled["error"]["message"]) == ("cancelled", "cancelled by ben")
+
+
+def test_operations_refuse_what_they_cannot_do(client: Client, run: Run) -> None:
+    chain = client.start_chain(number, 1)
+    assert "only with --yes" in run("operations", "start", "retry", "--no-wait", code=2)
+    assert "must not be given together" in run(
+        "operations", "start", "reschedule", "--at", "2030-01-01T00:00Z", "--after", "1h", "--yes", code=2
+    )
+    for confirmed in ([], ["--yes"]):
+        assert "needs --at or --after" in run("operations", "start", "reschedule", *confirmed, code=2)
+        assert "needs --priority" in run("operations", "start", "reprioritize", *confirmed, code=2)
+        assert "only with cancel, got retry" in run("operations", "start", "retry", "--reason", "x", *confirmed, code=2)
+    assert "statuses of a bulk retry" in run("operations", "start", "retry", "--status", "open", code=2)
+    assert "does not exist" in run("operations", "show", "nowhere", code=1)
+    assert "start_bulk_operation()" in run("operations", "cancel", chain.id, code=2)
+    assert client.get_chain(chain.id).status == "open"
+
+
+def test_cascades_inputs_times_and_priorities(client: Client, run: Run, dsn: str) -> None:
+    [blocker] = failed_chains(client, dsn, 1)
+    assert run("chains", "retry", blocker, "--cascade") == "retried 1\n"
+    parent = client.start_chain(number, 1, blockers=[blocker])
+    assert run("chains", "cancel", parent.id, "--cascade").startswith("cancelled 2;")
+    assert run("chains", "retry", blocker, "--input", "17") == "retried 1\n"
+    assert client.get_job(blocker).input == 17
+    assert "must be JSON" in run("chains", "retry", blocker, "--input", "{", code=2)
+    assert "only with one id" in run("chains", "retry", blocker, parent.id, "--input", "1", code=2)
+    assert "only with ids" in run("chains", "retry", "--failed", "--type", "number", "--cascade", code=2)
+    assert "only with ids" in run("chains", "cancel", "--key", "k", "--type", "number", "--cascade", code=2)
+    assert run("chains", "reschedule", blocker, parent.id, "--at", "2099-01-01T00:00Z") == (
+        "rescheduled 1; running or closed: 1\n"
+    )
+    assert client.get_job(blocker).scheduled_at.year == 2099
+    assert "the time is missing" in run("chains", "reschedule", blocker, code=2)
+    assert run("chains", "reprioritize", blocker, "--priority", "9") == "reprioritized 1; running or closed: 0\n"
+    assert client.get_job(blocker).priority == 9
+
+
+def test_who_paused_a_type_is_shown(client: Client, run: Run) -> None:
+    chain = client.start_chain(number, 1)
+    run("job-types", "pause", "number", "--by", "ana", "--reason", "the gateway is down")
+    [paused] = document(run, "job-types", "list")["items"]
+    assert (paused["by"], paused["reason"]) == ("ana", "the gateway is down")
+    [counted] = document(run, "stats")["items"]
+    assert (counted["paused"], counted["paused_by"], counted["paused_at"]) == (True, "ana", paused["paused_at"])
+    assert re.search(r"paused since 20\S+ \S+ by ana", run("stats"))
+    assert re.search(r"type number is paused since 20.* UTC by ana: the gateway is down", run("why", chain.id))

@@ -181,6 +181,20 @@ def test_flags_are_passed_to_a_function_that_has_parameters_for_them(application
     assert _built(f"{application}:configured").name == "made-for-nobody"
 
 
+def test_a_function_that_needs_an_address_gets_that_of_the_environment(
+    application: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("QUEUERT_URL", raising=False)
+    assert main(["worker", f"{application}:addressed"]) == 2
+    assert "needs an address: pass --url, or set QUEUERT_URL" in capsys.readouterr().err
+    monkeypatch.setenv("QUEUERT_URL", "dbname=there")
+    assert _built(f"{application}:addressed").client.state._settings.dsn == "dbname=there"  # type: ignore[attr-defined]
+    given = _built(f"{application}:addressed", "--url", "dbname=here")
+    assert given.client.state._settings.dsn == "dbname=here"  # type: ignore[attr-defined]
+    assert main(["worker", f"{application}:demanding"]) == 2
+    assert "callable without engine: give these parameters a default" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("options", [["--url", UNREACHABLE], ["--schema", "other"], ["--otel"]])
 def test_a_worker_with_a_client_of_its_own_takes_no_settings_of_clients(
     application: str, options: list[str], capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -10,13 +11,16 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, Limits, Rate, after
-from queuert.errors import ChainNotFoundError
+from queuert.client.async_explaining import reasons_of
+from queuert.errors import ChainNotFoundError, StateError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.notify.in_process import InProcessNotify
-from queuert.state import AsyncStore, StateAdapter
+from queuert.run_at import RunAt
+from queuert.state import AsyncStore, Capability, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
+from queuert.state.steps import EventWait
 from queuert.state.types import ClaimedJob, Finish, FinishKind
 from queuert.testing.conformance.builders import ask, claim_one, complete, expire, fail
 from queuert.workers import WorkerHeartbeat, WorkerState
@@ -27,6 +31,8 @@ order = JobType("order", input=int, continues_with=work)
 JOB_TYPES = JobTypes(work, join, order)
 
 _LONG = 86_400.0
+
+HEARD = "its workers were last heard of 0 s ago"
 
 
 class Queue:
@@ -50,8 +56,9 @@ class Queue:
         return [str(cause) for cause in (await self.client.explain(chain)).causes]
 
     async def only(self, chain: Any) -> Reason:
+        """The only reason, as if the workers had just been heard of."""
         [reason] = (await self.client.explain(chain)).reasons
-        return reason
+        return replace(reason, text=re.sub(r"heard of \d+ s ago", "heard of 0 s ago", reason.text))
 
 
 @pytest.fixture(params=["postgres", "sqlite", "redis"])
@@ -77,7 +84,8 @@ async def queue(state: StateAdapter) -> AsyncIterator[Queue]:
 async def test_nothing_holds_it(queue: Queue) -> None:
     chain = await queue.client.start_chain(work, 1)
     await queue.worker()
-    assert await queue.only(chain) == Reason(Cause.DUE, "nothing holds it: the next claim of its type takes it")
+    text = f"nothing holds it: the next claim of its type takes it; {HEARD}"
+    assert await queue.only(chain) == Reason(Cause.DUE, text)
 
 
 async def test_a_closed_chain(queue: Queue) -> None:
@@ -122,6 +130,20 @@ async def test_it_is_scheduled(queue: Queue) -> None:
     reason = await queue.only(chain)
     job = await queue.client.get_job(chain.id)
     assert (reason.cause, reason.until) == (Cause.SCHEDULED, job.scheduled_at)
+
+
+async def test_it_waits_for_an_event(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    held = await claim_one(queue.store)
+    wait = await queue.store.wait_for_event(held.lease, EventWait(1, "approved", 1, "approved", 60.0))
+    assert wait.wake_at is not None
+    snooze = Finish(held, FinishKind.SNOOZE, run_at=RunAt(moment=wait.wake_at), waits_for_event=True)
+    await queue.store.finish([snooze])
+    text = f"waits for the event 'approved' until {wait.wake_at:%Y-%m-%d %H:%M:%S} UTC"
+    assert await queue.only(chain) == Reason(Cause.WAITS_FOR_EVENT, text, wait.wake_at)
+    await queue.client.send_event(chain, "approved")
+    assert (await queue.only(chain)).cause is Cause.DUE
 
 
 async def test_it_waits_for_its_next_attempt(queue: Queue) -> None:
@@ -184,7 +206,36 @@ async def test_others_come_first(queue: Queue) -> None:
     chain = await queue.client.start_chain(work, 2)
     await queue.worker()
     reason = await queue.only(chain)
-    assert (reason.cause, reason.text) == (Cause.BEHIND_OTHERS, "1 ready job is claimed before it, of type work")
+    assert (reason.cause, reason.text) == (
+        Cause.BEHIND_OTHERS,
+        f"1 ready job is claimed before it, of type work; {HEARD}",
+    )
+
+
+async def test_the_turn_of_a_key(queue: Queue) -> None:
+    chains = [await queue.client.start_chain(work, 1, limit_key=key) for key in ("zoe", "ada", "zoe")]
+    await queue.worker(limits={"work": Limits(fair=True)})
+    found = [await queue.only(chain) for chain in chains]
+    assert [one.cause for one in found] == [Cause.KEY_TURN] * 3
+    turns = "the keys of type work take turns: of key"
+    assert [one.text for one in found] == [
+        f"{turns} 'zoe', it is the next; {HEARD}",
+        f"{turns} 'ada', it is the next; {HEARD}",
+        f"{turns} 'zoe', 1 ready job is claimed before it; {HEARD}",
+    ]
+
+
+async def test_the_chain_of_a_key_that_goes_first(queue: Queue) -> None:
+    if Capability.ORDERED_KEYS not in queue.client.state.capabilities:
+        pytest.skip("the store keeps no order")
+    first, second = [await queue.client.start_chain(work, 1, limit_key="zoe") for _ in range(2)]
+    limits = Limits(ordered=True)
+    await queue.worker(limits={"work": limits})
+    assert await queue.causes(first) == ["due"]
+    await queue.claim(limits, limit=1)
+    reason = await queue.only(second)
+    assert reason.cause == Cause.KEY_ORDER
+    assert reason.text == f"waits for its turn behind chain {first.id} of key 'zoe'"
 
 
 @pytest.mark.parametrize(
@@ -237,6 +288,36 @@ async def test_it_waits_for_a_tree_of_chains(queue: Queue) -> None:
     ]
 
 
+async def test_chains_that_wait_for_each_other(queue: Queue) -> None:
+    """A child waits for its parent: both say that nothing can end it but a person."""
+    await queue.worker("join")
+    parent = await queue.client.start_chain(join, 1)
+    claimed = await claim_one(queue.store, "join")
+    child = await queue.client.start_chain(join, 2, blockers=[parent])
+    await queue.store.finish([Finish(claimed, FinishKind.WAIT, blockers=(child.id,))])
+    for chain, other in ((parent, child), (child, parent)):
+        found = await queue.client.explain(chain)
+        [below] = found.blockers
+        assert (found.causes, below.chain_id) == ((Cause.BLOCKED,), other.id)
+        assert below.causes == (Cause.BLOCKED, Cause.WAITS_IN_CIRCLE)
+        assert (
+            below.reasons[1].text == f"chain {chain.id} waits for it in turn: neither can ever run; cancel one of them"
+        )
+
+
+async def test_a_child_behind_its_parent_in_the_order_of_their_key(queue: Queue) -> None:
+    if Capability.ORDERED_KEYS not in queue.client.state.capabilities:
+        pytest.skip("the store keeps no order")
+    ordered = Limits(ordered=True)
+    await queue.worker(limits={"work": ordered})
+    parent = await queue.client.start_chain(work, 1, limit_key="ana")
+    claimed = await queue.claim(ordered, limit=1)
+    child = await queue.client.start_chain(work, 2, limit_key="ana")
+    await queue.store.finish([Finish(claimed, FinishKind.WAIT, blockers=(child.id,))])
+    [below] = (await queue.client.explain(parent)).blockers
+    assert below.causes == (Cause.KEY_ORDER, Cause.WAITS_IN_CIRCLE)
+
+
 async def test_the_job_that_the_chain_stands_at(queue: Queue) -> None:
     """Any job of the chain may be given."""
     chain = await queue.client.start_chain(order, 1)
@@ -278,3 +359,15 @@ async def test_a_chain_that_is_waited_for_twice_is_explained_once(queue: Queue) 
 
 def _depth(explanation: Explanation) -> int:
     return 1 + max((_depth(one) for one in explanation.blockers), default=0)
+
+
+async def test_reasons_that_cannot_be_read_are_left_out(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a wait that times out raises nothing else."""
+    chain = await queue.client.start_chain(work, 1)
+    assert list(await reasons_of(queue.store, [chain.id, "deleted"])) == [chain.id]
+
+    async def refuses() -> None:
+        raise StateError("permission denied")
+
+    monkeypatch.setattr(queue.store, "list_workers", refuses)
+    assert await reasons_of(queue.store, [chain.id]) == {}

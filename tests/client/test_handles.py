@@ -275,7 +275,17 @@ async def test_a_timeout_says_where_the_chains_are(client: AsyncClient) -> None:
     assert f"{blocked.id!r} (job of type 'pay' is blocked by 1 open chain(s))" in message
     assert f"{others[0].id!r} (job of type 'pay' is ready)" in message
     assert message.endswith(" ...")
+    assert caught.value.reasons == {}
     assert [state.id for state in caught.value.states] == [broken.id, later.id, blocked.id, others[0].id, others[1].id]
+    await client.pause_job_types([pay])
+    with pytest.raises(WaitTimeoutError) as caught_later:
+        await client.wait([others[0], later, blocked, broken], timeout=0.001)
+    reasons = caught_later.value.reasons
+    assert list(reasons) == [others[0].id, later.id, blocked.id]
+    assert reasons[others[0].id].startswith("type pay is paused since ")
+    assert "is scheduled for 20" in reasons[later.id]
+    assert reasons[blocked.id].startswith("waits for 1 open chain; type pay is paused since ")
+    assert str(caught_later.value).endswith("".join(f"\n  {id}: {reason}" for id, reason in reasons.items()))
     with pytest.raises(WaitTimeoutError, match="job of type 'pay' is scheduled for"):
         await in_time(asyncio.create_task(anext_closed(client, later.id)))
 

@@ -23,6 +23,7 @@ from queuert import (
     after,
 )
 from queuert.errors import (
+    ChainNotFoundError,
     ConfigurationError,
     InvalidCursorError,
     InvalidIdentifierError,
@@ -205,6 +206,48 @@ def test_jobs_that_wait_and_what_for(client: Client, stranger: Client) -> None:
     assert (two.chain_id, two.type, two.output, two.error) == (first.id, "order", (1, 2), None)
     assert [strange.output for strange in stranger.get_blockers(ids[0])] == [None, [1, 2]]
     assert client.get_blockers("unknown") == []
+
+
+def test_a_tree_of_chains(client: Client, stranger: Client) -> None:
+    leaf = client.start_chain(number, 1, id="leaf")
+    left, right = (client.start_chain(word, "x", id=id, blockers=[leaf]) for id in ("left", "right"))
+    top = client.start_chain(order, "tea", id="top", blockers=[right, left])
+    client.complete_chain(leaf, 7)
+    tree = client.get_chain_tree(top)
+    assert str(tree) == (
+        "top (order): open\n  right (word): open\n    leaf (number): completed\n"
+        "  left (word): open\n    leaf (number): completed, shown above"
+    )
+    assert [(one.chain.id, one.waiting_job_id, one.repeated) for one in tree.walk()] == [
+        ("top", None, False), ("right", "top", False), ("leaf", "right", False), ("left", "top", False),
+        ("leaf", "left", True),
+    ]  # fmt: skip
+    assert tree.blockers[0].blockers[0].chain.output == 7
+    assert str(stranger.get_chain_tree("top")) == str(top.tree()) == str(tree)
+    assert not any(one.incomplete for one in tree.walk())
+
+
+def test_a_tree_is_bounded(client: Client) -> None:
+    client.start_chain(number, 0, id="c0")
+    for n in range(1, 5):
+        client.start_chain(number, n, id=f"c{n}", blockers=[f"c{n - 1}"])
+    client.start_chain(number, 9, id="wide", blockers=[f"c{n}" for n in range(5)])
+
+    def shown(id: str, **bounds: Any) -> list[tuple[str, bool]]:
+        return [(one.chain.id, one.incomplete) for one in client.get_chain_tree(id, **bounds).walk()]
+
+    assert shown("c4", max_depth=0) == [("c4", True)]
+    assert shown("c0", max_depth=0) == [("c0", False)]
+    assert shown("c4", max_depth=2) == [("c4", False), ("c3", False), ("c2", True)]
+    assert shown("c4", max_chains=2) == [("c4", False), ("c3", True)]
+    assert shown("wide", max_chains=3, max_depth=1) == [("wide", True), ("c0", False), ("c1", True)]
+    assert [id for id, _ in shown("wide")] == ["wide", "c0", "c1", "c0", "c2", "c1", "c3", "c2", "c4", "c3"]
+    refused: list[dict[str, Any]] = [{"max_depth": -1}, {"max_depth": 101}, {"max_chains": 0}, {"max_chains": 10_001}]
+    for bounds in refused:
+        with pytest.raises(ConfigurationError, match="must be an integer between"):
+            client.get_chain_tree("c0", **bounds)
+    with pytest.raises(ChainNotFoundError):
+        client.get_chain_tree("nowhere")
 
 
 def test_an_output_that_no_model_can_read(client: Client, stranger: Client, dsn: str) -> None:

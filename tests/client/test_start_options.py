@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from queuert import Client, JobType, JobTypes, NewChain, PostgresState, after
+from queuert import ChainStatus, Client, JobType, JobTypes, NewChain, PostgresState, QueuertError, Rate, after
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobIdConflictError, JobTypeMismatchError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted
+from queuert.schedules import RecurringSchedule
+from queuert.state.sqlite import SQLiteState
 from queuert.testing.events import EventLog
 
 work = JobType("work", input=str, output=str)
@@ -145,3 +148,49 @@ def test_a_response_needs_a_time_to_live(client: Client) -> None:
     with pytest.raises(ConfigurationError, match="pass a result_ttl above 0, or none"):
         client.start_and_wait(work, "a", result_ttl=0)
     assert client.list_jobs().items == ()
+
+
+def _any(value: Any) -> Any:
+    """The value, of which type checkers know nothing."""
+    return value
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda client, chain: client.start_chain(work, "x", blockers=chain),
+            "blockers must be a sequence, got one Chain",
+        ),
+        (lambda client, chain: client.start_chain(work, "x", blockers=[5]), "chain id must be a string, got int"),
+        (lambda client, chain: client.start_chains(NewChain(work, "x")), "takes a sequence of NewChain"),
+        (lambda client, chain: client.wait(chain), "chains must be a sequence of handles, got one Chain"),
+        (lambda client, chain: client.cancel_chains(chain), "got one Chain; write [...] around it"),
+        (lambda client, chain: client.cancel_chain([chain]), "chain id must be a string, got list"),
+        (lambda client, chain: chain.wait(timeout="5"), "timeout must be a number of seconds or None, got '5'"),
+        (lambda client, chain: client.start_and_wait(work, "x", timeout="5"), "timeout must be a number of seconds"),
+        (lambda client, chain: client.start_chain(work, "x", run_at=datetime.now(UTC)), "; write at(moment)"),
+        (lambda client, chain: client.start_chain(work, "x", run_at=5), "; write after(seconds=..., minutes=...)"),
+        (
+            lambda client, chain: client.reschedule_chains([chain], timedelta(5)),
+            "; write after(seconds=..., minutes=...)",
+        ),
+        (lambda client, chain: after(_any(5)), "delay of after() must be a timedelta, got 5; write after(seconds=5)"),
+        (
+            lambda client, chain: Rate(1, per=_any("minute")),
+            "per of a rate must be seconds or a timedelta, got 'minute'",
+        ),
+        (lambda client, chain: client.put_schedules(RecurringSchedule("n", work, "x", every=60)), "got one Recurring"),
+        (lambda client, chain: client.run_schedule("n"), "schedule 'n' does not exist; those that do: nightly"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_arguments_of_the_wrong_kind_are_refused_by_name(call: Callable[[Any, Any], Any], said: str) -> None:
+    """And nothing is written."""
+    with Client(SQLiteState(), JobTypes(work), notify=InProcessNotify()) as client:
+        chain = client.start_chain(work, "x")
+        client.put_schedules([RecurringSchedule("nightly", work, "x", cron="@daily")])
+        with pytest.raises(QueuertError, match=re.escape(said)):
+            call(client, chain)
+        assert [one.id for one in client.list_chains()] == [chain.id]
+        assert chain.refresh().status is ChainStatus.OPEN

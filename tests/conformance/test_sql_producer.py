@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuert.attributes import attributes_text
-from queuert.errors import JobTypeMismatchError, StateError
+from queuert.errors import ChainNotFoundError, JobTypeMismatchError, StateError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.async_statements import begin_callers_transaction, fetch
@@ -24,8 +24,8 @@ from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.conformance.test_postgres import Rows
 
 GROUPS = {
-    *("start", "attach", "attributes", "deduplication", "expired", "limited_types", "result_ttl", "trace_contexts"),
-    *("transactions", "trigger", "values"),
+    *("start", "attach", "attributes", "blockers", "debounce", "deduplication", "expired", "limited_types"),
+    *("max_attempts", "result_ttl", "trace_contexts", "transactions", "trigger", "values"),
 }
 
 START = b"""
@@ -34,25 +34,30 @@ SELECT chain_id, deduplicated FROM queuert.start_chain(%(type)s, %(input)s::json
     deduplication_window => %(window)s::float8 * interval '1 second', run_at => %(moment)s::timestamptz,
     delay => %(delay)s::float8 * interval '1 second', priority => %(priority)s::int,
     limit_key => %(limit_key)s::text, attributes => %(attributes)s::jsonb,
-    result_ttl => %(result_ttl)s::float8 * interval '1 second', trace_context => %(trace_context)s::text)
+    result_ttl => %(result_ttl)s::float8 * interval '1 second', trace_context => %(trace_context)s::text,
+    max_attempts => %(max_attempts)s::int, blockers => %(blockers)s::text[],
+    debounce => %(debounce)s::float8 * interval '1 second', max_delay => %(max_delay)s::float8 * interval '1 second')
 """
 READ = b"SELECT type, status, created_at, chain_status FROM queuert.job WHERE id = %(id)s"
 
 
 LEFT_OUT = {
     "attach-one_of_many_writes_an_id": "batches take their locks in one order, single calls in that of the caller",
-    "deduplication-batches_that_cross": "the same",
+    "attach-blockers_of_the_same_batch": "each call of a batch has written its chain when the next one is made",
+    "start-blockers_come_first": "the same",
+    "deduplication-batches_that_cross": "batches take their locks in one order, as above",
     "expired-racers_start_one": "the function does not delete expired chains: their ids are free when a worker has",
+    "start-ten_thousand_at_once": "a call writes one chain: that a batch is written whole is its transaction's doing",
     "values-numbers_keep_their_value": "stores take more than clients and the function let through",
 }
 
 
 def takes(job: NewJob) -> bool:
-    """Whether the function has this start: no blockers, no exclusions, and no more than a client lets through."""
+    """Whether the function has this start: no exclusions, and no more than a client lets through."""
     excluding = job.deduplication is not None and job.deduplication.excluding
     large = len(job.input) > 1024 * 1024 or len(job.trace_context or "") > 2048
     named = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,127}", job.type)
-    return bool(named) and not (job.blockers or excluding or large)
+    return bool(named) and not (excluding or large)
 
 
 class ProducingStore(AsyncPostgresStore):
@@ -71,6 +76,7 @@ class ProducingStore(AsyncPostgresStore):
     async def _call(self, connection: Any, job: NewJob) -> StartedJob:
         type(self).calls += 1
         key, run_at = job.deduplication, job.run_at
+        debounce = None if key is None else key.debounce
         values = {
             "type": job.type,
             "input": job.input,
@@ -80,25 +86,40 @@ class ProducingStore(AsyncPostgresStore):
             "key": None if key is None else key.key,
             "scope": "open" if key is None else key.scope,
             "window": None if key is None else key.window,
-            "moment": None if run_at is None else run_at.moment,
-            "delay": None if run_at is None else run_at.delay,
+            "debounce": debounce,
+            "max_delay": None if key is None else key.max_delay,
+            # A client makes a time of the debounce; the function does so by itself.
+            "moment": None if run_at is None or debounce is not None else run_at.moment,
+            "delay": None if run_at is None or debounce is not None else run_at.delay,
             "priority": job.priority,
             "limit_key": job.limit_key,
             "attributes": attributes_text(job.attributes or {}),
             "result_ttl": job.result_ttl,
             "trace_context": job.trace_context,
+            "max_attempts": job.max_attempts,
+            "blockers": list(job.blockers),
         }
-        try:
-            with mapped_errors():
-                [(id, existing)] = await fetch(connection, START, values)
-        except StateError as error:
-            cause: Any = error.__cause__
-            if getattr(cause, "sqlstate", None) == "42804":
-                raise JobTypeMismatchError(job.id, job.type, cause.diag.message_detail) from error
-            raise
-        [(type_, status, created_at, chain_status)] = await fetch(connection, READ, {"id": id})
-        status = JobStatus(status)
-        return StartedJob(id, type_, status, created_at, existing=existing, chain_status=ChainStatus(chain_status))
+        while True:
+            if isinstance(connection, AsyncPooledConnection):
+                self._connections.restart_timeout(connection)  # Which is for one answer, and not for thousands.
+            try:
+                with mapped_errors():
+                    [(id, existing)] = await fetch(connection, START, values)
+            except StateError as error:
+                cause: Any = error.__cause__
+                if getattr(cause, "sqlstate", None) == "42804":
+                    raise JobTypeMismatchError(job.id, job.type, cause.diag.message_detail) from error
+                if getattr(cause, "sqlstate", None) == "23503":
+                    raise ChainNotFoundError(cause.diag.message_detail) from error
+                raise
+            # A chain that is attached to can be deleted before it is read; the next call starts another one.
+            for type_, status, created_at, chain_status in await fetch(connection, READ, {"id": id}):
+                status = JobStatus(status)
+                ended = ChainStatus(chain_status)
+                debounced = existing and debounce is not None
+                return StartedJob(
+                    id, type_, status, created_at, existing=existing, chain_status=ended, debounced=debounced
+                )
 
 
 class ProducingState(PostgresState):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,10 +16,15 @@ from queuert.errors import QueuertError
 from queuert.state import Capability
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.statements import Statements, variants
+from queuert.state.postgres.sync_claiming import PostgresClaiming
+from queuert.state.postgres.sync_finishing import PostgresFinishing
+from queuert.state.types import Renewal
 from queuert.testing.conformance import Case, Mode, all_cases, builders, run_case
 from queuert.testing.conformance.pytest_plugin import conformance_tests
+from tests.conformance import sampling
 from tests.conformance.test_postgres import Rows
 from tests.support.statements import replace_statements
+from tests.support.waiting import WAIT
 
 CASES = {str(case): case for case in all_cases()}
 
@@ -45,18 +52,18 @@ MUTANTS = [
     ("claim", "AND scheduled_at <= statement_timestamp()", "", "claim-not_before_its_time"),
     ("claim", "scheduled_at LIMIT shares.due", "scheduled_at DESC LIMIT shares.due", "claim-longest_due_first"),
     (
-        "claim",
+        "claim_rest",
         "scheduled_at LIMIT missing.number",
         "scheduled_at DESC LIMIT missing.number",
         "claim-next_best_for_those_that_are_held",
     ),
     (
-        "claim",
+        "claim_rest",
         "job.ctid <> ALL (ARRAY(SELECT tid FROM locked))",
         "true",
         "claim-next_best_for_those_that_are_held",
     ),
-    ("claim", "LIMIT (SELECT number FROM missing)", "", "claim-limit_is_kept_where_some_are_held"),
+    ("claim_rest", "LIMIT (SELECT number FROM missing)", "", "claim-limit_is_kept_where_some_are_held"),
     ("renew", "AND job.lease_token = params.token", "", "renew-refuses_a_stranger"),
     ("renew", "SKIP LOCKED", "", "renew-passes_over_a_locked_job"),
     ("release", "AND job.lease_token = params.token", "", "release-only_by_its_holder"),
@@ -71,6 +78,22 @@ MUTANTS = [
     ),
     ("record_step", "AND lease_token = %(token)s::uuid", "", "steps-of_a_lost_lease_are_refused"),
     ("record_step", "AND lease_expires_at IS NOT NULL", "", "steps-of_a_lost_lease_are_refused"),
+    ("lock_waiting_job", "AND lease_token = %(token)s::uuid", "", "sent_events-waits_without_the_lease_are_refused"),
+    ("answer_wait", "ORDER BY number", "ORDER BY number DESC", "sent_events-sent_before_the_wait_are_taken_in_order"),
+    ("answer_wait", "AND EXISTS (SELECT FROM step)", "", "sent_events-sent_before_the_wait_are_taken_in_order"),
+    (
+        "wake_receivers",
+        "AND job_step.wake_at = job.scheduled_at",
+        "",
+        "sent_events-do_not_wake_what_waits_for_another_reason",
+    ),
+    (
+        "wake_receivers",
+        "status = 'scheduled'",
+        "status = 'none'",
+        "sent_events-sent_between_wait_and_snooze_are_not_lost",
+    ),
+    ("send_event", "NOT EXISTS (SELECT FROM known) AND", "", "sent_events-of_an_id_are_kept_once"),
     ("finish", "WHEN 'wait' THEN clock_timestamp()", "", "waiting-does_not_jump_the_queue"),
     ("finish", "lease_expirations + params.crashed::int", "lease_expirations", "waiting-crashes_are_counted_apart"),
     (
@@ -102,12 +125,6 @@ MUTANTS = [
     ("reap", "coalesce(own_attempts, max_attempts)", "max_attempts", "max_attempts-reaper_counts_by_it"),
     ("reap", "OR lease_expirations + 1 >= max_crashes", "", "reap-crashes_end_it_early"),
     ("fail_expired", "lease_expirations = job.lease_expirations + 1,", "", "reap-fails_at_the_cap"),
-    (
-        "fail_expired",
-        "AND job.lease_expires_at <= clock_timestamp()",
-        "",
-        "races-renew_against_reap_at_the_cap",
-    ),
     (
         "release_dependents",
         "greatest(scheduled_at, clock_timestamp())",
@@ -170,7 +187,7 @@ MUTANTS = [
         "limits-per_key_never_exceeded_by_claims_at_once",
     ),
     ("lock_limits", "SELECT pg_advisory_xact_lock(key)", "SELECT key", "limits-rate_never_exceeded_by_claims_at_once"),
-    ("select_admissible", "WHERE place <= free\n", "\n", "limits-no_more_of_a_key_than_its_share"),
+    ("select_admissible", "place <= free AND NOT fair", "NOT fair", "limits-no_more_of_a_key_than_its_share"),
     (
         "select_admissible",
         "limited.per_key - visited.running",
@@ -181,7 +198,7 @@ MUTANTS = [
     ("select_admissible", "limit_key = ''", "true", "limits-jobs_without_a_key_share_a_rate"),
     (
         "select_admissible",
-        "UNION ALL\n        SELECT type, rank, turn, NULL FROM others",
+        "UNION ALL\n        SELECT type, rank, turn, NULL, false, NULL, NULL FROM others",
         "",
         "limited_types-best_of_limited_and_unlimited_types",
     ),
@@ -309,7 +326,16 @@ def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
     for variant in variants(name):
         changed = getattr(statements, variant).replace(old.encode(), new.encode())
         replace_statements(state, {variant: changed})
+    if name == "claim_rest":
+        # After a claim it shows only in races what it does.
+        replace_statements(state, dict.fromkeys(("claim", "claim_many"), getattr(state._statements, name)))
     return state
+
+
+@pytest.mark.parametrize("case", sorted({case for name, *_, case in MUTANTS if name in ("claim", "claim_rest")}))
+def test_claim_rest_claims_alone(dsn: str, case: str) -> None:
+    """So it is not for another reason that its mutants are caught."""
+    asyncio.run(run_case(CASES[case], mutant(dsn, "claim_rest", "", ""), Mode.SYNC, Rows(dsn)))
 
 
 @pytest.mark.parametrize(("name", "old", "new", "case"), MUTANTS)
@@ -321,6 +347,40 @@ def test_mutants_are_caught(
     monkeypatch.setattr(builders, "_TRIES", 200)
     with pytest.raises((AssertionError, ValueError, QueuertError)):
         asyncio.run(run_case(CASES[case], state, Mode.SYNC, Rows(dsn)))
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["as it is", "without a look at the lease"])
+def test_a_renewal_between_the_statements_of_the_reaper(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """The reaper has found a lease expired, and locks its job when it was renewed: the case sees what it does."""
+    found, renewed = threading.Event(), threading.Event()
+    fail, renew = PostgresFinishing._fail_expired, PostgresClaiming.renew
+
+    def fail_late(self: PostgresFinishing, connection: Any, row: Any) -> Any:
+        if "work" in row:
+            found.set()
+            assert renewed.wait(WAIT)
+        return fail(self, connection, row)
+
+    def renew_late(self: PostgresClaiming, renewals: Sequence[Renewal]) -> list[bool]:
+        # Others let the lease expire.
+        if renewals[0].seconds != 60.0:
+            return renew(self, renewals)
+        assert found.wait(WAIT)
+        held = renew(self, renewals)
+        renewed.set()
+        return held
+
+    monkeypatch.setattr(PostgresFinishing, "_fail_expired", fail_late)
+    monkeypatch.setattr(PostgresClaiming, "renew", renew_late)
+    case = CASES["races-renew_against_reap_at_the_cap"]
+    if broken:
+        state = mutant(dsn, "fail_expired", "AND job.lease_expires_at <= clock_timestamp()", "")
+        with pytest.raises(AssertionError):
+            asyncio.run(run_case(case, state, Mode.SYNC, Rows(dsn)))
+    else:
+        asyncio.run(run_case(case, PostgresState(dsn), Mode.SYNC, Rows(dsn)))
 
 
 @pytest.mark.parametrize(
@@ -349,6 +409,17 @@ def test_cases_are_named_once_and_say_what_they_show() -> None:
         assert case.shows.strip().endswith((".", "|")), case
         assert inspect.iscoroutinefunction(case.run), case
     assert all_cases() == all_cases()
+
+
+@pytest.mark.parametrize("store", sampling.STORES)
+def test_the_sample_has_each_operation_in_both_modes(store: str) -> None:
+    """And each case in one at least, in the other one on another store."""
+    for operation in sampling.operations():
+        users = [case for case in CASES.values() if operation in sampling.names(case)]
+        assert not users or set().union(*(sampling.modes(case, store) for case in users)) == set(Mode), operation
+    for case in CASES.values():
+        assert sampling.modes(case, store)
+        assert set().union(*(sampling.modes(case, other) for other in sampling.STORES)) == set(Mode)
 
 
 def test_what_an_adapter_cannot_is_skipped_by_name(dsn: str) -> None:

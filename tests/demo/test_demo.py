@@ -107,7 +107,11 @@ def test_a_run_with_a_kill(temporary: Path) -> None:
     assert (code, errors) == (0, ""), output
     require_proof(output, int(MANY))
     assert "## Most imported" in report.read_text("utf-8")
+    page = temporary / "report-run.html"
+    assert f"run: {page}" in output
+    assert "was killed: it held" in page.read_text("utf-8")
     report.unlink()
+    page.unlink()
     assert leftovers(temporary) == []
 
 
@@ -132,6 +136,7 @@ def test_a_run_with_spark(temporary: Path) -> None:
     assert {name for name in ("measure", "index", "report") if f">{name}<" in page} == {"measure", "index", "report"}
     report.unlink()
     history.unlink()
+    (temporary / "report-run.html").unlink()
     assert leftovers(temporary) == []
 
 

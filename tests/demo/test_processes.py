@@ -2,12 +2,15 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from queuert.demo.processes import Process
+from queuert.demo.database import Database
+from queuert.demo.processes import LISTENS, Process, start_dashboard
 
 StartPython = Callable[[str], Process]
 
@@ -68,3 +71,19 @@ def test_a_kill_reaches_the_childs_children(start_python: StartPython, tmp_path:
         assert pipe.readline() == "ready\n"
         process.kill()
         assert pipe.read() == ""
+
+
+def test_the_dashboard_is_served_to_this_machine(tmp_path: Path, bare_dsn: str) -> None:
+    with Database(bare_dsn) as database:
+        database.create()
+        dashboard = start_dashboard(workspace=tmp_path, environment={**os.environ, "QUEUERT_URL": bare_dsn})
+        try:
+            while (port := dashboard.find(LISTENS)) is None:
+                assert dashboard.alive, dashboard.last_words()
+                time.sleep(0.05)
+            address = f"http://127.0.0.1:{port}/dashboard/"
+            assert "demo" in httpx.get(address).text
+            assert httpx.get(address, headers={"Host": "elsewhere.example"}).status_code == 403
+        finally:
+            dashboard.kill()
+            database.drop()

@@ -17,8 +17,8 @@ ROWS = [
     for line in TEXT.splitlines()
     if line.startswith("|")
     and not line.startswith(("| feature", "| fault", "| line", "|---"))
-    # Of those of the Redis seeds, test_redis_requirements.py takes care.
-    and not re.match(r"\| [PGB]\d\d", line)
+    # Of those of the designs, test_requirements.py takes care.
+    and not re.match(r"\| [PGBS]\d\d", line)
 ]
 
 

@@ -15,7 +15,7 @@ import re
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,10 +25,14 @@ import pytest
 import queuert
 from examples.media import Published, Resize, Thumbnail, job_types, publish, resize
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, NewChain, PostgresState, Processors
+from queuert.callbacks import CallbackUrls
+from queuert.webhooks import new_secret
 from queuert.worker.steps import AttemptSleeping
 
 NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Continues", "Outcome"}
 """Aliases, which have no docstring at run time. Errors need none: they say when they are raised, and what to do."""
+
+CALLBACKS = CallbackUrls("https://example.org/callbacks", new_secret())
 
 _BLOCK = re.compile(r"::\n\n((?:    .*\n|\n)+)")
 
@@ -134,10 +138,12 @@ async def test_blocks_run(block: str, dsn: str) -> None:
     if re.search(r"(?<![.\w])attempt\b", block) and not re.search(r"^(@processors|class )", block, re.MULTILINE):
         await _run_in_a_handler(space, block)
         return
-    async with AsyncClient(space.state, space.job_types) as client, InProcessWorker(client, space.processors):
+    async with AsyncClient(space.state, space.job_types, callbacks=CALLBACKS) as client, AsyncExitStack() as stack:
+        if not re.search(r"\.(send_event|edit_chain_input)\(", block):  # These need a chain that is still open.
+            await stack.enter_async_context(InProcessWorker(client, space.processors))
         chain = await client.start_chain(resize, Resize(url="https://example.org/dog.png", width=100))
         if re.search(r"\b(await|async) ", block):
-            names = space.names(client=client, chain=chain, shutdown=shutdown)
+            names = space.names(client=client, chain=chain, order=chain, shutdown=shutdown)
             async with await psycopg.AsyncConnection.connect(dsn) as connection:
                 exec(_as_function(block, "async def"), names := {**names, "connection": connection})
                 await asyncio.wait_for(names["_example"](), 30)
@@ -146,9 +152,9 @@ async def test_blocks_run(block: str, dsn: str) -> None:
 
 
 def _run_in_a_thread(space: Namespace, block: str) -> None:
-    with Client(space.state, space.job_types) as client, psycopg.connect(space.dsn) as connection:
+    with Client(space.state, space.job_types, callbacks=CALLBACKS) as client, psycopg.connect(space.dsn) as connection:
         chain = client.start_chain(resize, Resize(url="https://example.org/dog.png", width=100))
-        names = space.names(client=client, chain=chain, connection=connection, threading=threading)
+        names = space.names(client=client, chain=chain, order=chain, connection=connection, threading=threading)
         exec(_as_function(block, "def"), names)
         names["_example"]()
 

@@ -48,8 +48,11 @@ from queuert.payloads import PayloadLimits
 from queuert.policies import Backoff, Keep, Retention
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
-from queuert.worker import claimer, health, heartbeat, maintenance
+from queuert.web import WebApp
+from queuert.webhooks import TargetPolicy
+from queuert.worker import bulk_runner, claimer, health, heartbeat, maintenance
 from queuert.worker.endpoints import worker_endpoints
+from queuert.worker.webhooks import WebhookSettings
 from scripts.check_docs import ROOT
 
 TEXT = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -62,6 +65,7 @@ TABLES: dict[str, Callable[..., Any]] = {
     "ZlibCodec": ZlibCodec,
     "client.start_chain": Client.start_chain,
     "client.start_and_wait": Client.start_and_wait,
+    "client.start_bulk_operation": Client.start_bulk_operation,
     "Deduplicate": Deduplicate,
     "Processors": Processors,
     "processors.handles": Processors.handles,
@@ -93,6 +97,11 @@ TABLES: dict[str, Callable[..., Any]] = {
     "OTelMiddleware": OTelMiddleware,
     "SentryMiddleware": SentryMiddleware,
     "StructlogObservability": StructlogObservability,
+    "WebApp": WebApp,
+    "client.create_webhook": Client.create_webhook,
+    "WebhookSettings": WebhookSettings,
+    "client.callback_url": Client.callback_url,
+    "TargetPolicy": TargetPolicy,
     "EmbeddedPostgres": EmbeddedPostgres,
     "EmbeddedRedis": EmbeddedRedis,
 }
@@ -105,6 +114,8 @@ INTERVALS = {
     "heartbeat of a worker": heartbeat.INTERVAL,
     "health file": health.WRITE_INTERVAL,
     "maintenance": maintenance.INTERVAL,
+    "poll for bulk operations": bulk_runner.INTERVAL,
+    "poll for bulk operations, while another process does a batch": bulk_runner.ACTIVE_INTERVAL,
     "cleaning of staging": maintenance.STAGING_INTERVAL,
 }
 
@@ -215,6 +226,6 @@ def test_options_of_many_commands_are_those_of_the_code() -> None:
 
 def test_environment_variables_are_complete() -> None:
     sources = [*(ROOT / "queuert").rglob("*.py"), ROOT / "pytest_queuert.py", ROOT / "tests" / "conftest.py"]
-    sources += [ROOT / "docker-compose.yml"]
+    sources += [ROOT / "docker-compose.yml", ROOT / "tests" / "browser" / "conftest.py"]
     read = {name for path in sources for name in re.findall(r"\bQUEUERT_[A-Z_]+\b", path.read_text(encoding="utf-8"))}
     assert {name.strip("`") for name, _, _ in rows("Environment variables")} == read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -31,7 +32,19 @@ JOB_TYPES = JobTypes(number)
 
 CHECKS = {
     *("server", "connection", "pooler", "clock", "settings", "connections", "transactions", "replication_slots"),
-    *("listener", "schema", "cluster", "login", "roles", "pools", "event_log", "vacuum", "workers", "retention"),
+    *(
+        "listener",
+        "schema",
+        "cluster",
+        "login",
+        "roles",
+        "pools",
+        "event_log",
+        "vacuum",
+        "size",
+        "workers",
+        "retention",
+    ),
 }
 
 
@@ -55,6 +68,8 @@ def server() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture
 def app(server: EmbeddedPostgres) -> str:
     """The address of a login with the rights of a worker."""
+    with Client.from_url(server.dsn(), JOB_TYPES) as client:
+        client.maintain_event_log()  # The server may be of yesterday.
     return as_user(server.dsn(), "app")
 
 
@@ -203,6 +218,17 @@ def test_autovacuum_off_and_dead_rows(dsn: str) -> None:
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
+
+
+def test_what_takes_the_disk(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "INSERT INTO queuert.paused_type (type, reason) SELECT 'type' || n,"
+            " (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 1000 + 0 * n))"
+            " FROM generate_series(1, 200) AS n"
+        )
+    [finding] = found(dsn, "size")
+    assert re.search(r"^the tables take \d+ MiB: paused_type \d+, ", finding.found)
 
 
 def test_a_standby(server: EmbeddedPostgres, private_postgres: StartPostgres) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import psycopg
@@ -13,14 +14,17 @@ from queuert import Client, JobType, JobTypes, migrations
 from queuert.cli import main
 from queuert.errors import DatabaseMovedError, EventsLostError, MigrationError
 from queuert.event_log import EventFilter, JobEvent
+from queuert.ids import new_token
 from queuert.observability.events import StoreWarningRaised
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.state.types import NewJob
+from queuert.state.webhooks import WebhookWrite
 from queuert.testing.events import EventLog
+from queuert.webhooks.endpoints import ENDPOINT
 from tests.conftest import StartPostgres
-from tests.events.moved import Moved, advance, moved, work
+from tests.events.moved import AHEAD, Moved, advance, moved, work
 from tests.support.addresses import password_of
 from tests.support.store_harness import StoreHarness
 
@@ -90,6 +94,20 @@ def test_readers_hear_of_all_and_in_order_after_an_adoption(there: Moved) -> Non
         if cursor is None:
             break
     assert pages == found
+
+
+def test_webhooks_go_on_after_an_adoption(there: Moved) -> None:
+    """They were made in the old cluster, whose numbers this one reaches much later."""
+    body = json.dumps({"url": "https://example.com", "from_tx": AHEAD, "secret": {}})
+    there.store.put_webhook_record(WebhookWrite(ENDPOINT, "wh_1", body, new_token(), None))
+    steps: list[str] = []
+    next_tx = plan_adoption(there.dsn).next_tx
+    adopt(there.dsn, on_step=steps.append)
+    [record] = there.store.get_webhook_records(ENDPOINT)
+    assert json.loads(record.body) == {"url": "https://example.com", "from_tx": next_tx, "secret": {}}
+    assert "1 webhooks" in steps[-1]
+    work(in_new(there), "new")
+    assert min(event.tx for event in settled(there) if event.job_id == "new") >= next_tx
 
 
 def test_an_adoption_is_safe_to_repeat(there: Moved, capsys: pytest.CaptureFixture[str]) -> None:

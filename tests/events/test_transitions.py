@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 
 from queuert.deduplication import Deduplicate
 from queuert.errors import JobIdConflictError
+from queuert.event_log import EventFilter, EventLevel
 from queuert.ids import new_token
-from queuert.jobs import JobError
+from queuert.jobs import JobError, JobProgress
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
 from queuert.run_at import RunAt
 from queuert.schedules import MissedRuns, tick_id
+from queuert.state.paging import PageRequest
 from queuert.state.types import (
     ClaimRequest,
     Finish,
     FinishKind,
+    Lease,
     NewJob,
     ReapRequest,
     Renewal,
@@ -305,6 +309,25 @@ def test_deleted(harness: StoreHarness) -> None:
     harness.store.delete_chains(["a"])
     assert sorted(harness.new()) == [("a", "deleted", "continued", 1, None), ("b", "deleted", "ready", 0, None)]
     assert harness.store.get_jobs(["a", "b"]) == [None, None]
+
+
+def test_progress_that_is_to_be_logged(harness: StoreHarness) -> None:
+    """By the renewal that writes it, if its lease holds; at the level ``all`` only."""
+    harness.start("a", "b")
+    first, second = harness.claim(2)
+    harness.new()
+    text = json.dumps({"attempt": 1, "at": "2026-01-02T03:04:05+00:00", "done": 3, "message": "pages"})
+    lost = Lease(second.id, new_token())
+    renewals = [Renewal(first.lease, 60.0, text, logs_progress=True), Renewal(lost, 60.0, text, logs_progress=True)]
+    assert harness.store.renew(renewals) == [True, False]
+    assert harness.new() == [(first.id, "progressed", "running", 1, "me")]
+    [event] = harness.store.list_events(EventFilter(kinds=("progressed",)), PageRequest())
+    assert event.progress == JobProgress(None, 3, None, "pages", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert event.started_at is not None
+    harness.store.renew([Renewal(first.lease, 60.0, text), Renewal(second.lease, 60.0)])
+    harness.store.set_event_level(EventLevel.TERMINAL)
+    harness.store.renew([Renewal(first.lease, 60.0, text, logs_progress=True)])
+    assert harness.new() == []
 
 
 def test_renewals_and_reads_leave_none(harness: StoreHarness) -> None:

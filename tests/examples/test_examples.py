@@ -17,7 +17,7 @@ LIMIT = 110.0
 """Seconds that a program may take: some seconds, or one for each of those that are run one after the other."""
 
 ROOT = Path(__file__).resolve().parents[2]
-NO_PROGRAMS = ("__init__", "delivery_keys", "delivery_peer", "media", "processes_work")
+NO_PROGRAMS = ("__init__", "delivery_keys", "delivery_peer", "media", "processes_work", "serving")
 """What other examples import."""
 BY_ADDRESS = ("redis_", "guild_", "federation_", "spark_")
 """How the names of those begin that ``test_examples_by_address.py`` and ``tests/spark`` run."""
@@ -41,6 +41,20 @@ the printer is off
 printing the label
 a packed lamp, a packed chair for 20
 ['charge', 'pack[lamp]', 'pack[chair]', 'courier', 'label']
+""",
+    "phases": """\
+phase_started download (1 of 3)
+phase_completed download (1 of 3)
+phase_started transcode (2 of 3)
+retried ValueError: frame 50 is broken
+phase_started transcode (2 of 3)
+phase_completed transcode (2 of 3)
+phase_started upload (3 of 3)
+phase_completed upload (3 of 3)
+https://videos.example/small-cat.mov
+1. download: completed by attempt 1
+2. transcode: completed by attempt 2
+3. upload: completed by attempt 2
 """,
     "approvals": """\
 paid 5
@@ -72,6 +86,13 @@ was cancelled: the account was closed
 rolled back: no job
 committed: the job is ready
 by the pool: the job is ready
+""",
+    "recursive_children": """\
+4 files
+/: 4
+  /docs: 1
+  /src: 2
+    /src/lib: 1
 """,
     "children": """\
 page 1, page 2, page 3
@@ -121,6 +142,20 @@ re: with the new key
 """,
     "fan_out_and_join": "6 words\n",
     "limits": "8 done; at once for each: {'ada': 1, 'bob': 1}\n",
+    "fastapi_orders": """\
+202 {'id': 'parcel-7'}
+504 urn:queuert:problem:still-open
+200 {'label': 'parcel 7'}
+404 chain 'parcel-8' does not exist: it was never committed, or it was deleted
+""",
+    "http_api": """\
+201 started
+200 the same chain: True
+200 output: 3
+422 input.words: Input should be a valid array
+403 this request needs the action 'start', which its access lacks
+403 this request needs the action 'start', which its access lacks
+""",
     "lifespan": """\
 opened
 bonjour, Ada
@@ -167,6 +202,68 @@ invoices: [(7, 1)]
 rolled back: no order and no job
 committed: the job is ready
 2 orders, the job is ready
+""",
+    "two_servers": """\
+-- Bob's server is down
+ada: cannot deliver message-1 yet: its peer is down
+ada: health check: its peer is down, and is looked at again every 0.3 s
+-- Bob's server is up
+bob: reads 'are you there?'
+message-1 is acknowledged: accepted
+bob: reads 'hello'
+message-2 is acknowledged: accepted
+-- a replay, a forged message, and one for somebody else
+bob: has message-2 already, and does not handle it again
+the same message again is accepted
+bob: refuses a message that its sender has not signed
+the forged message is answered with 401
+bob: refuses a message that is not encrypted for it
+the message for Ada is answered with 400
+ada: health check: its peer is up again
+-- what is left
+ada: 1 x check_server completed, 2 x deliver_message completed
+bob: 2 x receive_message completed
+""",
+    "upload_service": """\
+the page has an EventSource
+-- an upload; the disk is busy once, and the connection is cut when the job has failed once
+  state
+  started
+  phase_started check
+  phase_completed check: 10% of the job
+  phase_started compress
+  retried
+  (cut, and connected again with the id of the last event)
+  started
+  phase_started compress
+  phase_completed compress: 90% of the job
+  phase_started publish
+  phase_completed publish: 100% of the job
+  completed
+{'name': 'cat.bmp', 'status': 'completed', 'phases': {'check': 'completed', 'compress': 'completed', \
+'publish': 'completed'}}
+the result unpacks to 400,000 bytes
+-- bad ones
+{'name': 'nothing.bmp', 'status': 'failed', 'phases': {'check': 'failed', 'compress': 'pending', \
+'publish': 'pending'}, 'error': 'the file is empty'}
+too large: 413
+the events of one with the token of another: 403
+the queue without a token: 403
+-- 2 days later
+200 {'name': 'cat.bmp', 'status': 'completed', 'phases': {'check': 'completed', 'compress': 'completed', \
+'publish': 'completed'}, 'deleted_soon': True}
+-- 1 day later
+404 {'error': 'there is no such upload'}
+files that are left: []
+""",
+    "webhooks": """\
+chain.completed: 400; of the chain that was started: True
+chain.completed: 700; of the chain that was started: True
+chain.failed: a book needs a title; of the chain that was started: True
+a request that is signed with another secret is answered with 401
+attempt 1 to deliver chain.failed: 204
+attempt 1 to deliver chain.completed: 204
+attempt 1 to deliver chain.completed: 204
 """,
     "with_your_transaction": "order 2 is billed with 42\n",
 }

@@ -209,8 +209,18 @@ CASES = {
 
 def _parts() -> Generator[list[NewJob]]:
     yield [job("p0")]
+    if not _stopped:
+        _wait_for_idle_transaction()
     _stop()
     yield [job("p1")]
+
+
+def _wait_for_idle_transaction() -> None:
+    """Wait until the server has written what it was sent: else the other client could be first."""
+    idle = "select 1 from pg_stat_activity where state = 'idle in transaction' and datname = current_database()"
+    with psycopg.connect(os.environ["QUEUERT_URL"], autocommit=True) as connection:
+        while not connection.execute(idle).fetchone():
+            pass
 
 
 _stopped = False

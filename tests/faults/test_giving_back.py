@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 import psycopg
@@ -161,11 +161,16 @@ class Away:
         raise StateUnavailableError("away")
 
 
+def queue_of(store: AsyncStore, types_released: Callable[[Iterable[str]], None] = lambda types: None) -> ReleaseQueue:
+    """The releases of a worker, which call a function with the types of what it released."""
+    return ReleaseQueue(store, worker="w", observers=Observers([EventLog()]), on_released=types_released)
+
+
 async def test_a_hurry_ends_it() -> None:
     """While the store is unavailable the worker repeats the release, but a second signal ends that."""
     store, hurry = Away(), asyncio.Event()
-    returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
-    returns.put([(Lease("a", new_token()), time.monotonic() + 3_600.0)])
+    returns = queue_of(cast(AsyncStore, store))
+    returns.put("quick", Lease("a", new_token()), time.monotonic() + 3_600.0)
     settling = asyncio.create_task(returns.release_all(hurry))
     for _ in range(2):
         await store.requested.wait()
@@ -174,9 +179,40 @@ async def test_a_hurry_ends_it() -> None:
     await settling
 
 
+class Locked:
+    """A store in which another transaction has locked the jobs of a claim, for so many calls."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
+        """Release nothing while they are locked."""
+        self._left -= 1
+        return ReleasedClaim(0, 1) if self._left >= 0 else ReleasedClaim(1, 0)
+
+
+@pytest.mark.parametrize(("calls", "released"), [(1, True), (1_000_000, False)], ids=["for a moment", "all the time"])
+async def test_a_hurry_waits_a_moment_for_locked_jobs(
+    monkeypatch: pytest.MonkeyPatch, calls: int, released: bool
+) -> None:
+    """Another worker's claim locks jobs that it does not take: it was about to claim them when they were taken."""
+    monkeypatch.setattr("queuert.worker.releases.RECHECK_AFTER", 0.001)
+    log, hurry = EventLog(), asyncio.Event()
+    returns = ReleaseQueue(
+        cast(AsyncStore, Locked(calls)), worker="w", observers=Observers([log]), on_released=lambda types: None
+    )
+    hurry.set()
+    returns.put_claim(ClaimRequest({"quick": 60.0}, 2, "w", new_token()), answered=True)
+    if not released:
+        monkeypatch.setattr("queuert.worker.releases.HURRY_SECONDS", 0.01)
+    await returns.release_all(hurry)
+    assert bool(returns) is not released
+    assert [event.operation for event in log.of(StoreCallFailed)] == ([] if released else ["stop_claiming"])
+
+
 async def test_no_longer_than_the_leases_last() -> None:
-    returns = ReleaseQueue(cast(AsyncStore, Away()), worker="w", observers=Observers([EventLog()]))
-    returns.put([(Lease("a", new_token()), time.monotonic())])
+    returns = queue_of(cast(AsyncStore, Away()))
+    returns.put("quick", Lease("a", new_token()), time.monotonic())
     await returns.release_all(asyncio.Event())
     assert not returns
 
@@ -189,19 +225,23 @@ async def test_a_job_that_is_locked_is_given_back_when_it_is_free(harness: Fault
     try:
         claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
         jobs = await store.claim(claim)
-        returns = ReleaseQueue(store, worker="w", observers=Observers([EventLog()]))
+        types_released: list[set[str]] = []
+        returns = queue_of(store, lambda types: types_released.append(set(types)))
         with psycopg.connect(harness.dsn) as stranger:
             stranger.execute("select from queuert.job where id = 'q0' for update")
-            returns.put((job.lease, time.monotonic() + 60.0) for job in jobs)
+            for job in jobs:
+                returns.put(job.type, job.lease, time.monotonic() + 60.0)
             async with asyncio.timeout(WAIT):
                 await returns.release_due()
             assert harness.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
+            assert types_released == [{"quick"}]
             async with asyncio.timeout(WAIT):
                 assert await store.release_claim(claim) == (0, 1)
         async with asyncio.timeout(WAIT):
             await returns.release_all(asyncio.Event())
         assert harness.witness.job("q0") == ("ready", 0, 0, 0)
+        assert types_released == 2 * [{"quick"}], "also of what is released late"
     finally:
         await store.aclose()
 
@@ -214,7 +254,7 @@ async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(har
     try:
         claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
         await store.claim(claim)
-        returns = ReleaseQueue(store, worker="w", observers=Observers([EventLog()]))
+        returns = queue_of(store)
         with psycopg.connect(harness.dsn) as stranger:
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put_claim(claim, answered=False)

@@ -93,6 +93,18 @@ def test_two_that_read_what_the_other_writes(dsn: str) -> None:
         assert first.execute(COUNT).fetchone() == (2,)
 
 
+@STRICT
+def test_an_event_that_is_sent_to_a_job(dsn: str, level: IsolationLevel) -> None:
+    """Whoever ends an attempt with an older snapshot cannot write the job, and so does not overlook the event."""
+    with Client(PostgresState(dsn), JOB_TYPES) as client, psycopg.connect(dsn) as finish:
+        chain = client.start_chain(quick, 1)
+        finish.isolation_level = level
+        finish.execute(COUNT)
+        assert client.send_event(chain, "approved")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            finish.execute("select from queuert.job where id = %s for no key update", [chain.id])
+
+
 @pytest.mark.parametrize("level", ["'repeatable read'", "serializable"])
 async def test_a_role_that_is_so_by_default(harness: FaultHarness, role: Role, level: Any) -> None:
     """Claims and finishes of several workers then conflict, and are repeated: slower, but as correct as ever."""

@@ -1,4 +1,4 @@
-"""Workers that are killed at any instruction while they run steps: each step is committed once, with its rows.
+"""Workers that are killed at any instruction: each step is committed once, each event taken once, each key in order.
 
 ``python -m tests.faults.killed_steps`` kills as often as you like.
 """

@@ -77,5 +77,15 @@ def test_records_of_the_standard_library_have_it_too() -> None:
     assert json.loads(formatter.format(record))["queuert_job_id"] == "j"
 
 
+def test_fields_without_an_attempt_are_left_out() -> None:
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), add_attempt],
+        processors=[_dropped, structlog.processors.JSONRenderer()],
+    )
+    record = logging.makeLogRecord({"msg": "started", "queuert_worker": "w", "mine": None})
+    ContextFilter().filter(record)
+    assert json.loads(formatter.format(record)) == {"event": "started", "queuert_worker": "w", "mine": None}
+
+
 def _dropped(logger: Any, method: str, event: Any) -> Any:
     return structlog.stdlib.ProcessorFormatter.remove_processors_meta(logger, method, event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from queuert import migrations
@@ -117,6 +119,25 @@ def test_each_revision_down_and_up(bare_dsn: str) -> None:
         assert migrations.status(bare_dsn).current == step
         migrations.downgrade(bare_dsn, revision=before)
         assert catalog(bare_dsn) == seen[before]
+
+
+def test_whoever_may_start_chains_in_sql_still_may(bare_dsn: str) -> None:
+    """A revision that replaces the function keeps its grants: producers do not wait for those of `migrate roles`."""
+    migrations.upgrade(bare_dsn, revision="0022")
+    role = f"app_{secrets.token_hex(4)}"
+    name = sql.Identifier(role)
+    with psycopg.connect(bare_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {}").format(name))
+        try:
+            connection.execute(sql.SQL("GRANT EXECUTE ON FUNCTION queuert.start_chain TO {}").format(name))
+            migrations.upgrade(bare_dsn)
+            for whom, expected in ((role, True), ("pg_monitor", False)):
+                [(may,)] = connection.execute(
+                    "SELECT has_function_privilege(%s, 'queuert.start_chain'::regproc, 'EXECUTE')", [whom]
+                ).fetchall()
+                assert may is expected
+        finally:
+            connection.execute(sql.SQL("DROP OWNED BY {name}; DROP ROLE {name}").format(name=name))
 
 
 def test_eight_at_once(bare_dsn: str) -> None:
@@ -249,16 +270,17 @@ def test_a_long_transaction_in_the_way(bare_dsn: str, holder: psycopg.Connection
 
 
 def test_a_refused_wait_leaves_no_connection_open(bare_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More milliseconds than Postgres can count."""
+    """The server refuses a setting."""
     made: list[psycopg.Connection[Any]] = []
-    connect = migrations._connect
+    connect = migrations.connect_to
 
     def note(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         made.append(connect(dsn, autocommit=autocommit))
         return made[-1]
 
-    monkeypatch.setattr(migrations, "_connect", note)
-    with pytest.raises(MigrationError, match="lock_timeout"):
+    monkeypatch.setattr(migrations, "connect_to", note)
+    monkeypatch.setattr(migrations, "_IDLE_MILLISECONDS", "many")
+    with pytest.raises(MigrationError, match="idle_in_transaction_session_timeout"):
         migrations.upgrade(bare_dsn, lock_timeout=3e6)
     assert [connection.closed for connection in made] == [True, True]
 

@@ -412,7 +412,8 @@ class PostgresPlace:
         self._store = store
 
     def emptied(self) -> Store:
-        self._sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.job_step, queuert.deduplication")
+        tables = ("job", "job_blocker", "job_step", "sent_event", "bulk_operation", "deduplication")
+        self._sql.execute(f"TRUNCATE {', '.join(f'queuert.{table}' for table in tables)}".encode())
         return self._store
 
     def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:

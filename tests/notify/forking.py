@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
 from queuert.notify import NotifyAdapter, Topic
-from queuert.notify.postgres import PostgresNotify
+from queuert.notify.postgres import NotifyThrottle, PostgresNotify, PostgresSession
 from queuert.notify.redis import RedisNotify
 from queuert.notify.sqlite import SQLiteNotify
 from tests.notify.support import Party
@@ -15,8 +16,14 @@ from tests.notify.support import Party
 def in_child(notify: NotifyAdapter) -> None:
     assert not notify.healthy
     notify.publish(Topic.JOBS, ["nobody opened it here"])
+    if isinstance(notify, PostgresNotify):
+        # The parent's throttle would wait for its lock, which nobody releases here.
+        assert notify.piggyback(Topic.JOBS, ["nobody opened it here"], notify._address) is None
     child = Party(notify)
     heard, _ = child.listen(Topic.JOBS)
+    if isinstance(notify, PostgresNotify):
+        _rested(notify)
+        assert notify.piggyback(Topic.JOBS, ["work"], notify._address) == ("queuert_jobs", "work")
     child.publish(Topic.JOBS, "from the child")
     heard.wait_for("from the child")
     notify.close()
@@ -24,6 +31,16 @@ def in_child(notify: NotifyAdapter) -> None:
     assert child.recorder.events == []
     sys.stdout.write("child: well\n")
     sys.stdout.flush()
+
+
+def _rested(notify: PostgresNotify) -> NotifyThrottle:
+    """Return the throttle of a connected adapter, which allows to send."""
+    listener = notify._listener
+    assert listener is not None
+    session = listener.session
+    assert isinstance(session, PostgresSession)
+    session.throttle.next_at = 0.0
+    return session.throttle
 
 
 def adapter_of(address: str) -> NotifyAdapter:
@@ -38,7 +55,11 @@ def main() -> None:
     notify = adapter_of(address)
     parent = Party(notify)
     heard, _ = parent.listen(Topic.JOBS)
-    process = os.fork()
+    with contextlib.ExitStack() as held:
+        if isinstance(notify, PostgresNotify):
+            # As if another thread were about to send at that moment.
+            held.enter_context(_rested(notify)._lock)
+        process = os.fork()
     if process == 0:
         status = 1
         try:

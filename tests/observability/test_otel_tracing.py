@@ -298,19 +298,23 @@ async def test_a_child_process_has_the_context_of_its_attempt(dsn: str, spans: S
     assert text.split("-")[1:3] == [f"{process.trace_id:032x}", f"{process.span_id:016x}"]
 
 
-async def test_the_chain_of_a_schedule(dsn: str, spans: Spans) -> None:
+@pytest.mark.parametrize("send_ratio", [1.0, 0.0])
+async def test_the_chain_of_a_schedule(dsn: str, spans: Spans, send_ratio: float) -> None:
     done = asyncio.Event()
 
     async def note(attempt: Attempt[int, int]) -> Outcome[int]:
         done.set()
         return attempt.input
 
-    middlewares = [OTelMiddleware(tracer_provider=spans.provider)]
+    middlewares = [OTelMiddleware(tracer_provider=spans.provider, send_ratio=send_ratio)]
     async with AsyncJobQueue(PostgresState(dsn), JOB_TYPES, middlewares=middlewares) as queue:
         await queue.client.put_schedules([RecurringSchedule("hourly", last, 1, cron="0 * * * *")])
         await queue.advance(hours=1)
         async with InProcessWorker(queue.client, processors(last=note)):
             await asyncio.wait_for(done.wait(), 20)
+    if send_ratio == 0.0:
+        assert not spans.all("send last")
+        return
     send = spans.one("send last")
     assert attributes(send)["queuert.schedule"] == "hourly"
     assert links(spans.one("process last")) == {span_id(send): "creator"}
@@ -374,9 +378,15 @@ def test_another_parent_is_refused() -> None:
         OTelMiddleware(parent="none")  # type: ignore[arg-type]
 
 
-def test_a_ratio_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="attempt_ratio must be from 0 to 1, got 5"):
-        OTelMiddleware(attempt_ratio=5)
+@pytest.mark.parametrize("name", ["attempt_ratio", "send_ratio"])
+def test_a_ratio_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be from 0 to 1, got 5"):
+        OTelMiddleware(**{name: 5})  # type: ignore[arg-type]
+
+
+def test_a_creator_that_is_not_traced_cannot_be_a_parent() -> None:
+    with pytest.raises(ConfigurationError, match=r"send_ratio must be 1 with parent='creator', got 0\.5"):
+        OTelMiddleware(parent="creator", send_ratio=0.5)
 
 
 async def test_a_duplicate_says_so(spans: Spans) -> None:
@@ -615,6 +625,31 @@ async def test_a_child_of_its_creator_is_traced_whatever_the_ratio(spans: Spans)
         await queue.client.start_chain(last, 1)
         await queue.run_until_idle(processors(last=again), allow_failures=True)
     assert [attributes(span)["queuert.attempt"] for span in spans.all("process last")] == [1]
+
+
+async def test_starts_outside_of_the_ratio_are_not_traced_but_their_attempts_are(spans: Spans) -> None:
+    async with queue_of(spans, send_ratio=0.0) as queue:
+        await queue.client.start_chain(last, 1)
+        await queue.client.start_chains([NewChain(last, 2), NewChain(last, 3)])
+        await queue.run_until_idle(processors())
+    assert not spans.all("send last")
+    attempts = spans.all("process last")
+    assert len(attempts) == 3
+    assert not any(span.links for span in attempts)
+
+
+async def test_a_start_within_a_span_or_with_baggage_is_left_to_the_sampler(spans: Spans) -> None:
+    async with queue_of(spans, send_ratio=0.0) as queue:
+        with spans.provider.get_tracer("caller").start_as_current_span("request") as request:
+            await queue.client.start_chain(last, 1)
+        token = context.attach(baggage.set_baggage("tenant", "seven"))
+        try:
+            await queue.client.start_chain(last, 2)
+        finally:
+            context.detach(token)
+    within, with_baggage = spans.all("send last")
+    assert parent_id(within) == request.get_span_context().span_id
+    assert with_baggage.parent is None
 
 
 async def test_workers_sample_for_themselves() -> None:

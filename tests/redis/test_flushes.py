@@ -15,8 +15,8 @@ from queuert.embedded import EmbeddedRedis
 from queuert.errors import ConfigurationError, JobIdConflictError, StateError, StateUnavailableError
 from queuert.ids import new_id
 from queuert.state.redis import RedisState
+from queuert.state.redis.connections import queued
 from queuert.state.redis.scripts import script
-from queuert.state.redis.waitaof import queued
 from queuert.state.types import NewJob, StartedJob
 from queuert.testing.conformance import Mode
 from queuert.testing.conformance.registry import Case, run_case
@@ -150,7 +150,8 @@ async def test_a_server_that_has_forgotten_the_script(server: Server, mode: Mode
 
 
 def test_who_is_reported_waits_and_no_others(server: Server) -> None:
-    """All that changes something for a caller, and nothing that only reads, or that a worker does."""
+    """All that changes something for a caller, a step as well; nothing that only reads, or that another attempt does
+    again."""
     server.admin.config_resetstat()
     store = Recorded(server.state()._settings, 2)
     store.open()
@@ -161,7 +162,8 @@ def test_who_is_reported_waits_and_no_others(server: Server) -> None:
     assert store.committed == {
         "start", "complete_chains", "cancel_chains", "retry_chains", "trigger_jobs", "delete_chains", "put_schedules",
         "delete_schedules", "pause_schedules", "pause_job_types", "resume_job_types", "update_result_ttl",
-        "record_step",
+        "record_step", "change_waiting_jobs", "send_event", "wait_for_event", "put_webhook_record",
+            "record_webhook_attempts",
     }  # fmt: skip
     assert server.admin.info("commandstats")["cmdstat_waitaof"]["calls"] >= len(store.committed)
 

@@ -15,6 +15,7 @@ import redis
 from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.deduplication import Deduplicate
 from queuert.embedded.ports import ReservedPort
+from queuert.event_log import EventFilter, EventLevel
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
@@ -24,19 +25,21 @@ from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.redis import RedisState
 from queuert.state.redis.scripts import all_names
 from queuert.state.redis.sync_store import RedisStore
+from queuert.state.steps import EventWait, NewEvent, NewStep
 from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
     Finish,
     FinishKind,
+    InputEdit,
     NewJob,
-    NewStep,
     PruneRequest,
     ReapRequest,
     Renewal,
     ScheduleRecord,
     WorkerlessCompletion,
 )
+from queuert.state.webhooks import NewWebhookAttempt, WebhookWrite
 from queuert.testing.conformance.builders import LAST_ATTEMPT, complete, due_later, go_on, retry
 from queuert.testing.redis_scan import scan
 from queuert.workers import WorkerHeartbeat
@@ -160,6 +163,15 @@ class Tour:
         assert store.why_lost(held[text].lease) is None
         step = store.record_step(held[text].lease, NewStep(1, text, 1, f'"{text.encode().hex()}"'))
         assert store.get_steps(text) == [step]
+        assert store.wait_for_event(held[text].lease, EventWait(2, text, 1, text, 60.0)).waits
+        progress = f'{{"message":"{text.encode().hex()}"}}'
+        begun = store.begin_phase(held[text].lease, progress)
+        assert store.get_progress(text) == progress
+        assert store.send_event(text, NewEvent(text, text, "1")).written
+        assert not store.send_event(text, NewEvent(text, text, "2")).written
+        assert store.wait_for_event(held[text].lease, EventWait(2, text, 1, text, 60.0)).result == "1"
+        phase = NewStep(3, text, 1, "1", started_at=begun, progress=progress)
+        assert store.record_step(held[text].lease, phase).started_at == begun
         assert store.release([held[self.named("-free")].lease]) == 1
         following = self.new(self.named("-next"))
         store.finish([go_on(held[text], following)])
@@ -176,6 +188,8 @@ class Tour:
         store.finish([complete(chained)])
         [resumed] = self.claim()
         assert [one.chain_id for one in store.get_blockers(resumed.id)] == [child.id]
+        links = store.get_blocker_links([resumed.chain_id], limit=10)
+        assert [one.blocker_id for one in links if one.job_id == resumed.id] == [child.id]
         store.finish([retry(resumed)])
         [retried] = self.claim()
         store.finish([complete(retried)])
@@ -193,6 +207,9 @@ class Tour:
         store, text = self.store, self.text
         late, waits, free = self.named("-late"), self.named("-waits"), self.named("-free")
         store.retry_chains([waits])
+        assert [one.written for one in store.change_waiting_jobs([waits], priority=1)] == [True]
+        [edited] = store.change_waiting_jobs([waits], edit=InputEdit(waits, "1"))
+        assert edited.written
         assert [one.id for one in store.trigger_jobs([late])] == [late]
         store.cancel_chains([late], reason=text)
         [done] = store.complete_chains([WorkerlessCompletion(waits, waits, None, self.new(self.named("-outside")))])
@@ -248,7 +265,26 @@ class Tour:
         assert text in {one.id for one in store.list_jobs(JobFilter(types=(text,)), page).items}
         assert [one.id for one in store.list_chain_jobs(text, page).items][-1] == text
         assert [one.id for one in store.list_dependents(text, page).items] == []
+        events = store.list_events(EventFilter(types=(text,), chain_id=text), PageRequest(limit=100))
+        assert {(one.job_id, one.type, one.chain_id, one.chain_type) for one in events} >= {(text, text, text, text)}
+        assert {one.worker for one in events} == {text, None}
+        store.set_event_level(EventLevel.ALL, [text])
+        assert text in store.get_event_log().levels
+        store.set_event_level(None, [text])
+        store.set_event_retention(14)
+        store.maintain_event_log()
         assert {one.type for one in store.count_jobs([text])} == {text}
+        [attributes] = store.get_chain_attributes([text])
+        assert attributes is not None
+        assert store.put_webhook_record(WebhookWrite(text, text, text, "1", None))
+        [record] = store.get_webhook_records(text, [text])
+        assert (record.kind, record.id, record.body) == (text, text, text)
+        assert store.get_webhook_records(text) == [record]
+        attempt = NewWebhookAttempt(text, text, text, 1, 200, text, 0.1, None, text)
+        store.record_webhook_attempts([attempt])
+        [stored] = store.list_webhook_attempts(text, PageRequest()).items
+        assert (stored.endpoint_id, stored.delivery_id, stored.error, stored.response) == (text, text, text, text)
+        assert store.prune_webhook_attempts(3600.0) == 0
         assert {one.type for one in store.get_demand([text])} <= {text}
 
 

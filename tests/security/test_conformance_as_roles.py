@@ -11,8 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.deduplication import Deduplicate
 from queuert.event_log import EventFilter, EventLevel
+from queuert.limits import Limits
+from queuert.policies import Keep, Retention
 from queuert.schedules import Overlap
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.postgres import PostgresState
@@ -20,8 +23,9 @@ from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, texts, variants
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import InputEdit, PruneRequest
 from queuert.testing.conformance import Mode
-from queuert.testing.conformance.builders import ask, job, wait
+from queuert.testing.conformance.builders import ask, fail, job, wait
 from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.conformance.test_postgres import Rows
 from tests.redis.test_identifiers import Tour
@@ -96,9 +100,20 @@ ELSEWHERE = {
         "delete_keys",
         "estimate",
         "notify",
+        "notify_after_commit",
         "database",
         "schedule_delays",
     ),  # The cases above.
+    *(
+        "get_webhook_records",
+        "insert_webhook_record",
+        "update_webhook_record",
+        "delete_webhook_record",
+        "record_webhook_attempts",
+        "list_webhook_attempts",
+        "prune_webhook_attempts",
+        "get_chain_attributes",
+    ),  # The cases of webhooks, above.
 }
 """Statements that the tour does not come by. Bulk writes, Spark's reads, history and adoption are other logins'.
 What doctor reads is in tests/doctor."""
@@ -122,6 +137,17 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.finish([wait(held, job("child", inherit_attributes=True))])
         assert store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items
         store.delete_chains(["a"], cascade=True)
+        operation = store.start_bulk_operation(job(BULK_OPERATION_TYPE))
+        assert store.is_bulk_operation(operation.id)
+        store.claim(replace(ask("fair"), limits={"fair": Limits(fair=True)}))
+        store.start_jobs([job("failing")])
+        [failing] = store.claim(ask("failing", limit=1))
+        store.finish([fail(failing)])
+        stale = store.prune(PruneRequest({"failing": Retention(failed=Keep(count=0, stale_for=60.0))})).stale_ids
+        assert list(stale) == [failing.id]
+        going = PruneRequest({"failing": Retention(failed=Keep(count=0))}, preview=True)
+        assert list(store.prune(going).chain_ids) == [failing.id]
+        store.retry_chains([failing.id], edit=InputEdit(failing.id, "1"))
         store.set_event_level(EventLevel.TERMINAL)
         store.set_event_level(EventLevel.OFF, ["plain"])
         store.set_event_level(None, ["plain"])

@@ -13,7 +13,7 @@ TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 
 def test_every_promise_has_tests() -> None:
     rows = re.findall(r"^\| (S\d+) \| .* \| (.*) \|$", TEXT, re.MULTILINE)
-    assert [row for row, _ in rows] == [f"S{n}" for n in range(1, 25) if n not in (9, 10, 11, 12, 13, 14, 16)]
+    assert [row for row, _ in rows] == [f"S{n}" for n in range(1, 25) if n != 16]
     for row, shown in rows:
         paths = re.findall(r"`(tests/[\w/.]+)`", shown)
         assert paths, row

@@ -21,7 +21,7 @@ from queuert.spark.read.options import ReadOptions
 from queuert.state.postgres.roles import Role, roles_sql
 from queuert.state.postgres.statements import Statements
 from queuert.state.redis import RedisState
-from queuert.state.redis.keys import prefix
+from queuert.state.redis.settings import key_prefix
 from queuert.urls import postgres_from_url, state_from_url
 
 DSN = "postgresql://nobody@127.0.0.1:1/nowhere"
@@ -141,10 +141,10 @@ def test_namespaces_of_redis() -> None:
             assert _is_refused(lambda name: RedisNotify("redis://127.0.0.1:1", namespace=name), name)
             assert _is_refused(lambda name: state_from_url("redis://127.0.0.1:1", namespace=name), name)
             continue
-        key = prefix(name)
+        key = key_prefix(name)
         assert (key.count("{"), key.count("}"), key.index("{")) == (1, 1, 0)
         made[key] = name
     beginnings = sorted(made)
     assert not any(later.startswith(key) for key, later in pairwise(beginnings))
     for name in ("", "{", "}", "a}:b", "\x00", "\ud800"):
-        assert _is_refused(prefix, name), name
+        assert _is_refused(key_prefix, name), name

@@ -23,6 +23,7 @@ from queuert import (
     PostgresState,
     after,
 )
+from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkAction, BulkProgress, BulkRequest, encode_batch
 from queuert.cli import main
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateError
@@ -31,9 +32,11 @@ from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted, EventLogMaintenanceFailed
 from queuert.policies import RetryPolicy
 from queuert.schedules import RecurringSchedule
-from queuert.state.postgres import bulk, bulk_commit, bulk_streams
+from queuert.state.paging import ChainFilter
+from queuert.state.postgres import bulk, bulk_commit
 from queuert.state.postgres.bulk import BulkSettings, bulk_session
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
+from queuert.state.types import NewJob
 from queuert.testing.events import EventLog
 from queuert.worker import Processors
 from tests.security.conftest import LoginOf, Logins
@@ -64,6 +67,33 @@ def processors() -> Processors:
 
 
 # --- what they may ----------------------------------------------------------------------------------------------------
+
+
+async def test_workers_carry_out_only_the_bulk_operations_that_operators_start(granted: str, login: LoginOf) -> None:
+    """A client cannot have done by workers what it may not do itself."""
+    starter, operator = (AsyncClient(PostgresState(login(role)), TYPES) for role in (Role.CLIENT, Role.OPERATOR))
+    worker = AsyncClient(PostgresState(login(Role.WORKER)), TYPES)
+    async with starter, operator, worker:
+        chain = await starter.start_chain(number, 1)
+        with pytest.raises(StateError):
+            await starter.start_bulk_operation("cancel", requested_by="the client")
+        request = BulkRequest(BulkAction.CANCEL, ChainFilter(statuses=(ChainStatus.OPEN,)), "the client")
+        forged = NewJob("forged", BULK_OPERATION_TYPE, encode_batch(request, BulkProgress()))
+        store = PostgresState(login(Role.CLIENT)).async_store()
+        await store.open()
+        await store.start_jobs([forged])
+        await store.aclose()
+        await worker.run_bulk_operations()
+        refused = await worker.get_bulk_operation("forged")
+        assert (refused.status, (await starter.get_chain(chain.id)).status) == (ChainStatus.FAILED, ChainStatus.OPEN)
+        assert "must be started by start_bulk_operation()" in str(refused.error)
+        operation = await operator.start_bulk_operation("reprioritize", requested_by="ana", priority=5)
+        cancel = await operator.start_bulk_operation("cancel", requested_by="ana")
+        await worker.run_bulk_operations()
+        assert (await operator.get_bulk_operation(operation.id)).changed == 1
+        assert (await operator.get_bulk_operation(cancel.id)).changed == 1
+        await operator.pause_job_types([number], by="ana")
+        await operator.delete_chains([operation.id, cancel.id])
 
 
 def drop_days(dsn: str) -> None:
@@ -194,6 +224,19 @@ def test_producers_start_chains(granted: str, login: LoginOf, role: Role) -> Non
         assert (id, existed) == ("a", False)
         again = connection.execute("select * from queuert.start_chain('number', deduplication_key => 'k')")
         assert again.fetchall() == [("a", True)]
+        connection.execute("select queuert.start_chain('number', '8', id => 'b', blockers => '{a}', max_attempts => 2)")
+        debounced = (
+            "select queuert.start_chain('number', '9', id => 'c', deduplication_key => 'd', debounce => '1 hour')"
+        )
+        if role is Role.PRODUCER:
+            with pytest.raises(InsufficientPrivilege, match=r"GRANT EXECUTE ON FUNCTION queuert\.debounce"):
+                connection.execute(debounced)
+            with psycopg.connect(granted, autocommit=True) as owner:
+                owner.execute(sql.SQL("set role {}").format(sql.Identifier(connection.info.user)))
+                with pytest.raises(InsufficientPrivilege, match=r"which .* may not"):
+                    owner.execute(debounced)
+        else:
+            connection.execute(debounced)
     with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as client:
         assert [one.id for one in client.list_chains(attributes={"user": "17"})] == ["a"]
 
@@ -216,7 +259,7 @@ def test_writers_stage_and_commit(login: LoginOf) -> None:
         more = ("tag", "place", "batch", "sink", "id", "input")
         bulk.copy_rows(session, bulk.STREAM_STAGE, more, [f"{tag}\t0\t1\ts\tstreamed\t1\n".encode()])
         batch = bulk_commit.BulkStart("number", "s/1", [bulk_commit.Part(tag, 1)])
-        assert bulk_streams.commit_batch(session, batch, sink="s", query="q", batch=1) is None
+        assert bulk_commit.commit_batch(session, batch, sink="s", query="q", batch=1) is None
 
 
 def test_the_owner_tends_the_log(granted: str, login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,6 +295,8 @@ EVERYBODY: dict[str, str] = {
 
 FORBIDDEN: dict[Role, dict[str, str]] = {
     Role.WORKER: {
+        "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "define schedules": "insert into queuert.schedule (name, type, input, every, time_zone, missed)"
         " values ('x', 'x', '1', 1, 'UTC', 'skip')",
         "change what schedules start": "update queuert.schedule set input = '1'",
@@ -261,6 +306,8 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         " values (gen_random_uuid(), 1, 'x', '1')",
     },
     Role.CLIENT: {
+        "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "forge a result": "update queuert.job set output = '1'",
         "change an input": "update queuert.job set input = '1'",
         "take a lease": "update queuert.job set lease_token = gen_random_uuid()",
@@ -274,12 +321,16 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "resume types": "delete from queuert.paused_type",
     },
     Role.WRITER: {
+        "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "forge a result": "update queuert.job set output = '1'",
         "take a lease": "update queuert.job set lease_token = gen_random_uuid()",
         "delete jobs": "delete from queuert.job",
         "pause types": "insert into queuert.paused_type (type) values ('number')",
     },
     Role.PRODUCER: {
+        "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "read jobs": "select id from queuert.job",
         "read chains": "select id from queuert.chain",
         "read the log": "select kind from queuert.event",
@@ -292,6 +343,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "take a key": "insert into queuert.deduplication (type, key) values ('x', 'x')",
     },
     Role.OPERATOR: {
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "start a chain by the function": "select queuert.start_chain('x')",
         "start a chain": "insert into queuert.job (id, chain_id, type, chain_type, input)"
         " values ('x', 'x', 'x', 'x', '1')",
@@ -300,6 +352,8 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "say who works": "delete from queuert.worker",
     },
     Role.OBSERVER: {
+        "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "start a chain": "select queuert.start_chain('x')",
         "read inputs": "select input from queuert.job",
         "read outputs": "select output from queuert.job",
@@ -391,15 +445,25 @@ HIDDEN = {
     "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token"}
     | {"progress", "failures"},
     "chain": {"input", "output", "error", "attributes"},
-    "job_step": {"name", "result"},
-    "job_event": {"error"},
-    "event": {"error"},
+    "job_step": {"name", "result", "event"},
+    "sent_event": {"id", "name", "payload"},
+    "webhook_attempt": {"response"},
+    "job_event": {"error", "progress"},
+    "event": {"error", "progress"},
     "schedule": {"input", "limit_key", "attributes"},
     "bulk_write": {"reject_files"},
     "stream_write": {"reject_files"},
     **{
         name: {"*"}
-        for name in ("deduplication", "limit_start", "lease_extension", "chain_attribute", "bulk_stage", "stream_stage")
+        for name in (
+            "deduplication",
+            "limit_start",
+            "lease_extension",
+            "chain_attribute",
+            "bulk_stage",
+            "stream_stage",
+            "webhook_record",
+        )
     },
 }
 

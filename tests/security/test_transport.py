@@ -14,11 +14,10 @@ from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import StoreWarningRaised
-from queuert.state.adapter import StateAdapter
+from queuert.state.adapter import StateAdapter, is_remote
 from queuert.state.postgres.settings import connection_warnings
 from queuert.state.redis import RedisState
 from queuert.state.redis.settings import RedisSettings, address_warnings
-from queuert.state.tls import is_remote
 from queuert.testing.events import EventLog
 from tests.security.certificates import Authority, TlsFront
 
@@ -143,7 +142,7 @@ def test_what_is_warned_of(host: str, encrypted: bool, mode: str | None, risks: 
 
 def test_the_warning_reaches_the_log(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server's address is that of another machine, as far as this process can see."""
-    monkeypatch.setattr("queuert.state.tls.is_remote", lambda host: True)
+    monkeypatch.setattr("queuert.state.adapter.is_remote", lambda host: True)
     [reported] = use(PostgresState(dsn))
     assert (reported.adapter, reported.risk) == ("PostgresState", "not encrypted")
     assert "sslmode is prefer" in reported.advice

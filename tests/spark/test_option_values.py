@@ -106,7 +106,7 @@ def test_a_status_that_no_chain_has_is_refused(status: str) -> None:
 
 def test_a_kind_that_no_event_has_is_refused() -> None:
     for kind in (ReadOptions, StreamReadOptions):
-        with pytest.raises(SparkOptionError, match=r"kinds must be among created, .*deleted, got 'Created'"):
+        with pytest.raises(SparkOptionError, match=r"kinds must be among created, .*deleted, stale, got 'Created'"):
             parse_options(kind, {"table": "events", "kinds": "failed,Created"})
 
 

@@ -77,7 +77,8 @@ def explain(connection: psycopg.Connection[Any], statement: bytes, values: Mappi
         connection.execute("SELECT set_config('plan_cache_mode', %s, true)", [mode])
         connection.execute(b"PREPARE explained AS " + numbered)
         try:
-            call = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained ({})").format(arguments)
+            given = sql.SQL(" ({})").format(arguments) if names else sql.SQL("")
+            call = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained{}").format(given)
             row = connection.execute(call).fetchone()
         finally:
             connection.execute("DEALLOCATE explained")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -160,24 +160,34 @@ def check(plan: Plan, *, rows: float, indexes: Sequence[str] = (), blockers: flo
     assert plan.indexes() >= set(indexes)
 
 
-@pytest.mark.parametrize("limit", [1, LIMIT])
-def test_claim(explained: Callable[..., Plan], layout: Layout, limit: int) -> None:
+@pytest.mark.parametrize(("statement", "limit"), [("claim", 1), ("claim", LIMIT), ("claim_many", LIMIT)])
+def test_claim(explained: Callable[..., Plan], layout: Layout, statement: str, limit: int) -> None:
     request = ClaimRequest(dict.fromkeys(layout.type_names, 60.0), limit, "me", new_token())
-    plan = explained(SQL.claim, claiming.claim(request))
+    plan = explained(getattr(SQL, statement), claiming.claim(request))
     # A look at the head of each type, ready and due; then the locked ones, and their update.
     check(plan, rows=layout.types * limit * 2 + limit * 4, indexes=["job_ready", "job_scheduled"])
+
+
+def test_claim_scans_once_where_only_one_type_has_jobs(explained: Callable[..., Plan], layout: Layout) -> None:
+    """One entry of it says so; then the locked ones, and their update. Among 20 types, the last has no job that is
+    due."""
+    names = layout.type_names[-1:]
+    leases = dict.fromkeys([*names, *(f"absent{number}" for number in range(20))], 60.0)
+    plan = explained(SQL.claim_many, claiming.claim(ClaimRequest(leases, LIMIT, "me", new_token())))
+    check(plan, rows=LIMIT * 2 + 2 if layout.types > 1 else LIMIT * 4 + 2)
 
 
 def test_claim_that_is_cut_by_bytes(explained: Callable[..., Plan], layout: Layout) -> None:
     """The rows that are locked are read once more by their places, and sorted, and no others."""
     request = ClaimRequest(dict.fromkeys(layout.type_names, 60.0), LIMIT, "me", new_token(), max_bytes=10)
-    plan = explained(SQL.claim, claiming.claim(request))
+    plan = explained(SQL.claim_rest, claiming.claim(request))
     check(plan, rows=layout.types * LIMIT * 2 + LIMIT * 5, indexes=["job_ready", "job_scheduled"])
 
 
 def test_claim_of_types_without_jobs(explained: Callable[..., Plan], layout: Layout) -> None:
     request = ClaimRequest({f"absent{number}": 60.0 for number in range(20)}, LIMIT, "me", new_token())
-    check(explained(SQL.claim, claiming.claim(request)), rows=0)
+    for statement in (SQL.claim, SQL.claim_many, SQL.claim_rest):
+        check(explained(statement, claiming.claim(request)), rows=0)
 
 
 def test_next_due(explained: Callable[..., Plan], layout: Layout) -> None:
@@ -188,6 +198,8 @@ def test_next_due(explained: Callable[..., Plan], layout: Layout) -> None:
 def test_renew(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
     renewals = [Renewal(one.lease, 60.0) for one in held_jobs(connection)]
     check(explained(SQL.renew, parameters.renewals(renewals)), rows=2 * 10, indexes=["job_pkey"])
+    logged = [replace(one, progress="{}", logs_progress=True) for one in renewals]
+    check(explained(SQL.renew_with_events, parameters.renewals(logged)), rows=2 * 10, indexes=["job_pkey"])
 
 
 def test_release(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
@@ -290,6 +302,12 @@ def test_get_chain_states(explained: Callable[..., Plan]) -> None:
 
 def test_get_blockers(explained: Callable[..., Plan]) -> None:
     check(explained(SQL.get_blockers, {"id": "wait1"}), rows=3, blockers=1, indexes=["job_blocker_pkey"])
+
+
+def test_get_blocker_links(explained: Callable[..., Plan]) -> None:
+    ids = [f"wait{n}" for n in range(1, 11)]
+    plan = explained(SQL.get_blocker_links, {"chains": ids, "limit": 100})
+    check(plan, rows=10, blockers=10, indexes=["job_blocker_pkey", "job_pkey"])
 
 
 def test_start_and_block(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:

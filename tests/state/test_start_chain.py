@@ -55,14 +55,25 @@ STARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
     "all": (
         {
-            "id": "all", "priority": -7, "limit_key": "k", "result_ttl": 90.5, "deduplication": Deduplicate("key"),
+            "id": "all", "max_attempts": 3, "priority": -7, "limit_key": "k", "result_ttl": 90.5,
+            "deduplication": Deduplicate("key"),
             "attributes": {"user": 17, "tags": ["a", "b", "a", 1.5], "none": []}, "run_at": after(days=36_500),
         },
         {
-            "id": "all", "priority": -7, "limit_key": "k", "result_ttl": "90.5 seconds", "deduplication_key": "key",
+            "id": "all", "max_attempts": 3, "priority": -7, "limit_key": "k", "result_ttl": "90.5 seconds",
+            "deduplication_key": "key",
             "attributes": {"user": 17.0, "tags": ["a", "b", "a", 1.50], "none": []}, "delay": "36500 days",
         },
     ),
+    "debounced": (
+        {"deduplication": Deduplicate("key", debounce=36_500 * 86_400.0)},
+        {"deduplication_key": "key", "debounce": "36500 days"},
+    ),
+    "blocked": (
+        {"id": "waits", "blockers": ["open", "closed"], "run_at": after(days=36_500)},
+        {"id": "waits", "blockers": ["open", "closed", "open"], "delay": "36500 days"},
+    ),
+    "blocked by what has closed": ({"id": "ready", "blockers": ["closed"]}, {"id": "ready", "blockers": ["closed"]}),
 }  # fmt: skip
 
 
@@ -74,6 +85,9 @@ def test_it_writes_what_a_client_writes(session: Session, dsn: str, name: str, l
     given, arguments = STARTS[name]
     written = []
     for by_client in (True, False):
+        with Client(PostgresState(dsn), JOB_TYPES, notify=InProcessNotify()) as client:
+            client.start_chains([NewChain(work, 1, id="open"), NewChain(work, 2, id="closed")])
+            client.cancel_chain("closed")
         if by_client:
             with Client(PostgresState(dsn), JOB_TYPES, notify=InProcessNotify()) as client:
                 id = client.start_chain(work, {"a": [1, "é"]}, **given).id
@@ -81,7 +95,7 @@ def test_it_writes_what_a_client_writes(session: Session, dsn: str, name: str, l
             id, deduplicated = call(session, "work", {"a": [1, "é"]}, **arguments)
             assert not deduplicated
         written.append(contents(session, id))
-        for table in ("job", "job_event", "deduplication", "chain_attribute"):
+        for table in ("job", "job_event", "deduplication", "chain_attribute", "job_blocker"):
             session.execute(f"TRUNCATE queuert.{table} CASCADE".encode())
     assert written[0] == written[1]
     assert written[0]["job"]
@@ -90,13 +104,13 @@ def test_it_writes_what_a_client_writes(session: Session, dsn: str, name: str, l
 def contents(session: Session, id: str) -> dict[str, list[Any]]:
     """All rows, without what differs from one start to the next."""
     found = {}
-    for table in ("job", "event", "deduplication", "chain_attribute"):
+    for table in ("job", "event", "deduplication", "chain_attribute", "job_blocker"):
         rows = session.execute(f"SELECT to_jsonb(entry) FROM queuert.{table} AS entry ORDER BY 1".encode()).fetchall()
         found[table] = [
             {
                 name: "ID" if value == id else value
                 for name, value in row.items()
-                if not re.search(r"_at$|^tx$|^seq$", name)
+                if not re.search(r"_at$|^tx$|^seq$|^completed_tx$", name)
             }
             for (row,) in rows
         ]
@@ -175,6 +189,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a low priority": ({"priority": -MAX_PRIORITY - 1}, "priority must be"),
     "a time to live in the past": ({"result_ttl": "-1 second"}, "result_ttl must be between 0 and"),
     "a long time to live": ({"result_ttl": "36501 days"}, "result_ttl must be between 0 and"),
+    "no attempts": ({"max_attempts": 0}, "max_attempts must be between 1 and 1000000, got 0"),
+    "many attempts": ({"max_attempts": 1_000_001}, "max_attempts must be"),
+    "no blocker": ({"blockers": ["a", None]}, "blockers must be ids of chains"),
+    "an empty blocker": ({"blockers": [""]}, "a blocker must have 1 to 512"),
+    "a debounce without a key": ({"debounce": "1 s"}, "debounce needs a key"),
+    "a debounce with a window": (
+        {"debounce": "1 s", "deduplication_key": "a", "deduplication_window": "1 s"}, "debounce needs a key"
+    ),
+    "a debounce of any": (
+        {"debounce": "1 s", "deduplication_key": "a", "deduplication_scope": "any"}, "debounce needs a key"
+    ),
+    "a debounce and a time": (
+        {"debounce": "1 s", "deduplication_key": "a", "delay": "1 s"}, "debounce says when the job is due"
+    ),
+    "a debounce and blockers": (
+        {"debounce": "1 s", "deduplication_key": "a", "blockers": ["b"]}, "debounce says when the job is due"
+    ),
+    "a debounce of nothing": ({"debounce": "0", "deduplication_key": "a"}, "debounce must be above 0"),
+    "a delay that is too short": (
+        {"debounce": "2 s", "max_delay": "1 s", "deduplication_key": "a"}, "max_delay must be at least debounce"
+    ),
+    "a delay without a debounce": ({"max_delay": "1 s"}, "max_delay limits debounce"),
     "a long trace context": ({"trace_context": "a" * (MAX_BYTES + 1)}, "trace_context must have"),
     "a large input": ({"input": json.dumps("x" * DEFAULT_LIMITS.max_bytes)}, "at most 1048576 bytes"),
     "a deep input": ({"input": DEEP}, "nested deeper than 64"),
@@ -241,7 +277,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "a trace context": {"trace_context": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"},
     "NULL for what may be": dict.fromkeys(
         ("id", "attach", "deduplication_key", "deduplication_scope", "run_at", "delay", "priority", "limit_key",
-         "attributes", "result_ttl", "trace_context")
+         "attributes", "result_ttl", "trace_context", "max_attempts", "blockers", "debounce", "max_delay")
     ),
 }  # fmt: skip
 
@@ -290,6 +326,33 @@ def test_keys_and_windows(session: Session) -> None:
     session.execute("UPDATE queuert.job SET chain_status = 'completed', status = 'completed' WHERE id = %s", [first])
     assert call(session, deduplication_key="k", deduplication_scope="any") == (first, True)
     assert call(session, deduplication_key="k", deduplication_scope="any", deduplication_window="1 minute")[1] is False
+
+
+def test_a_blocker_that_does_not_exist(session: Session) -> None:
+    """The error names it, and nothing is written; a chain of the same transaction may be waited for."""
+    with pytest.raises(
+        errors.ForeignKeyViolation, match="no chain has the id 'nowhere', which blockers names"
+    ) as caught:
+        call(session, id="a", blockers=["nowhere"])
+    assert caught.value.diag.message_detail == "nowhere"
+    assert session.execute("SELECT FROM queuert.job").fetchall() == []
+    with session.transaction():
+        first, _ = call(session)
+        second, _ = call(session, blockers=[first])
+    [found] = session.execute("SELECT status, open_blockers FROM queuert.job WHERE id = %s", [second]).fetchall()
+    assert found == ("blocked", 1)
+
+
+def test_a_burst_is_one_chain_with_the_newest_input(session: Session) -> None:
+    first, _ = call(session, input=1, deduplication_key="k", debounce="1 hour", max_delay="2 hours")
+    for number in (2, 3):
+        again = call(session, input=number, deduplication_key="k", debounce="1 hour", max_delay="2 hours")
+        assert again == (first, True)
+    read = "SELECT input, status FROM queuert.job WHERE id = %s"
+    assert session.execute(read, [first]).fetchall() == [(3, "scheduled")]
+    session.execute("UPDATE queuert.job SET attempt = 1 WHERE id = %s", [first])
+    second, deduplicated = call(session, input=4, deduplication_key="k", debounce="1 hour")
+    assert (second != first, deduplicated) == (True, False)
 
 
 # --- whose rights -----------------------------------------------------------------------------------------------------
@@ -341,10 +404,12 @@ def test_what_the_document_says(session: Session) -> None:
         session.execute("INSERT INTO orders VALUES (1), (2)")
         trigger = session.execute("SELECT input FROM queuert.job WHERE type = 'bill' ORDER BY input ->> 'order'")
         assert trigger.fetchall() == [({"order": 1},), ({"order": 2},)]
-        started = session.execute(next(block for block in blocks if "LATERAL" in block).encode()).fetchall()
+        started = session.execute(next(block for block in blocks if "'bill-' ||" in block).encode()).fetchall()
         assert {row[0] for row in started} == {"bill-1", "bill-2"}
+        waiting = session.execute("SELECT status, open_blockers FROM queuert.job WHERE type = 'book'")
+        assert waiting.fetchall() == [("blocked", 3)]
     finally:
-        session.execute("REVOKE queuert_producer FROM shop_web; DROP ROLE shop_web")
+        session.execute("REVOKE queuert_producer FROM shop_web; DROP OWNED BY shop_web; DROP ROLE shop_web")
         if made:
             session.execute("DROP ROLE queuert_producer")
     # The table has every argument with its type.
@@ -352,6 +417,6 @@ def test_what_the_document_says(session: Session) -> None:
     arguments = dict(
         re.findall(r"(?:^|, )(\w+) ((?:text|jsonb|boolean|interval|timestamp with time zone|integer)\b)", signature)
     )
-    rows = re.findall(r"^\| `(\w+)` \| ([a-z]+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([a-z]+)(?:\[\])? \|", text, re.MULTILINE)
     documented = {name: type.replace("timestamptz", "timestamp with time zone") for name, type in rows}
     assert documented == arguments

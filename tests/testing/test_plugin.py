@@ -44,11 +44,14 @@ PREPARED = """
 import psycopg
 import pytest
 
+LEFT_OPEN = []
+
 @pytest.fixture(scope="session")
 def queuert_prepare():
     def prepare(dsn):
-        with psycopg.connect(dsn) as connection:
-            connection.execute("create table if not exists mine (n int)")
+        connection = psycopg.connect(dsn, autocommit=True)
+        connection.execute("create table if not exists mine (n int)")
+        LEFT_OPEN.append(connection)  # as the pool of an engine does
     return prepare
 
 @pytest.mark.parametrize("n", range(2))

@@ -33,7 +33,7 @@ from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimRequest
 from queuert.testing import AsyncJobQueue, JobQueue, UnexpectedFailureError
 from queuert.testing.events import EventLog
-from queuert.testing.idle import is_idle
+from queuert.testing.idle import is_idle, remaining_jobs
 
 
 class Mail(BaseModel):
@@ -161,6 +161,7 @@ async def test_failures_are_raised_unless_allowed(queue: AsyncJobQueue, input: s
     with pytest.raises(UnexpectedFailureError) as caught:
         await queue.run_until_idle(processors)
     assert [one.outcome for one in caught.value.attempts] == [outcome]
+    assert str(caught.value).endswith("pass allow_failures=True")
     assert "gave up" in str(caught.value) or 'raise ZeroDivisionError("a bug")' in str(caught.value)
     assert (await fine.refresh()).status is ChainStatus.COMPLETED, "all that was ready has run"
     await queue.client.start_chain(fragile, input)
@@ -211,6 +212,20 @@ async def test_what_is_idle(queue: AsyncJobQueue, state: PostgresState) -> None:
         assert await is_idle(store, [fragile.name], log)
     finally:
         await store.aclose()
+
+
+async def test_what_has_just_become_due_is_not_held_back(queue: AsyncJobQueue, state: PostgresState) -> None:
+    """It became due after the queue was idle: nothing holds it back, and its time says so."""
+    chain = await queue.client.start_chain(archive, "a", run_at=after(hours=1))
+    await queue.advance(hours=1)
+    store = state.async_store()
+    await store.open()
+    try:
+        [left] = await remaining_jobs(store, [archive.name])
+    finally:
+        await store.aclose()
+    job = await queue.client.get_job(chain.id)
+    assert (left.held_back, left.scheduled, left.due_at) == (0, 1, job.scheduled_at)
 
 
 # --- one job ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from queuert import (
     RetryPolicy,
     after,
 )
+from queuert.errors import EventTimeoutError
 from queuert.ids import new_token
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
@@ -115,6 +116,32 @@ async def test_what_is_paused_scheduled_or_blocked_is_left(state: StateAdapter) 
         await queue.advance(hours=2)
         last = await queue.run_until_idle(processors)
         assert (len(last), last.left) == (4, ())
+
+
+async def test_sleeps_and_waits_for_events_end_with_the_time(state: StateAdapter) -> None:
+    waiting = Processors(JOB_TYPES)
+
+    @waiting.handles(plain)
+    async def waits(attempt: Attempt[int, int]) -> Outcome[int]:
+        await attempt.sleep("pause", 3600)
+        first = await attempt.wait_for_event("number", int, 3600)
+        with pytest.raises(EventTimeoutError):
+            await attempt.wait_for_event("number", int, 3600, key=2)
+        return first
+
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        chain = await queue.client.start_chain(plain, 0)
+        assert [one.outcome for one in await queue.run_until_idle(waiting)] == ["snoozed"]
+        await queue.advance(hours=1)
+        assert [one.outcome for one in await queue.run_until_idle(waiting)] == ["snoozed"]
+        assert len(await queue.run_until_idle(waiting)) == 0
+        await queue.client.send_event(chain, "number", 5)
+        assert [one.outcome for one in await queue.run_until_idle(waiting)] == ["snoozed"]
+        await queue.advance(minutes=59)
+        assert len(await queue.run_until_idle(waiting)) == 0
+        await queue.advance(minutes=1)
+        assert [one.outcome for one in await queue.run_until_idle(waiting)] == ["completed"]
+        assert await chain.result(timeout=0) == 5
 
 
 async def test_windows_expiry_and_order(state: StateAdapter) -> None:

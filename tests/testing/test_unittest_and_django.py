@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
+from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django.test import TestCase, TransactionTestCase
+from psycopg.conninfo import conninfo_to_dict
 
 from queuert import Attempt, Client, JobType, JobTypes, Limits, Outcome, PostgresState, Processors, Rate, after
+from queuert.errors import ConfigurationError
+from queuert.integrations.django import database_dsn
 from queuert.schedules import RecurringSchedule
 from queuert.state.sqlite import SQLiteState
 from queuert.testing import AsyncJobQueue, JobQueue
@@ -49,10 +54,9 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
 
 class _InTransactions(TransactionTestCase):
     __test__ = False  # Run below, with settings of Django.
-    dsn: ClassVar[str]
 
     def setUp(self) -> None:
-        self.queue = self.enterContext(JobQueue(PostgresState(self.dsn), JOB_TYPES))
+        self.queue = self.enterContext(JobQueue(PostgresState(database_dsn()), JOB_TYPES))
 
     def tearDown(self) -> None:
         self.queue.clear()
@@ -72,10 +76,9 @@ class _InTransactions(TransactionTestCase):
 
 class _Uncommitted(TestCase):
     __test__ = False  # Run below, with settings of Django.
-    dsn: ClassVar[str]
 
     def test_greeting(self) -> None:
-        with Client(PostgresState(self.dsn), JOB_TYPES) as client, connection.cursor() as cursor:
+        with Client(PostgresState(database_dsn()), JOB_TYPES) as client, connection.cursor() as cursor:
             client.start_chain(greet, "ada", connection=connection)
             cursor.execute("select type, input from queuert.job")
             assert cursor.fetchall() == [("greet", '"ada"')]
@@ -89,7 +92,6 @@ def run_django(dsn: str) -> Iterator[Callable[[Any], None]]:
     """Runs a class of tests on the database of this test."""
 
     def run(case: Any) -> None:
-        case.dsn = dsn
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
         assert result.testsRun == 2
@@ -102,6 +104,21 @@ def run_django(dsn: str) -> Iterator[Callable[[Any], None]]:
 @pytest.mark.parametrize("case", [_InTransactions, _Uncommitted])
 def test_django(run_django: Callable[[Any], None], case: Any) -> None:
     run_django(case)
+
+
+def test_the_address_is_that_of_djangos_settings(dsn: str, tmp_path: Path) -> None:
+    with django_database(dsn):
+        options = {"sslmode": "prefer", "prepare_threshold": 7, "application_name": "it's mine"}
+        connections["default"].settings_dict["OPTIONS"] = options
+        assert conninfo_to_dict(database_dsn()) == {
+            **conninfo_to_dict(dsn), "sslmode": "prefer", "application_name": "it's mine"
+        }  # fmt: skip
+        with Client(PostgresState(database_dsn()), JOB_TYPES) as client:
+            assert client.list_chains().items == ()
+        connections["lite"] = SqliteWrapper({**connections["default"].settings_dict, "NAME": tmp_path / "db"}, "lite")
+        with pytest.raises(ConfigurationError, match="database 'lite' of Django must be Postgres, got sqlite"):
+            database_dsn("lite")
+        del connections["lite"]
 
 
 def test_clear_empties_the_queue(dsn: str) -> None:

@@ -134,6 +134,12 @@ def test_a_bad_name_is_refused(name: Any) -> None:
         JobType("a", input=int, output=int, continues_with=(name,))
 
 
+def test_names_of_the_library_are_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"must not begin with 'queuert\.', got 'queuert\.bulk_operation'"):
+        JobType("queuert.bulk_operation", input=int, output=int)
+    assert JobType("queuert_like", input=int, output=int).name == "queuert_like"
+
+
 def test_neither_output_nor_continuation_is_refused() -> None:
     untyped: Any = JobType
     with pytest.raises(DefinitionError, match="must have an output or a continuation"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 
-from queuert import Attempt, NewChain, Outcome
-from queuert.errors import RetryLater, Unrecoverable
+from queuert import Attempt, JobType, NewChain, Outcome
+from queuert.errors import EventTimeoutError, RetryLater, Unrecoverable
 from queuert.worker import GuardedTransaction
 from tests.support.job_types import number
 from tests.worker.completing import WRITE
@@ -93,6 +93,31 @@ def in_steps(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         os._exit(3)
     attempt.sleep_sync("short", 0.001)
     return [first, second]
+
+
+PARTS = JobType("parts", input=None, output=list[int], phases=("first", "second"))
+
+
+def in_phases(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Two phases; the process dies in the second one, in the first attempt, after it has recorded progress."""
+    first = attempt.phase_sync("first", lambda: attempt.number, returns=int)
+    return [first, attempt.phase_sync("second", _dies_once, attempt)]
+
+
+def _dies_once(attempt: Attempt[Any, Any]) -> int:
+    for done in range(100):
+        attempt.record_progress(done, 100)
+    if attempt.number == 1:
+        os._exit(3)
+    return attempt.number
+
+
+def waits_for_an_event(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """An event, and a timeout."""
+    try:
+        return attempt.wait_for_event_sync("late", int, 0.001)
+    except EventTimeoutError:
+        return attempt.wait_for_event_sync("number", int, 3600)
 
 
 def dies_in_a_step(attempt: Attempt[Any, Any]) -> Outcome[Any]:

@@ -21,7 +21,7 @@ from queuert.worker.after_attempt import AfterAttempt, EndedAttempt
 from queuert.worker.completer import Completer
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, JOB_TYPES, Order, anything, number, order, relay
-from tests.support.waiting import START, WAIT, in_time
+from tests.support.waiting import START, WAIT, in_time, until
 from tests.worker import staged
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -374,6 +374,8 @@ async def test_a_thread_that_outlives_its_worker_still_ends(
     await abandoned.by(harness, hook_of(mode, lambda ended: called.append(ended.job_id)))
     assert await asyncio.to_thread(abandoned.ends)
     assert len(abandoned.raised) == 1, "its connection was closed"
+    # The function is called after the handler, which has ended by now.
+    await until(lambda: called, "the function was called")
     assert len(called) == 1
 
 

@@ -43,6 +43,18 @@ def running(harness: PostgresHarness) -> int:
     return int(harness.one("select count(*) from queuert.job where status = 'running'"))
 
 
+def open_jobs(harness: PostgresHarness) -> int:
+    return int(harness.one("select count(*) from queuert.job where status <> 'completed'"))
+
+
+def statuses(harness: PostgresHarness) -> set[str]:
+    return {status for (status,) in harness.rows("select distinct status from queuert.job")}
+
+
+def holders(harness: PostgresHarness) -> int:
+    return int(harness.one("select count(distinct holder) from queuert.job where status = 'running'"))
+
+
 @pytest.fixture
 def claims_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine makes a quick handler, and for as long as a test looks at what waits."""
@@ -77,6 +89,21 @@ async def test_given_back_when_the_worker_stops(harness: PostgresHarness, handle
         "select distinct status, attempt from queuert.job where input = '1'::jsonb and priority = -2"
     ) == [("ready", 0)]
     assert running(harness) == 0
+
+
+@pytest.mark.usefixtures("claims_ahead")
+async def test_a_worker_that_waits_hears_of_released_jobs(harness: PostgresHarness, handler: Mixed) -> None:
+    """It found nothing due, and would look again after a minute."""
+    await with_some_ahead(harness, handler)
+    await some_wait(harness)
+    await harness.worker(client=harness.new_client(), name="other").start()
+    await until(lambda: statuses(harness) <= {"running", "completed"}, "all are claimed")
+    await until(lambda: holders(harness) == 1, "the other one has nothing to do")
+    assert running(harness) > 1
+    stop = asyncio.ensure_future(harness.workers[0].stop())
+    await until(lambda: open_jobs(harness) == 1, "the other one has run what was released")
+    handler.gate.open()
+    await stop
 
 
 async def test_given_back_when_a_handler_turns_out_to_be_long(

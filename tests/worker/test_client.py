@@ -20,6 +20,7 @@ from queuert.errors import (
     ChainCancelledError,
     ChainNotFoundError,
     ClosedError,
+    DefinitionError,
     JobFailedError,
     JobIdConflictError,
     JobNotFoundError,
@@ -94,6 +95,8 @@ async def test_what_does_not_exist_is_a_typed_error(harness: PostgresHarness) ->
     chain = await harness.client.start_chain(number, 1)
     with pytest.raises(ChainNotFoundError):
         await harness.client.get_chains([chain, "nowhere"])
+    with pytest.raises(DefinitionError, match="job_type must be a JobType, got 'text'"):
+        await harness.client.get_chain(chain.id, "text")  # type: ignore[call-overload]
     with pytest.raises(JobTypeMismatchError, match="'number', not 'text'"):
         await harness.client.get_chain(chain.id, text)
     with pytest.raises(ChainNotFoundError, match="nowhere"):

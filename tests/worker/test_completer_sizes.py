@@ -75,7 +75,7 @@ class Author:
 
     def finished(self, reports: Sequence[FinishReport]) -> None:
         """They are."""
-        self.written += [report.finish.job.id for report in reports]
+        self.written += [finish.job.id for finish, *_ in reports]
         self.changed.set()
 
     def cleanup(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, Processors
 from queuert.errors import ConfigurationError
-from queuert.observability.events import ChainsPruned, RetentionInUse
+from queuert.observability.events import ChainsPruned, RetentionInUse, WorkerStarted
 from queuert.policies import Keep, Retention
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.events import EventLog
@@ -35,7 +35,9 @@ async def _said(**settings: Any) -> dict[tuple[str, ...], str]:
         processors.handles(job_type)(_handle)
     processors.handles(audit, retention=Retention.forever())(_handle)
     async with AsyncClient(SQLiteState(), JOB_TYPES, observability=log) as client, InProcessWorker(client, processors):
-        return {event.types: event.kept for event in log.of(RetentionInUse)}
+        said, started = log.of(RetentionInUse), log.of(WorkerStarted)
+        assert {event.worker for event in said} == {event.worker for event in started}
+        return {event.types: event.kept for event in said}
 
 
 async def test_a_worker_says_what_it_keeps() -> None:

@@ -160,7 +160,8 @@ async def test_a_store_that_is_lost(dsn: str, log: EventLog) -> None:
                 async with worker:
                     proxy.refuse()
                     proxy.reset()
-                    await log.wait_for(LoopFailed, loop="claimer")
+                    # A claim may wait for a connection for half a minute before it fails.
+                    await log.wait_for(LoopFailed, loop="claimer", timeout=60.0)
                     status, body = await async_ask(port, "/ready")
                     assert status == 503
                     assert "the store cannot be reached: " in body

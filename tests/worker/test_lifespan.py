@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,25 @@ async def test_processors_may_be_run_by_one_worker_after_the_other(harness: Post
         async with harness.worker(processors):
             assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
     assert recorder.steps == ["entered", "left"] * 2
+
+
+async def test_processors_with_another_lifespan(harness: PostgresHarness) -> None:
+    """As tests have it: the handlers are the same, and the processors of the first lifespan stay as they are."""
+    real, fake = Recorder(), Engine("fake")
+    processors = group(harness, real.in_loop)
+
+    @processors.handles(text)
+    async def handler(attempt: Attempt[str, str, Engine]) -> Outcome[str]:
+        return attempt.resources.name
+
+    replaced = processors.with_lifespan(lambda: nullcontext(fake))
+    for one, name in ((replaced, "fake"), (processors, "engine")):
+        async with harness.worker(one):
+            assert await (await harness.client.start_chain(text, "x")).result(WAIT) == name
+    assert real.steps == ["entered", "left"]
+    processors.handles(anything, executor="process")(killable.resources)
+    with pytest.raises(DefinitionError, match="its lifespan by name"):
+        harness.worker(processors.with_lifespan(lambda: nullcontext(fake)))
 
 
 async def test_resources_without_a_lifespan_are_a_programming_error(harness: PostgresHarness) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queuert import JobStatus, RetryPolicy
-from queuert.observability.events import AttemptRetried
+from queuert.observability.events import AttemptRetried, AttemptSnoozed
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, anything, echo, number
 from tests.support.waiting import START
@@ -69,3 +69,12 @@ async def test_steps_of_a_process_that_dies(harness: PostgresHarness, effects: E
 async def test_a_process_that_dies_in_a_step(harness: PostgresHarness, effects: Effects) -> None:
     assert (await run(harness, staged.dies_in_a_step))[:2] == (JobStatus.COMPLETED, 2)
     assert effects() == [("step", 2)]
+
+
+async def test_a_process_that_waits_for_an_event(harness: PostgresHarness) -> None:
+    harness.handles(anything, staged.waits_for_an_event, executor="process", retry=AT_ONCE)
+    async with harness.worker(concurrency=2):
+        chain = await harness.client.start_chain(anything, None)
+        await harness.log.wait_for(AttemptSnoozed)
+        await harness.client.send_event(chain, "number", 7)
+        assert await chain.result(START) == 7

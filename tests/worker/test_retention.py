@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from queuert import Attempt, NewChain, Processors
 from queuert.errors import ConfigurationError
-from queuert.observability.events import AttemptFailed, ChainsPruned
+from queuert.observability.events import AttemptFailed, ChainsBecameStale, ChainsPruned, RetentionHookFailed
 from queuert.policies import Keep, Retention
-from queuert.worker import maintenance
+from queuert.state.webhooks import WebhookWrite
+from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
+from queuert.worker import maintenance, pruning
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, JOB_TYPES, anything, echo, number, relay, text
 from tests.support.waiting import WAIT, until
@@ -134,3 +139,98 @@ def test_what_is_refused() -> None:
         Processors(JOB_TYPES, retention=wrong)
     with pytest.raises(ConfigurationError, match="Retention"):
         Processors(JOB_TYPES).handles(number, retention=wrong)
+
+
+# --- stale, then deleted, with hooks ----------------------------------------------------------------------------------
+
+STALE = Keep(count=0, stale_for=0.001)
+
+
+async def test_hooks_run_before_a_chain_is_stale_and_before_it_is_deleted(harness: PostgresHarness) -> None:
+    """In this order, a coroutine and a plain function alike; both see the chain and its output."""
+    called: list[tuple[str, str, Any, bool]] = []
+
+    async def before_stale(chain: Any) -> None:
+        called.append(("stale", chain.id, chain.output, chain.stale_at is not None))
+
+    def before_delete(chain: Any) -> None:
+        called.append(("delete", chain.id, chain.output, chain.stale_at is not None))
+
+    harness.handles(
+        number, echo, retention=Retention(completed=STALE, before_stale=before_stale, before_delete=before_delete)
+    )
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 7)
+        await until(lambda: not left(harness), "it is deleted")
+        await until(lambda: reported(harness) == 1, "it is reported")
+    # A worker that dies between a hook and the write calls the hook again; this one did not.
+    assert called == [("stale", chain.id, 7, False), ("delete", chain.id, 7, True)]
+    [stale] = harness.log.of(ChainsBecameStale)
+    assert (stale.count, stale.chain_ids) == (1, (chain.id,))
+
+
+async def test_a_hook_holds_a_chain_back(harness: PostgresHarness) -> None:
+    """As long as it says so, this one alone; one that raises or hangs does the same, and observers are told."""
+    let_go = False
+
+    async def before_delete(chain: Any) -> bool | None:
+        if chain.id == "raises":
+            raise ValueError("no bucket")
+        if chain.id == "hangs":
+            await asyncio.sleep(WAIT)
+        return chain.id == "goes" or let_go
+
+    harness.handles(number, echo, retention=Retention(completed=NONE, before_delete=before_delete))
+    pruning.HOOK_TIMEOUT, before = 0.01, pruning.HOOK_TIMEOUT
+    try:
+        async with harness.worker():
+            for id in ("goes", "held", "raises", "hangs"):
+                await harness.client.start_chain(number, 1, id=id)
+            await until(lambda: left(harness) == {"held", "raises", "hangs"}, "one is deleted")
+            await until(lambda: {"raises", "hangs"} <= failed_hooks(harness).keys(), "the failures are reported")
+            let_go = True
+            await until(lambda: left(harness) == {"raises", "hangs"}, "the one that was held is deleted")
+    finally:
+        pruning.HOOK_TIMEOUT = before
+    assert failed_hooks(harness) == {"raises": "ValueError", "hangs": "TimeoutError"}
+
+
+async def test_what_webhooks_have_still_to_read_is_not_deleted(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attributes and webhooks of a chain are read with its events, so it stays until the dispatcher has read these."""
+    monkeypatch.setattr(pruning, "_OUT_OF_ORDER", timedelta(0))
+    monkeypatch.setattr(pruning, "_CLOCKS", timedelta(0))
+    harness.handles(number, echo, retention=Retention(completed=NONE))
+    store = harness.client.state.async_store()
+    await store.open()
+
+    async def has_read_all(tag: str, expected: str | None) -> None:
+        body = json.dumps({"cursor": (await store.event_log_end()).cursor, "holder": None})
+        assert await store.put_webhook_record(WebhookWrite(DISPATCHER, DISPATCHER_CURSOR, body, tag, expected))
+
+    first = await harness.client.start_chain(number, 1)
+    await harness.client.complete_chain(first, 1)
+    await has_read_all("one", None)
+    second = await harness.client.start_chain(number, 2)
+    await harness.client.complete_chain(second, 2)
+    async with harness.worker():
+        await until(lambda: left(harness) == {second.id}, "what was read is deleted")
+        await has_read_all("two", "one")
+        await until(lambda: not left(harness), "the other one is deleted as well")
+    await store.aclose()
+
+
+def failed_hooks(harness: PostgresHarness) -> dict[str, str | None]:
+    """The chains whose hook failed, and how."""
+    return {event.chain_id: event.error.type for event in harness.log.of(RetentionHookFailed)}
+
+
+def test_hooks_are_functions() -> None:
+    with pytest.raises(ConfigurationError, match="before_stale must be a function of a chain, got 1"):
+        Retention(before_stale=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="stale_for must be seconds or a timedelta, above 0"):
+        Keep(count=0, stale_for=0)
+    assert str(Retention(completed=Keep(age=3_600, count=2, stale_for=86_400))).startswith(
+        "completed for 1 hour, the last 2, then stale for 1 day; failed"
+    )

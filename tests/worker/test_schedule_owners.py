@@ -17,7 +17,7 @@ from queuert.errors import (
     UnknownJobTypeError,
 )
 from queuert.notify import InProcessNotify
-from queuert.observability.events import SchedulesRemoved
+from queuert.observability.events import SchedulesRemoved, WorkerStarted
 from queuert.schedules import RecurringSchedule
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
@@ -77,6 +77,7 @@ async def test_schedules_that_left_the_code_are_removed(harness: Harness) -> Non
     assert await run(harness, group(far("b"), far("c"))) == {"b": "app", "c": "app", **others}
     [removed] = harness.log.of(SchedulesRemoved)
     assert (removed.owner, removed.schedules) == ("app", ("a",))
+    assert removed.worker == harness.log.of(WorkerStarted)[-1].worker
     assert await run(harness, group()) == others
     assert harness.log.of(SchedulesRemoved)[-1].schedules == ("b", "c")
 

@@ -288,7 +288,7 @@ async def test_a_thousand_children(harness: PostgresHarness) -> None:
 
 BAD: Any = "one"
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
-    "nothing": (lambda a: a.wait_for(), DefinitionError, "circle"),
+    "nothing": (lambda a: a.wait_for(), DefinitionError, "at least one chain"),
     "what it waited for already": (lambda a: a.wait_for("first"), DefinitionError, "circle"),
     "its own chain": (lambda a: a.wait_for(a.chain_id), DefinitionError, "own chain"),
     "its own chain anew": (lambda a: a.wait_for(NewChain(number, 1, id=a.chain_id)), DefinitionError, "own chain"),

@@ -8,7 +8,7 @@ from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify,
 from queuert.notify.redis.connection import ListenConnection
 from queuert.notify.redis.session import RedisSession
 from queuert.notify.redis.settings import connections_of
-from queuert.state.redis import keys
+from queuert.state.redis.settings import DEFAULT_NAMESPACE, key_prefix
 
 if TYPE_CHECKING:
     import redis
@@ -47,12 +47,12 @@ class RedisNotify(ListeningNotify):
         self,
         server: str | redis.Redis,
         *,
-        namespace: str = keys.DEFAULT_NAMESPACE,
+        namespace: str = DEFAULT_NAMESPACE,
         timeouts: ListenerTimeouts | None = None,
     ) -> None:
         self._timeouts = timeouts or _TIMEOUTS
         self._namespace = namespace
-        self._prefix = f"{keys.prefix(namespace)}notify:"
+        self._prefix = f"{key_prefix(namespace)}notify:"
         self._new_connection = connections_of(server, self._timeouts.answer)
         super().__init__()
 

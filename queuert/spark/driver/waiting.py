@@ -17,7 +17,7 @@ from queuert.jobs import ChainRecord, ChainStatus
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.notify.adapter import Topic
 from queuert.spark.errors import WriteTimeoutError
-from queuert.state.postgres.bulk_queries import BulkCounts, chain_ids_of_write, count_write
+from queuert.state.postgres.bulk_commit import BulkCounts, chain_ids_of_write, count_write
 
 _SHORTEST = 0.1
 """The shortest time in seconds between two counts of a write."""

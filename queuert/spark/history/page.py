@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from html import escape
 
+from queuert.page_style import page_style
 from queuert.spark.history.charts import Points, legend, lines, shown
 from queuert.spark.history.view_models import Hour, Percentiles, Shown
 
@@ -14,21 +15,9 @@ _MOST_TYPES = 8
 _SHARES = ("p50", "p95", "p99")
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c1f26; --soft: #5c6470; --line: #d9dde3; --page: #fff;
-  --c0: #1f6feb; --c1: #d08a2c; --c2: #b3261e; --c3: #1a7f37; --c4: #8250df; --c5: #0a7c86;
-  --c6: #bf3989; --c7: #6e7781; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa3af; --line: #323843; --page: #14171c;
-  --c0: #539bf5; --c1: #d8a050; --c2: #f47067; --c3: #57ab5a; --c4: #b083f0; --c5: #39c5cf;
-  --c6: #e275ad; --c7: #909dab; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1100px;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .3rem; } h3 { font-size: 1rem; margin: 1rem 0 0; }
-p, figcaption { color: var(--soft); } figure { margin: .5rem 0; overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .25rem .6rem; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, td.words, th.words { text-align: left; } td.words { white-space: normal; }
-.lost { color: var(--c2); } svg { max-width: 100%; height: auto; }
-svg text { font-size: 12px; fill: var(--soft); } svg .axis { text-anchor: end; dominant-baseline: middle; }
+:root { --c0: var(--running); --c1: var(--blocked); --c2: var(--failed); --c3: var(--completed); --c4: var(--scheduled);
+  --c5: var(--continued); --c6: var(--ready); --c7: var(--cancelled); }
+.lost { color: var(--c2); } svg .axis { text-anchor: end; dominant-baseline: middle; }
 svg .grid { stroke: var(--line); fill: none; } svg .line { fill: none; stroke-width: 1.5; stroke: currentColor; }
 svg circle { fill: currentColor; } .key { margin-right: 1rem; } .key::before { content: "\\25CF "; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
@@ -40,15 +29,19 @@ def page(content: Shown) -> str:
     """Return the page."""
     types = busiest(content.hours)
     parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<!doctype html><html lang="en" data-theme="auto"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Queuert history</title><style>{_STYLE}</style></head><body>",
+        f"<title>Queuert history</title><style>{page_style()}{_STYLE}</style></head><body>",
         *_head(content),
     ]
     if content.hours:
         span = (content.hours[0].hour, content.hours[-1].hour)
-        parts += [*_types(content.hours), *_over_time(content.hours, types, span)]
-        parts += [*_by_type(content.hours, types, span), *_failures(content)]
+        parts += _types(content.hours)
+        if span[0] == span[1]:
+            parts.append("<p>All of it is of one hour: charts over time begin with the second.</p>")
+        else:
+            parts += [*_over_time(content.hours, types, span), *_by_type(content.hours, types, span)]
+        parts += _failures(content)
     parts += [*_archive(content), "</body></html>"]
     return "\n".join(parts) + "\n"
 

@@ -19,8 +19,7 @@ from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remov
 from queuert.spark.write.staging import Staged, Staging, settings_of
 from queuert.spark.write.validation import RowChecker
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session
-from queuert.state.postgres.bulk_commit import BulkStart
-from queuert.state.postgres.bulk_streams import commit_batch, forget_staged, last_batch
+from queuert.state.postgres.bulk_commit import BulkStart, commit_batch, forget_staged, last_batch
 
 
 class JobStreamWriter(DataSourceStreamArrowWriter):

@@ -44,9 +44,7 @@ class PostgresState:
         print(state)
     """
 
-    capabilities = frozenset(
-        {Capability.USER_TRANSACTIONS, Capability.ROW_LOCKS, Capability.MULTI_PROCESS, Capability.EVENTS}
-    )
+    capabilities = frozenset(Capability)
 
     def __init__(
         self,

@@ -109,7 +109,8 @@ def adopt(
     """Make the transaction numbers of the database valid in this cluster. It is idempotent; repeat it after a failure.
 
     The events of each day get one small number, in the order in which they were written. The numbers of closed chains
-    that this cluster has not assigned yet are cleared. Last, this cluster is recorded as the owner of the numbers;
+    that this cluster has not assigned yet are cleared. Webhooks receive what happens from then on; ``queuert
+    webhooks replay`` sends what they have missed. Last, this cluster is recorded as the owner of the numbers;
     until then, reading the log raises DatabaseMovedError. Each day of the log is one transaction, and so are each 64
     MiB of jobs. Rows are locked, tables are not.
 
@@ -137,6 +138,9 @@ def adopt(
             )
         events = _renumber(connection, sql, on_step) if plan.ahead else 0
         jobs = _clear_jobs(connection, sql, plan, on_step)
+        ((webhooks,),) = fetch(connection, sql.adopt_webhooks, {"next": str(plan.next_tx)})
+        if webhooks:
+            on_step(f"{webhooks:,} webhooks receive what happens from now on: replay what they have missed")
         fetch(connection, sql.adopt_record, {"system": plan.system, "renumbered": plan.ahead})
     return Adoption(events, jobs)
 

@@ -32,6 +32,7 @@ class AsyncPostgresBase:
 
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         self._settings = settings
+        self._address = settings.address
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
         self._database = OwnDatabase()

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
+from queuert.errors import (
+    BlockerReferenceError,
+    ChainAlreadyClosedError,
+    ChainNotRetriableError,
+    EventLimitError,
+    JobNotFoundError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
+from queuert.notify.results import Notifications, delete_notifications, trigger_notifications, update_notifications
+from queuert.run_at import RunAt
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
@@ -16,10 +25,13 @@ from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import Row
+from queuert.state.steps import NewEvent, SendResult, event_limit
 from queuert.state.types import (
     ChainUpdate,
     DeleteResult,
+    InputEdit,
     NewJob,
+    StartedJob,
     SweepResult,
     TriggeredJob,
     WorkerlessCompletion,
@@ -34,8 +46,8 @@ rare."""
 
 
 class AsyncPostgresManagement(AsyncPostgresBase):
-    """``complete_chains``, ``cancel_chains``, ``retry_chains``, ``trigger_jobs``, ``delete_chains``,
-    ``release_stranded``."""
+    """``complete_chains``, ``cancel_chains``, ``retry_chains``, ``trigger_jobs``, ``send_event``, ``delete_chains``,
+    ``change_waiting_jobs``, ``release_stranded``."""
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
@@ -83,20 +95,29 @@ class AsyncPostgresManagement(AsyncPostgresBase):
 
     # --- retry --------------------------------------------------------------------------------------------------------
 
-    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
+    async def retry_chains(
+        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
+    ) -> list[ChainUpdate]:
         """Open failed and cancelled chains again: their last job is due at once, and its earlier attempts do not
         count."""
         if not ids:
             return []
-        results = await self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
+        results = await self._repeated(connection, lambda given: self._retry(given, ids, edit), update_notifications)
         return management.for_each(ids, results)
 
-    async def _retry(self, connection: AsyncAnyConnection, ids: Sequence[str]) -> list[ChainUpdate]:
+    async def _retry(
+        self, connection: AsyncAnyConnection, ids: Sequence[str], edit: InputEdit | None
+    ) -> list[ChainUpdate]:
         met, locked = await self._lock_chains(connection, ids, again=True)
         for chain in met.values():
             if chain.status not in FAILED_OR_CANCELLED:
                 raise ChainNotRetriableError(chain.id, chain.status)
         tails = [chain.tail_id for chain in met.values()]
+        if edit is not None:
+            if edit.job_id not in tails:
+                raise JobNotFoundError(edit.job_id)
+            # A statement of its own: a role without the right to change inputs can still retry.
+            await fetch(connection, self._sql.change_input, {"id": edit.job_id, "input": edit.input})
         with_blockers = await fetch(connection, self._sql.retry_chains, {"tails": tails})
         blocked: set[str] = set()
         if with_blockers:
@@ -107,6 +128,53 @@ class AsyncPostgresManagement(AsyncPostgresBase):
             chain.update(status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,))
             for chain in met.values()
         ]
+
+    # --- change -------------------------------------------------------------------------------------------------------
+
+    async def change_waiting_jobs(
+        self,
+        ids: Sequence[str],
+        *,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+        edit: InputEdit | None = None,
+        connection: Any = None,
+    ) -> list[ChainUpdate]:
+        """Give the last jobs of chains another due time, priority or input, if they wait; others are not changed."""
+        if not ids:
+            return []
+        changes = management.changes(run_at, priority, edit)
+        results = await self._repeated(
+            connection, lambda given: self._change(given, ids, changes, edit), update_notifications
+        )
+        return management.for_each(ids, results)
+
+    async def _change(
+        self,
+        connection: AsyncAnyConnection,
+        ids: Sequence[str],
+        changes: parameters.Parameters,
+        edit: InputEdit | None,
+    ) -> list[ChainUpdate]:
+        met, _ = await self._lock_chains(connection, ids)
+        if edit is not None and edit.job_id not in {chain.tail_id for chain in met.values()}:
+            raise JobNotFoundError(edit.job_id)
+        tails = [chain.tail_id for chain in met.values() if chain.tail_status in management.WAITING]
+        changed = {row[0] for row in await fetch(connection, self._sql.change_jobs, {"tails": tails, **changes})}
+        if edit is not None and edit.job_id in changed:
+            await fetch(connection, self._sql.change_input, {"id": edit.job_id, "input": edit.input})
+        return [management.changed(chain) if chain.tail_id in changed else chain.update() for chain in met.values()]
+
+    # --- bulk operations ----------------------------------------------------------------------------------------------
+
+    async def start_bulk_operation(self, job: NewJob) -> StartedJob:
+        """Start the chain of a bulk operation, by a function that only operators may call."""
+        [row] = await self._fetch(self._sql.start_bulk_operation, {"id": job.id, "input": job.input})
+        return StartedJob(row[0], row[1], JobStatus(row[2]), row[3])
+
+    async def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
+        """Whether the chain was started by ``start_bulk_operation``."""
+        return bool(await self._read(connection, self._sql.is_bulk_operation, {"id": chain_id}))
 
     # --- trigger ------------------------------------------------------------------------------------------------------
 
@@ -121,6 +189,29 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         jobs = management.triggered(ids, await fetch(connection, self._sql.lock_jobs, params))
         await fetch(connection, self._sql.trigger_jobs, params)
         return jobs
+
+    # --- send an event ------------------------------------------------------------------------------------------------
+
+    async def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
+        """Keep an event for an open chain until a job of it takes it, and make its last job due if that waits for
+        it."""
+        return await self._repeated(
+            connection, lambda given: self._send(given, chain_id, event), lambda sent: trigger_notifications(sent.woken)
+        )
+
+    async def _send(self, connection: AsyncAnyConnection, chain_id: str, event: NewEvent) -> SendResult:
+        # The job is locked, also for a finish that makes it wait: see lock_waiting_job.
+        met, _ = await self._lock_chains(connection, [chain_id])
+        chain = met[chain_id]
+        if chain.status is not ChainStatus.OPEN:
+            raise ChainAlreadyClosedError(chain_id, chain.status)
+        params = parameters.sent_event(chain_id, chain.tail_id, event)
+        [row] = await fetch(connection, self._sql.send_event, params)
+        known, written, too_many = row
+        if not known and not written:
+            raise EventLimitError(chain_id, event_limit(too_many))
+        woken = await fetch(connection, self._sql.wake_receivers, {"ids": [chain.tail_id]}) if written else []
+        return SendResult(chain_id, chain.type, bool(written), tuple(TriggeredJob(row[0], row[1]) for row in woken))
 
     # --- delete -------------------------------------------------------------------------------------------------------
 

@@ -33,32 +33,39 @@ class AsyncPostgresRetention(AsyncPostgresBase):
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         async with self._connections.connection() as connection:
-            to_delete, cursor = await self._select_prunable(connection, request)
-            if not to_delete:
-                return PruneResult((), cursor)
-            async with async_bounded(connection):
-                rows = await prune(connection, self._sql, to_delete)
-            return PruneResult(retention.gone(to_delete, rows), cursor)
+            to_delete, to_mark, cursor = await self._select_prunable(connection, request)
+            if request.preview:
+                needed = await fetch(connection, self._sql.find_needed, retention.ids(to_delete)) if to_delete else []
+                return PruneResult(retention.deletable(to_delete, needed), cursor, [one.id for one in to_mark])
+            rows: list[Row] = []
+            if to_delete:
+                async with async_bounded(connection):
+                    rows = await prune(connection, self._sql, to_delete)
+            stale = await fetch(connection, self._sql.mark_stale, retention.marked(to_mark)) if to_mark else []
+            return PruneResult(retention.gone(to_delete, rows), cursor, [row[0] for row in stale])
 
     async def _select_prunable(
         self, connection: AsyncConnection[Any], request: PruneRequest
-    ) -> tuple[list[PruneCandidate], str | None]:
-        """Return the chains to prune among those of one page, and the cursor of the next page."""
+    ) -> tuple[list[PruneCandidate], list[PruneCandidate], str | None]:
+        """Return the chains to delete and those to mark among those of one page, and the cursor of the next page."""
         cursor = retention.cursor_of(request)
         to_delete: list[PruneCandidate] = []
-        if cursor is None or cursor.type is None:
-            params = retention.expired(cursor, request.limit)
-            to_delete = retention.expired_chains(await fetch(connection, self._sql.find_expired, params))
-            if len(to_delete) >= request.limit:
-                return to_delete, retention.cursor_after_expired(to_delete).encode()
+        limit = request.limit
+        if request.expired and (cursor is None or cursor.type is None):
+            params = retention.expired(cursor, request.limit, request.closed_before)
+            expired = await fetch(connection, self._sql.find_expired, params)
+            to_delete = retention.expired_chains(expired)
+            limit -= len(expired)
+            if limit <= 0:
+                return to_delete, [], retention.cursor_after_expired(expired[-1]).encode()
             cursor = None
-        limit = request.limit - len(to_delete)
         ranges, params = retention.beyond_retention(request, cursor, limit)
         if not ranges:
-            return to_delete, None
+            return to_delete, [], None
         rows = await fetch(connection, self._sql.find_beyond_retention, params)
-        candidates = to_delete + retention.chains_beyond_retention(rows)
-        return candidates, retention.cursor_after_retention(ranges, rows[-1]).encode() if len(rows) >= limit else None
+        beyond, to_mark = retention.chains_beyond_retention(request, rows)
+        following = retention.cursor_after_retention(ranges, rows[-1]).encode() if len(rows) >= limit else None
+        return to_delete + beyond, to_mark, following
 
     async def clean_staging(self) -> StagingCleanup:
         """Drop what drivers that died have staged, and the records of old bulk writes, each step in a transaction of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from queuert.limits import PausedType
 from queuert.schedules import Overlap, check_owners
 from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
@@ -12,7 +13,7 @@ from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch, insert_jobs
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.rows import Row
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, ScheduleDelay, ScheduleRecord, StartedJob
 
 
 class AsyncPostgresSchedules(AsyncPostgresBase):
@@ -106,10 +107,11 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
 
     # --- pauses -------------------------------------------------------------------------------------------------------
 
-    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None, by: str | None = None) -> None:
         """Stop all claims of these job types. Running jobs keep running. Idempotent."""
         if types:
-            await self._fetch(self._sql.pause_job_types, {"types": sorted(set(types)), "reason": reason})
+            params = {"types": sorted(set(types)), "reason": reason, "by": by}
+            await self._fetch(self._sql.pause_job_types, params)
 
     async def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Allow claims of these job types again and return those that were paused."""

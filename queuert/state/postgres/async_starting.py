@@ -8,13 +8,14 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import Topic
+from queuert.notify.adapter import PiggybackAdapter, Topic
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_retention import delete_expired
 from queuert.state.postgres.async_statements import (
     add_blockers,
     begin_callers_transaction,
     fetch,
+    insert_and_notify,
     insert_jobs,
     insert_parts,
     lock_in_order,
@@ -32,7 +33,7 @@ _ATTACH_ROUNDS = 5
 
 
 class AsyncPostgresStarting(AsyncPostgresBase):
-    """``start_jobs`` and ``start_pipelined``."""
+    """``start_jobs``, ``start_and_notify`` and ``start_pipelined``."""
 
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
@@ -41,11 +42,20 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         if connection is not None:
             async with self._callers_connection(connection) as callers:
                 return await self._start_in_callers(callers, jobs)
+        return (await self.start_and_notify(jobs, None))[0]
+
+    async def start_and_notify(
+        self, jobs: Sequence[NewJob], notify: PiggybackAdapter | None
+    ) -> tuple[list[StartedJob], bool]:
+        """Write the first jobs of new chains. If one prepared statement writes them, send a notification behind it."""
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
                 async with self._connections.connection() as own:
-                    return await self._start(own, jobs, in_transaction=in_transaction)
+                    if notify is None or in_transaction:
+                        return await self._start(own, jobs, in_transaction=in_transaction), False
+                    written, notified = await insert_and_notify(own, self._sql, jobs, notify, self._address)
+                    return [written[job.id] for job in jobs], notified
             except JobIdConflictError:
                 async with self._connections.connection() as own:
                     if not left or not await self._delete_expired_conflicts(own, jobs):

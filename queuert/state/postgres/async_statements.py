@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from psycopg import AsyncConnection, AsyncPipeline, AsyncRawCursor, Error
 from psycopg.pq import PipelineStatus, TransactionStatus
@@ -13,12 +13,14 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
+from queuert.notify.adapter import PiggybackAdapter, Topic
 from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.bounds import is_idle
 from queuert.state.postgres.finishing import (
     CLAIMABLE,
     closing_chains,
     finish_results,
+    receivers,
     started_by,
     waiting_jobs,
     written_leases,
@@ -28,7 +30,9 @@ from queuert.state.postgres.other_drivers import AsyncAnyConnection, AsyncpgConn
 from queuert.state.postgres.protocol import (
     AsyncPooledConnection,
     NamedStatement,
+    Step,
     async_execute_prepared,
+    async_execute_two,
     is_plain_connection,
     numbered,
 )
@@ -167,6 +171,32 @@ async def insert_jobs(
     return written
 
 
+async def insert_and_notify(
+    connection: AsyncConnection[Any],
+    sql: Statements,
+    jobs: Sequence[NewJob],
+    notify: PiggybackAdapter,
+    address: object,
+) -> tuple[dict[str, StartedJob], bool]:
+    """Write the first jobs of new chains as ``insert_jobs``, outside a transaction. If a prepared statement writes
+    them, send a notification behind it, and return also whether that was sent."""
+    written: dict[str, StartedJob] = {}
+    notified = False
+    for text, values in insertions(sql, sql.start_jobs, jobs):
+        piggyback = None
+        if isinstance(text, NamedStatement) and _is_quick(connection) and text.name in connection.prepared:
+            # Prepared statements write jobs of one type.
+            piggyback = notify.piggyback(Topic.JOBS, {jobs[0].type}, address)
+        if piggyback is None:
+            found = await fetch(connection, text, values, binary=True)
+        else:
+            second = Step(sql.prepared["notify_after_commit"], {"channel": piggyback[0], "text": piggyback[1]})
+            own, start = cast("AsyncPooledConnection", connection), Step(cast("NamedStatement", text), values)
+            found, notified = await async_execute_two(own, start, second)
+        written |= started_jobs(found)
+    return written, notified
+
+
 async def insert_parts(
     connection: AsyncPooledConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
@@ -236,5 +266,7 @@ async def finish_and_release(
     statuses = await add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = await fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []
+    if receiving := receivers(begun):
+        await fetch(connection, sql.wake_receivers, {"ids": receiving})
     freed = [row[0] for row in released if row[1] in CLAIMABLE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

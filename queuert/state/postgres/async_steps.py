@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from queuert.errors import LeaseLostError
+from datetime import datetime
+
+from queuert.errors import LeaseLostError, StateError
 from queuert.jobs import AbortReason
 from queuert.state import records
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
+from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.protocol import AsyncPooledConnection
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import Lease, NewStep, StepRecord
+from queuert.state.steps import EventWait, NewStep, StepRecord
+from queuert.state.types import Lease
 
 
 async def record_step(connection: AsyncPooledConnection, sql: Statements, lease: Lease, step: NewStep) -> StepRecord:
@@ -20,16 +24,22 @@ async def record_step(connection: AsyncPooledConnection, sql: Statements, lease:
     Raises:
         LeaseLostError: the lease is lost; nothing was written.
     """
-    found = await fetch(connection, sql.record_step, parameters.new_step(lease, step))
+    statement = sql.record_step if step.started_at is None else sql.record_phase
+    found = await fetch(connection, statement, parameters.new_step(lease, step))
     if not found:
-        states = rows.lease_states([lease], await fetch(connection, sql.lease_states, parameters.leases([lease])))
-        reason = AbortReason.ALREADY_COMPLETED if isinstance(states[0], LeaseState) else states[0]
-        raise LeaseLostError(lease.job_id, reason)
+        raise await _lost(connection, sql, lease)
     return records.step(found[0])
 
 
+async def _lost(connection: AsyncPooledConnection, sql: Statements, lease: Lease) -> LeaseLostError:
+    """Return the error for a lease that did not hold its job."""
+    states = rows.lease_states([lease], await fetch(connection, sql.lease_states, parameters.leases([lease])))
+    reason = AbortReason.ALREADY_COMPLETED if isinstance(states[0], LeaseState) else states[0]
+    return LeaseLostError(lease.job_id, reason)
+
+
 class AsyncPostgresSteps(AsyncPostgresBase):
-    """``record_step`` and ``get_steps``."""
+    """Records and reads steps, phases and waits."""
 
     async def record_step(self, lease: Lease, step: NewStep) -> StepRecord:
         """Record a step of a job, if the token has the job's lease."""
@@ -39,3 +49,31 @@ class AsyncPostgresSteps(AsyncPostgresBase):
     async def get_steps(self, job_id: str) -> list[StepRecord]:
         """Return the steps of a job, in order."""
         return [records.step(row) for row in await self._fetch(self._sql.get_steps, {"id": job_id})]
+
+    async def begin_phase(self, lease: Lease, progress: str) -> datetime:
+        """Store the progress of a job whose phase begins, if the token has the job's lease."""
+        async with self._connections.connection() as connection:
+            params = {"id": lease.job_id, "token": lease.token, "progress": progress}
+            found = await fetch(connection, self._sql.begin_phase, params)
+            if not found:
+                raise await _lost(connection, self._sql, lease)
+            begun_at: datetime = found[0][0]
+            return begun_at
+
+    async def get_progress(self, job_id: str) -> str | None:
+        """Return the progress of a job as it is stored."""
+        found = await self._fetch(self._sql.get_progress, {"id": job_id})
+        return found[0][0] if found else None
+
+    async def wait_for_event(self, lease: Lease, wait: EventWait) -> StepRecord:
+        """Record a wait as the next step of a job, if it is not recorded yet, and try to answer it."""
+        async with self._connections.connection() as connection, async_bounded(connection):
+            locked = await fetch(connection, self._sql.lock_waiting_job, {"id": lease.job_id, "token": lease.token})
+            if not locked:
+                raise await _lost(connection, self._sql, lease)
+            params = parameters.event_wait(lease, locked[0][0], wait)
+            await fetch(connection, self._sql.record_wait, params)
+            found = await fetch(connection, self._sql.answer_wait, params)
+            if not found:
+                raise StateError(f"step {wait.number} of job {lease.job_id!r} is not {wait.name!r}: repeat the attempt")
+            return records.step(found[0])

@@ -13,6 +13,7 @@ from queuert.state.postgres.async_schedules import AsyncPostgresSchedules
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import AsyncPostgresSteps
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from queuert.state.postgres.async_webhooks import AsyncPostgresWebhooks
 from queuert.state.postgres.async_workers import AsyncPostgresWorkers
 from queuert.state.types import ClaimedJob
 
@@ -28,6 +29,7 @@ class AsyncPostgresStore(
     AsyncPostgresWorkers,
     AsyncPostgresEventLog,
     AsyncPostgresSteps,
+    AsyncPostgresWebhooks,
     AsyncPostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""

@@ -1,9 +1,13 @@
-"""The transaction that makes jobs of staged rows: fence, write id, count, chains, notifications."""
+"""The transaction that makes jobs of staged rows: fence, write id, count, chains, notifications.
+
+Micro-batches of streams are each committed once, however often they are repeated. The number and the ids of the chains
+of a write can be read later.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -12,13 +16,15 @@ import psycopg
 from psycopg import Connection
 
 from queuert.deduplication import DeduplicationScope
-from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError
+from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError, UnsupportedConnectionError
 from queuert.notify import encoding
 from queuert.notify.adapter import Topic
-from queuert.state.postgres.bulk import BulkSession, staged
+from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, staged
 from queuert.state.postgres.errors import BROKEN, was_deadlock
 from queuert.state.postgres.sync_retention import delete_expired
 from queuert.state.postgres.sync_statements import add_blockers, fetch
+from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.sync_store import Store
 from queuert.state.types import NewJob
 
 T = TypeVar("T")
@@ -320,3 +326,137 @@ def is_broken(error: BaseException) -> bool:
 def _ended(cause: BaseException | None) -> bool:
     state = getattr(cause, "sqlstate", None)
     return state is None or str(state).startswith(("08", "57P")) or not isinstance(cause, psycopg.Error)
+
+
+_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCounts:
+    """The number of chains of a bulk write by status."""
+
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+
+    @property
+    def open(self) -> int:
+        """The number of chains that have not closed."""
+        return self.total - self.completed - self.failed - self.cancelled
+
+
+def count_write(store: Store, write_id: str) -> BulkCounts:
+    """Count the existing chains that the write started, by status.
+
+    Raises:
+        UnsupportedConnectionError: the store is not on Postgres, so it has no bulk writes.
+    """
+    postgres = _postgres(store)
+    ((total, completed, failed, cancelled),) = postgres._fetch(postgres._sql.bulk_count, {"write_id": write_id})
+    return BulkCounts(total, completed, failed, cancelled)
+
+
+def chain_ids_of_write(store: Store, write_id: str) -> Iterator[str]:
+    """Yield the ids of the chains that the write started, in order, reading page by page.
+
+    Raises:
+        UnsupportedConnectionError: the store is not on Postgres.
+    """
+    postgres, after = _postgres(store), ""
+    while True:
+        values = {"write_id": write_id, "after": after, "limit": _PAGE}
+        page = [row[0] for row in postgres._fetch(postgres._sql.bulk_chain_ids, values)]
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1]
+
+
+def _postgres(store: Store) -> PostgresStore:
+    if not isinstance(store, PostgresStore):
+        raise UnsupportedConnectionError(f"bulk writes need a Postgres store, got {type(store).__name__}")
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The last micro-batch of a sink.
+
+    Attributes:
+        query: the id of the streaming query that wrote it.
+        batch: the number of the batch.
+        reject_files: the files of its rejected rows; those of an earlier batch if an older version committed this one.
+    """
+
+    query: str
+    batch: int
+    reject_files: tuple[str, ...]
+
+
+def last_batch(session: BulkSession, sink: str) -> LastBatch | None:
+    """Return the last micro-batch that was committed for a sink; None if there was none."""
+    with session.transaction() as connection:
+        return _last(session, connection, sink)
+
+
+def _last(session: BulkSession, connection: Connection[Any], sink: str) -> LastBatch | None:
+    for query, batch, files in fetch(connection, session.sql.stream_find, {"sink": sink}):
+        return LastBatch(query, batch, tuple(files))
+    return None
+
+
+def commit_batch(
+    session: BulkSession,
+    start: BulkStart,
+    *,
+    sink: str,
+    query: str,
+    batch: int,
+    rejected: int = 0,
+    reject_files: Sequence[str] = (),
+) -> LastBatch | None:
+    """Make jobs of the staged rows of a micro-batch, unless this or a later batch was committed for the sink before.
+
+    Returns None if it was committed now, together with the names of the files of its rejected rows; otherwise the last
+    micro-batch of the sink. The staged rows of the sink up to this batch are deleted in any case.
+
+    Raises:
+        WriteIdConflict: another query has written to this sink.
+        Also the errors of ``commit_write``; nothing was written then.
+    """
+    params = {"sink": sink, "query": query, "batch": batch}
+    noted = {**params, "rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
+
+    def once() -> LastBatch | None:
+        known = None
+        with session.transaction() as connection:
+            if fetch(connection, session.sql.stream_record_batch, noted):
+                started = start_staged(session, connection, STREAM_STAGE, start)
+                finish(session, connection, start, started)
+            else:
+                known = _last(session, connection, sink)
+                assert known is not None
+                _check_query(known.query, params)
+            connection.execute(session.sql.stream_delete_staged, params)
+        return known
+
+    return with_retries(session, STREAM_STAGE, start, once)
+
+
+def _check_query(known: str, params: dict[str, object]) -> None:
+    if known != params["query"]:
+        raise WriteIdConflict(
+            f"the sink {params['sink']!r} must be written by one query, {known}, got {params['query']}: its "
+            "batches are "
+            "numbered anew, and would count as committed already. Give it a sinkId of its own"
+        )
+
+
+def forget_staged(session: BulkSession, *, sink: str, batch: int, tags: Sequence[str]) -> None:
+    """Delete what the attempts with these tags have staged of a micro-batch that has failed: it will be staged anew.
+
+    Other rows of the sink are kept: another query may use its name by mistake, and is refused.
+    """
+    with session.transaction() as connection:
+        connection.execute(session.sql.stream_delete_attempts, {"sink": sink, "batch": batch, "tags": list(tags)})

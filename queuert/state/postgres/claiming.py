@@ -8,6 +8,7 @@ could be, or larger.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -134,8 +135,18 @@ def claim(
     }
 
 
-LOOK_SECONDS = 21
-"""The column of ``claim`` with the seconds that the scan for ready jobs took."""
+LOOK_SECONDS, MISSING = 21, 22
+"""The columns of ``claim`` with the seconds that the scan for ready jobs took, and with the number of jobs that others
+have locked: ``claim_rest`` may find others."""
+
+TOO_LARGE = -1
+"""``MISSING`` if nothing was claimed, because not all inputs fit: ``claim_rest`` chooses among them."""
+
+MANY = 20
+"""From this limit on ``claim_many`` is the quicker statement."""
+
+FAIR_SUMMARY = 21
+"""The first of the columns of ``claim_fair`` that say what the claim as a whole did."""
 
 CUT = 21
 """The column of ``claim_admitted`` that says whether jobs were left for their size."""
@@ -201,9 +212,62 @@ def unlimited(request: ClaimRequest, limit: int) -> ClaimRequest:
     return replace(request, leases=leases, limit=limit, limits={})
 
 
+def unbounded(request: ClaimRequest) -> ClaimRequest:
+    """Return the request without its types of which limits can hold back jobs."""
+    bounded = {type for type, limits in request.limits.items() if limits.bounded}
+    leases = {type: seconds for type, seconds in request.leases.items() if type not in bounded}
+    return replace(
+        request, leases=leases, limits={type: request.limits[type] for type in request.limits.keys() - bounded}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FairClaim:
+    """What a claim of types whose keys take turns did as a whole."""
+
+    incomplete: bool
+    """Whether another claim may find more: chosen jobs were locked by others, or scheduled jobs became ready."""
+    claimed: Mapping[str, str]
+    """The last key of each type of which a job was claimed."""
+    walked: Mapping[str, str]
+    """The last key of each type that was visited."""
+
+
+def claim_fair(
+    request: ClaimRequest, cursors: Mapping[str, str], *, expansion: float = 1.0, taken: int = 0
+) -> Parameters:
+    """Return the parameters of ``claim_fair``; the walks over the keys begin after the cursors."""
+    return {
+        "types": text_array(list(request.leases)),
+        "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
+        "fair": f"{{{','.join('t' if type in request.limits else 'f' for type in request.leases)}}}",
+        "cursors": text_array([cursors.get(type, "") for type in request.leases]),
+        "first_rank": None if request.after_rank is None else request.after_rank + 1,
+        "promoted": max(_AT_LEAST, request.limit),
+        "limit": request.limit,
+        "max_bytes": max(0, request.max_bytes - taken),
+        "expansion": expansion,
+        "token": request.token,
+        "holder": request.holder,
+    }
+
+
+def fair_claim(found: Sequence[Row], claimed: int) -> FairClaim:
+    """Decode what the rows of ``claim_fair`` say of the claim as a whole."""
+    chosen, promoted, cut, keys = found[0][FAIR_SUMMARY : FAIR_SUMMARY + 4]
+    rows = json.loads(keys) if keys else []
+    return FairClaim(
+        incomplete=not cut and (chosen > claimed or promoted > 0),
+        claimed={type: last for type, last, _ in rows if last is not None},
+        walked={type: last for type, _, last in rows if last is not None},
+    )
+
+
 def promote(request: ClaimRequest) -> Parameters:
     """Return the parameters of ``lock_limits`` and ``promote_due``."""
-    return {"types": list(limits_of(request)), "limit": max(_AT_LEAST, request.limit)}
+    limits = limits_of(request)
+    bounded = [type for type, one in limits.items() if one.bounded]
+    return {"types": list(limits), "bounded": bounded, "limit": max(_AT_LEAST, request.limit)}
 
 
 def select_admissible(
@@ -219,6 +283,8 @@ def select_admissible(
         "per_keys": [one.per_key for one in limits.values()],
         "starts": [rate and rate.count for rate in rates],
         "windows": [rate and rate.seconds for rate in rates],
+        "fair": [one.fair for one in limits.values()],
+        "ordered": [one.ordered for one in limits.values()],
         "cursors": [cursors.get(type, "") for type in limits],
         "others": [type for type in request.leases if type not in limits],
         "types": list(request.leases),

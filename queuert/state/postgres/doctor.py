@@ -302,7 +302,7 @@ def _schema_revision(one: Examination) -> Iterator[Finding]:
 def _moved(one: Examination) -> Iterator[Finding]:
     for owner, system in one.rows(one.statements.log_owner):
         if owner == system:
-            yield ok("cluster", "transaction numbers are this cluster's")
+            yield ok("cluster", "the transaction numbers in the event log are those of this cluster")
         else:
             reason = moved_text(owner, system).partition(": ")[0]
             remedy = "stop the workers, then queuert migrate adopt"
@@ -430,7 +430,7 @@ def _event_log(one: Examination) -> Iterator[Finding]:
     if old:
         reason = "retention of the event log is not applied, and the log grows"
         findings.append(warning("event_log", f"days that are too old are kept: {', '.join(old)}", reason, remedy))
-    yield from findings or [ok("event_log", f"{len(parts) - 1} days, with those to come")]
+    yield from findings or [ok("event_log", f"it has partitions for {len(parts) - 1} days, the next ones among them")]
 
 
 def _vacuum(one: Examination) -> Iterator[Finding]:
@@ -453,6 +453,12 @@ def _vacuum(one: Examination) -> Iterator[Finding]:
     yield from findings or [ok("vacuum", "autovacuum is on, and tables have few dead rows")]
 
 
+def _size(one: Examination) -> Iterator[Finding]:
+    rows = one.rows(one.statements.doctor_sizes, {"schema": one.settings.schema})
+    largest = ", ".join(f"{table} {size / 2**20:,.0f}" for table, size in rows[:3])
+    yield ok("size", f"the tables take {sum(size for _, size in rows) / 2**20:,.0f} MiB: {largest}")
+
+
 SERVER_CHECKS: tuple[tuple[str, Check], ...] = (
     ("server", _server),
     ("connection", _connection),
@@ -472,4 +478,5 @@ SCHEMA_CHECKS: tuple[tuple[str, Check], ...] = (
     ("pools", _pools),
     ("event_log", _event_log),
     ("vacuum", _vacuum),
+    ("size", _size),
 )

@@ -15,12 +15,12 @@ from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 
 from queuert.errors import DatabaseMovedError, EventsLostError, InvalidCursorError
-from queuert.event_log import EventFilter, EventLevel, EventLog, EventPartition, JobEvent
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventPartition, JobEvent
 from queuert.jobs import JobStatus
 from queuert.state.paging import Page, PageRequest, Position
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.records import job_error
+from queuert.state.records import job_error, job_progress
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEHIND = re.compile(r"(\d{1,19})(?::(\d{1,20}):(\d{1,10}):(\d{1,18})?)?", re.ASCII)
@@ -249,6 +249,12 @@ def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
     return Page(items, _cursor(ends[0], log) if ends else None)
 
 
+def end(log: LogState) -> EventLogEnd:
+    """Return the end of the log: before the transactions that have not ended."""
+    cursor = EventCursor(log.horizon, 0, None, log.system, log.timeline).encode()
+    return EventLogEnd(cursor, settled=log.horizon, written=log.next_tx)
+
+
 def _cursor(row: Row, log: LogState) -> str:
     return EventCursor(int(row[0]), row[1], row[2], log.system, log.timeline).encode()
 
@@ -270,6 +276,7 @@ def _event(row: Row, log: LogState) -> JobEvent:
         started_at=row[12],
         worker=row[13],
         error=job_error(row[14]),
+        progress=job_progress(row[15], row[10]),
         cursor=_cursor(row, log),
     )
 

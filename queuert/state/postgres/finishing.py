@@ -30,7 +30,7 @@ def with_status(started: Mapping[str, StartedJob], status: Mapping[str, str]) ->
 
 def releases_dependents(finish: Finish) -> bool:
     """Whether the finish needs more than one statement, as far as the claim knew."""
-    if finish.kind is FinishKind.WAIT:
+    if finish.kind is FinishKind.WAIT or finish.waits_for_event:
         return True
     if finish.continuation is not None:
         return bool(finish.continuation.blockers)
@@ -155,8 +155,14 @@ def _due_types(finish: Finish, status: str, blocked: Container[str]) -> tuple[st
 
 
 def closes_only(finishes: Sequence[Finish]) -> bool:
-    """Whether the statements of these finishes do not depend on each other's results: none waits for other chains."""
-    return not waiting_jobs(finishes) and not started_by(finishes)
+    """Whether the statements of these finishes do not depend on each other's results: none waits for other chains or an
+    event."""
+    return not waiting_jobs(finishes) and not started_by(finishes) and not receivers(finishes)
+
+
+def receivers(finishes: Sequence[Finish]) -> list[str]:
+    """Return the ids of the jobs that wait for an event."""
+    return [one.job.id for one in finishes if one.waits_for_event]
 
 
 def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *, wait: bool) -> list[Step]:

@@ -6,6 +6,11 @@ attempt - uncounted - lease_expirations - priority
 -- The event level of a job type: 'all', 'terminal' or 'off'. `{of}` is the type, such as finished.type.
 coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = {of}), (SELECT level FROM {schema}.event_log))
 
+-- name: not_begun
+-- 0 for the first job of a chain that has begun, else 1: in its key's order, chains that have begun go first. As a number,
+-- because the planner takes conditions with booleans apart and does not find them in the index.
+(CASE WHEN attempt = 0 AND status <> 'continued' THEN 1 ELSE 0 END)
+
 -- name: logs_all
 -- Whether all events of a row's `type` are logged. For many rows: the levels are looked up once for all of them.
 CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
@@ -47,6 +52,11 @@ extract(epoch FROM job.chain_closed_at - job.created_at)::float8
 INSERT INTO {schema}.job_event
         (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
 
+-- name: insert_phase_event
+-- One event of a phase a row of the log: SELECT kind, {event_columns}, worker, progress.
+INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, progress)
+
 -- name: event_columns
 -- The columns that an event copies from the row of its job.
 status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at
@@ -60,6 +70,17 @@ INSERT INTO {schema}.job_event
 -- The columns that differ among events of one row. The first job of a chain has the chain's id: without `chain_ids` all
 -- are first jobs.
 array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+
+-- name: progress_entries
+-- Makes renewals write the progress of the jobs `logged` to the event log as well.
+,
+logged_progress AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, progress)
+    SELECT 'progressed', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
+        progress
+    FROM renewed WHERE id = ANY (%(logged)s::text[]) AND {logs_all}
+)
 
 -- name: attribute_entries
 -- Makes a start write the index rows by which its chains (`written`) are found by their attributes, in the same round
@@ -164,6 +185,107 @@ ARRAY[
             coalesce(sum({of}[25]), 0)::bigint, coalesce(sum({of}[26]), 0)::bigint, coalesce(sum({of}[27]), 0)::bigint
         ]
 
--- name: step_seconds_left
--- Of a step that is a sleep: the seconds until its end, or 0; of any other step 0.
-greatest(extract(epoch FROM wake_at - clock_timestamp()), 0)::float8
+-- name: step_columns
+-- A step, and the seconds until the end of a sleep or wait, or 0.
+number, name, attempt, recorded_at, result::text, wake_at,
+    greatest(extract(epoch FROM wake_at - clock_timestamp()), 0)::float8, event, answered_at, started_at
+
+-- name: lease
+-- Makes a `job` running, with the lease of its type in `wanted`.
+status = 'running',
+        attempt = attempt + 1,
+        started_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
+        lease_token = %(token)s::uuid,
+        holder = %(holder)s
+
+-- name: input_bytes
+-- The length of the `input` of a job; that of a compressed one is estimated.
+pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END
+
+-- name: one_type
+-- Clauses of `claim_many`: the one type of which a job is ready, if no other has jobs, and no job is due.
+heads AS MATERIALIZED (
+    SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, head.due
+    FROM unpaused
+    CROSS JOIN LATERAL (
+        (SELECT false AS due
+         FROM {schema}.job
+         WHERE job.type = unpaused.type AND status = 'ready'
+             AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+         ORDER BY {rank}, scheduled_at LIMIT 1)
+        UNION ALL
+        (SELECT true
+         FROM {schema}.job
+         WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+         ORDER BY scheduled_at LIMIT 1)
+    ) AS head
+),
+one_type AS MATERIALIZED (
+    SELECT type, first_rank, first_time FROM heads WHERE NOT due AND (SELECT count(*) FROM heads) = 1
+),
+
+-- name: lock_missing
+-- Clauses of `claim_rest`: jobs of any type in the place of those that others have locked, and which inputs fit.
+missing AS (
+    SELECT scan_time.jobs - locked_size.jobs AS number FROM scan_time, locked_size
+),
+topup AS MATERIALIZED (
+    SELECT other.*
+    FROM missing
+    CROSS JOIN unpaused
+    CROSS JOIN LATERAL (
+        SELECT job.ctid AS tid, {input_bytes} AS bytes
+        FROM {schema}.job
+        WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
+            AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+        ORDER BY {rank}, scheduled_at LIMIT missing.number FOR UPDATE SKIP LOCKED
+    ) AS other
+    LIMIT (SELECT number FROM missing)
+),
+total AS MATERIALIZED (
+    SELECT (SELECT bytes FROM locked_size) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
+),
+-- Summed up in order only if they do not all fit.
+fitting AS (
+    SELECT tid
+    FROM (
+        SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, turn, position, tid ROWS UNBOUNDED PRECEDING) AS upto
+        FROM (
+            SELECT tid, rank, position, bytes, row_number() OVER (PARTITION BY position, rank ORDER BY scheduled_at, tid) AS turn
+            FROM (
+                SELECT job.ctid AS tid, scheduled_at, wanted.position,
+                    greatest({rank}, wanted.first_rank) AS rank, {input_bytes} AS bytes
+                FROM {schema}.job JOIN wanted ON wanted.type = job.type
+                WHERE (SELECT bytes FROM total) > %(max_bytes)s
+                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup))
+            ) AS every
+        ) AS turns
+    ) AS queue
+    WHERE upto <= %(max_bytes)s OR upto = bytes
+),
+
+-- name: claimed_job
+-- What a claim returns of a `job`.
+job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
+        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
+        job.result_ttl, job.attempt_trace_context, job.max_attempts,
+        CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
+
+-- name: claimed_columns
+-- The columns of `claimed_job`.
+id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
+    result_ttl, attempt_trace_context, max_attempts, packed
+
+-- name: started_events
+-- Writes the events of the jobs in `claimed`, many in a row of the log.
+{insert_events}
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
+        {event_arrays}
+    FROM (
+        SELECT *, row_number() OVER () AS place FROM claimed
+        WHERE {logs_all}
+    ) AS entry
+    GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)

@@ -59,10 +59,32 @@ def too_many(found: Sequence[Counted], cap: int) -> list[Stored]:
     return list(dict.fromkeys(one.stored for one in found if one.number > cap))
 
 
-def estimated_rows(row: Row) -> int:
-    """Returns the number of rows in the plan that ``estimate`` returns."""
+AT_ONCE = 100
+"""How many estimates one statement asks for."""
+
+
+def estimates(statement: bytes, stored: Sequence[Stored]) -> tuple[bytes, Parameters]:
+    """Return the statement that asks for the estimates of these, and its parameters; the server does not run it.
+
+    Args:
+        statement: ``estimate``.
+        stored: types and statuses.
+    """
+    parts: list[bytes] = []
+    values: Parameters = {}
+    bare = statement[statement.index(b"SELECT") :]
+    for number, (type, status) in enumerate(stored):
+        suffix = b"%d)s" % number
+        parts.append(bare.replace(b"%(type)s", b"%(type" + suffix).replace(b"%(status)s", b"%(status" + suffix))
+        values |= {f"type{number}": type, f"status{number}": status.value}
+    return b"EXPLAIN (FORMAT JSON) " + b" UNION ALL ".join(parts), values
+
+
+def estimated_rows(row: Row, stored: Sequence[Stored]) -> dict[Stored, int]:
+    """Return the numbers of rows in the plan of ``estimates``."""
     plan: Mapping[str, Any] = row[0][0]["Plan"]
-    return int(plan["Plan Rows"])
+    plans = [plan] if len(stored) == 1 else plan["Plans"]
+    return {one: int(part["Plan Rows"]) for one, part in zip(stored, plans, strict=True)}
 
 
 def type_counts(found: Sequence[Counted], estimates: Mapping[Stored, int], cap: int) -> list[TypeCount]:
@@ -108,10 +130,12 @@ _MOST_JOBS = 2**31 - 1
 
 def wait_facts(row: Row) -> WaitFacts:
     """Decode the row of ``wait_facts``."""
-    now, concurrency, per_key, count, seconds, *numbers = row
-    limited = (concurrency, per_key, count) != (None, None, None)
-    rate = None if count is None else Rate(count, per=seconds)
-    return WaitFacts(now, Limits(concurrency, per_key, rate) if limited else None, *numbers)
+    now, concurrency, per_key, count, seconds, fair, ordered, *others = row
+    limits = None
+    if fair is not None:
+        rate = None if count is None else Rate(count, per=seconds)
+        limits = Limits(concurrency, None if ordered else per_key, rate, fair, ordered)
+    return WaitFacts(now, limits, *others)
 
 
 def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:

@@ -11,14 +11,20 @@ from queuert.errors import (
     JobNotFoundError,
     JobNotTriggerableError,
 )
+from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
+from queuert.run_at import RunAt
 from queuert.state.postgres.finishing import CLAIMABLE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import Row
-from queuert.state.types import ChainUpdate, DeleteResult, NewJob, TriggeredJob, WorkerlessCompletion
+from queuert.state.types import ChainUpdate, DeleteResult, InputEdit, NewJob, TriggeredJob, WorkerlessCompletion
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
 """The statuses of chains that can be retried."""
+
+
+WAITING = frozenset({JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY})
+"""The statuses of jobs whose due time and priority can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,23 @@ def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[C
         last = max(index for index, one in enumerate(results) if one.written)
         results[last] = replace(results[last], due_types=results[last].due_types + types)
     return results
+
+
+def changes(run_at: RunAt | None, priority: int | None, edit: InputEdit | None) -> Parameters:
+    """Return the parameters of ``change_jobs``, except the jobs."""
+    kind = EventKind.REPRIORITIZED if run_at is None else EventKind.RESCHEDULED
+    return {
+        "at": None if run_at is None else run_at.moment,
+        "delay": None if run_at is None or run_at.moment is not None else run_at.delay or 0.0,
+        "priority": priority,
+        "kind": kind if edit is None else EventKind.EDITED,
+    }
+
+
+def changed(chain: LockedChain) -> ChainUpdate:
+    """Return the result of a chain whose last job was changed. It may be due earlier than workers expect."""
+    due_types = () if chain.tail_status is JobStatus.BLOCKED else (chain.tail_type,)
+    return chain.update(status=chain.status, due_types=due_types)
 
 
 def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:

@@ -13,7 +13,8 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
-from queuert.state.types import Finish, FinishKind, Lease, NewJob, NewStep, ReapRequest, Renewal, failure_error
+from queuert.state.steps import MAX_EVENT_BYTES, MAX_EVENTS, EventWait, NewEvent, NewStep
+from queuert.state.types import Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal, failure_error
 
 Parameters = dict[str, Any]
 
@@ -191,17 +192,45 @@ def _finish_row(finish: Finish) -> str:
 
 
 def new_step(lease: Lease, step: NewStep) -> Parameters:
-    """Return the parameters of ``record_step``."""
+    """Return the parameters of ``record_step``, or of ``record_phase``."""
     wake_at = step.wake_at or RunAt()
-    return {
+    given = {
         "id": lease.job_id,
         "token": lease.token,
         "number": step.number,
         "name": step.name,
         "attempt": step.attempt,
         "result": step.result,
-        "moment": wake_at.moment,
-        "delay": wake_at.delay,
+    }
+    if step.started_at is not None:
+        return {**given, "started_at": step.started_at, "progress": step.progress}
+    return {**given, "moment": wake_at.moment, "delay": wake_at.delay}
+
+
+def event_wait(lease: Lease, chain_id: str, wait: EventWait) -> Parameters:
+    """Return the parameters of ``record_wait`` and ``answer_wait``."""
+    return {
+        "id": lease.job_id,
+        "chain": chain_id,
+        "number": wait.number,
+        "name": wait.name,
+        "attempt": wait.attempt,
+        "event": wait.event,
+        "timeout": wait.timeout,
+    }
+
+
+def sent_event(chain_id: str, tail_id: str, event: NewEvent) -> Parameters:
+    """Return the parameters of ``send_event``."""
+    return {
+        "chain": chain_id,
+        "tail": tail_id,
+        "id": event.id,
+        "name": event.name,
+        "size": event.size,
+        "payload": event.payload,
+        "most": MAX_EVENTS,
+        "most_bytes": MAX_EVENT_BYTES,
     }
 
 
@@ -278,7 +307,9 @@ def leases(held: Sequence[Lease]) -> Parameters:
 def renewals(params: Sequence[Renewal]) -> Parameters:
     """Return the parameters of ``renew``."""
     reported = [renewal.progress for renewal in params]
+    logged = [renewal.lease.job_id for renewal in params if renewal.logs_progress]
     return {
+        **({"logged": logged} if logged else {}),
         **leases([renewal.lease for renewal in params]),
         "seconds": [renewal.seconds for renewal in params],
         "progress": reported if any(one is not None for one in reported) else None,

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
@@ -336,6 +336,41 @@ def sync_execute_prepared(
         return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
 
 
+async def async_execute_two(
+    connection: AsyncPooledConnection, step: Step, second: Step
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Run a prepared statement as :func:`async_execute_prepared`, and another in a transaction of its own behind it, in
+    one round trip.
+
+    Returns the rows of the first one, and whether the second one succeeded. It may also have been executed if the
+    first one fails.
+    """
+    async with connection.lock:
+        try:
+            result, done = await connection.wait(_execute_two(connection, step, second))
+            return connection.read(result), done
+        except PREPARED_STATE_MISMATCH:
+            if not connection.idle:
+                raise
+        finally:
+            close_if_in_pipeline(connection.pgconn)
+    return await async_execute_prepared(connection, *step), False
+
+
+def sync_execute_two(connection: PooledConnection, step: Step, second: Step) -> tuple[list[tuple[Any, ...]], bool]:
+    """Sync version of :func:`async_execute_two`."""
+    with connection.lock:
+        try:
+            result, done = connection.wait(_execute_two(connection, step, second))
+            return connection.read(result), done
+        except PREPARED_STATE_MISMATCH:
+            if not connection.idle:
+                raise
+        finally:
+            close_if_in_pipeline(connection.pgconn)
+    return sync_execute_prepared(connection, *step), False
+
+
 async def async_begin_with(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
@@ -446,6 +481,26 @@ def _prepare_and_execute(
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
     return results[0]
+
+
+def _execute_two(connection: ConnectionState, step: Step, second: Step) -> PQGen[tuple[PGresult, bool]]:
+    pgconn = connection.pgconn
+    # Parameters that cannot be sent must fail before the exchange begins.
+    given, second_given = _encoded(*step), _encoded(*second)
+    pgconn.enter_pipeline_mode()
+    pgconn.send_query_prepared(step.statement.name, given, result_format=Format.BINARY)
+    pgconn.pipeline_sync()
+    pgconn.send_query_params(second.statement.text, second_given)
+    pgconn.pipeline_sync()
+    result = (yield from _received(pgconn))[0]
+    done = False
+    # The first statement is committed, or has failed: whatever happens to the second one changes neither.
+    with suppress(Error):
+        done = (yield from _received(pgconn))[0].status != ExecStatus.FATAL_ERROR
+        pgconn.exit_pipeline_mode()
+    if result.status == ExecStatus.FATAL_ERROR:
+        raise _record_mismatch(connection.prepared, step.statement.name, result)
+    return result, done
 
 
 def _send(

@@ -60,9 +60,10 @@ def cursor_of(request: PruneRequest) -> PruneCursor | None:
     return None if request.cursor is None else PruneCursor.decode(request.cursor)
 
 
-def expired(cursor: PruneCursor | None, limit: int) -> Parameters:
+def expired(cursor: PruneCursor | None, limit: int, closed_before: datetime | None = None) -> Parameters:
     """Return the parameters of ``find_expired``."""
     return {
+        "closed_before": closed_before,
         "after": None if cursor is None else cursor.at,
         "after_id": "" if cursor is None else cursor.id,
         "limit": limit,
@@ -70,15 +71,13 @@ def expired(cursor: PruneCursor | None, limit: int) -> Parameters:
 
 
 def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
-    """Decode the rows of ``find_expired`` and ``find_expired_ids``."""
-    return [PruneCandidate(row[0], row[1], row[2]) for row in rows]
+    """Decode the rows of ``find_expired_ids``, and those of ``find_expired`` that nobody holds back."""
+    return [PruneCandidate(row[0], row[1], row[2]) for row in rows if not any(row[3:])]
 
 
-def cursor_after_expired(found: Sequence[PruneCandidate]) -> PruneCursor:
-    """Return the cursor after a page of expired chains."""
-    last = found[-1]
-    assert last.expires_at is not None
-    return PruneCursor(last.id, last.expires_at.isoformat())
+def cursor_after_expired(row: Row) -> PruneCursor:
+    """Return the cursor after a page of expired chains, from its last row."""
+    return PruneCursor(row[0], row[2].isoformat())
 
 
 def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
@@ -103,25 +102,42 @@ def beyond_retention(
         left = [stretch for stretch in left if stretch[:2] >= (cursor.type, cursor.status)]
     lows = [(cursor.at, cursor.id) if cursor is not None and one[:2] == begun else ("-infinity", "") for one in left]
     return left, {
+        "closed_before": request.closed_before,
         "types": [type for type, _, _ in left],
         "statuses": [status for _, status, _ in left],
         "ages": [keep.seconds for _, _, keep in left],
         "counts": [keep.count for _, _, keep in left],
+        "stales": [keep.stale_seconds for _, _, keep in left],
         "lows": [at for at, _ in lows],
         "low_ids": [id for _, id in lows],
         "limit": limit,
     }
 
 
-def chains_beyond_retention(rows: Iterable[Row]) -> list[PruneCandidate]:
-    """Decode the rows of ``find_beyond_retention``: the chains to prune."""
-    return [PruneCandidate(row[1], row[3]) for row in rows if row[4]]
+def chains_beyond_retention(
+    request: PruneRequest, rows: Iterable[Row]
+) -> tuple[list[PruneCandidate], list[PruneCandidate]]:
+    """Decode the rows of ``find_beyond_retention``: the chains to delete, and those to mark as stale."""
+    found = [(PruneCandidate(row[1], row[3]), row[4]) for row in rows if row[4] and request.includes(row[1], row[4])]
+    to_delete, to_mark = ([one for one, action in found if action == wanted] for wanted in ("delete", "mark"))
+    return to_delete, to_mark
 
 
 def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> PruneCursor:
     """Return the cursor after a page, from the last row of ``find_beyond_retention``."""
     type, status, _ = left[row[0] - 1]
     return PruneCursor(row[1], row[2].isoformat(), type, status)
+
+
+def deletable(to_delete: Iterable[PruneCandidate], needed: Iterable[Row]) -> list[str]:
+    """Return the chains that no open job needs, by the rows of ``find_needed``."""
+    left_out = {row[0] for row in needed}
+    return [one.id for one in to_delete if one.id not in left_out]
+
+
+def marked(to_mark: Sequence[PruneCandidate]) -> Parameters:
+    """Return the parameters of ``mark_stale``."""
+    return {"ids": [one.id for one in to_mark], "closed": [one.closed_at for one in to_mark]}
 
 
 def ids(to_delete: Iterable[PruneCandidate]) -> Parameters:

@@ -9,11 +9,12 @@ from datetime import datetime
 
 from queuert.ids import new_id
 from queuert.jobs import JobStatus
+from queuert.limits import PausedType
 from queuert.schedules import tick_of
 from queuert.state import records
 from queuert.state.postgres.parameters import Parameters, array
 from queuert.state.postgres.rows import Row
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, ScheduleRecord, StartedJob
 
 
 def put(schedules: Sequence[ScheduleRecord], now: datetime) -> Parameters:
@@ -69,4 +70,4 @@ def moved(jobs: Sequence[NewJob], found: Mapping[str, StartedJob]) -> dict[str, 
 
 def paused_type(row: Row) -> PausedType:
     """Decode a row of ``list_paused_job_types``."""
-    return PausedType(type=row[0], paused_at=row[1], reason=row[2])
+    return PausedType(type=row[0], paused_at=row[1], reason=row[2], by=row[3])

@@ -13,10 +13,10 @@ from psycopg.pq.abc import PGconn
 
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
-from queuert.state.tls import tls_warnings
+from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
 
-REQUIRED_REVISION = "0018"
+REQUIRED_REVISION = "0026"
 """The oldest revision of the schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
@@ -39,6 +39,11 @@ class PostgresSettings:
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """The connection string and the schema: what is equal where a store and a notify adapter belong together."""
+        return self.dsn, self.schema
 
     def connection_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of psycopg's ``connect``. The connection string overrides them, except for the

@@ -2,8 +2,8 @@
 
 Placeholders are filled when the files are read: ``{rank}`` stands for the fragment of this name in ``fragments.sql``,
 ``{event_level:finished.type}`` for a fragment with an argument, ``{include:bulk_start}`` for another section. A section
-with a choice, such as ``{order}``, becomes two statements: see :data:`CHOICES`. Values are never filled in: they are
-parameters.
+with a choice, such as ``{order}``, becomes several statements: see :data:`CHOICES`. Values are never filled in: they
+are parameters.
 """
 
 from __future__ import annotations
@@ -26,30 +26,69 @@ numbers of rows are 64 apart."""
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Placeholders by which one section becomes two statements: one of its name, and one whose name has a suffix."""
+    """Placeholders by which one section becomes several statements: one of its name, and others with a suffix."""
 
     usual: Mapping[str, str]
-    suffix: str
-    other: Mapping[str, str]
+    others: Mapping[str, Mapping[str, str]]
 
+
+_CLAIM = {
+    "find_one_type": "",
+    "unless_one_type": "",
+    "or_one_type": "",
+    "topup": "",
+    "chosen": "ARRAY(SELECT tid FROM locked WHERE (SELECT bytes FROM locked_size) <= %(max_bytes)s)",
+    "missing": "CASE WHEN locked_size.bytes > %(max_bytes)s THEN -1"
+    " ELSE greatest(scan_time.jobs - locked_size.jobs, 0) END::int",
+}
 
 CHOICES = (
     # Pages are read newest first. The scan of a page begins at its bound `first` and ends before `last`.
     Choice(
         {"order": "DESC", "reverse": "ASC", "first": "high", "last": "low", "up_to": "<=", "beyond": ">"},
-        "_oldest_first",
-        {"order": "ASC", "reverse": "DESC", "first": "low", "last": "high", "up_to": ">=", "beyond": "<"},
+        {
+            "_oldest_first": {
+                "order": "ASC",
+                "reverse": "DESC",
+                "first": "low",
+                "last": "high",
+                "up_to": ">=",
+                "beyond": "<",
+            }
+        },
     ),
     # Rows that another transaction has locked are skipped.
-    Choice({"skip_locked": "SKIP LOCKED"}, "_waiting", {"skip_locked": ""}),
+    Choice({"skip_locked": "SKIP LOCKED"}, {"_waiting": {"skip_locked": ""}}),
     # Chains are started without rows in the index of attributes.
-    Choice({"attribute_index": ""}, "_with_attributes", {"attribute_index": "{attribute_entries}"}),
+    Choice({"attribute_index": ""}, {"_with_attributes": {"attribute_index": "{attribute_entries}"}}),
+    # The progress of attempts is only written to their jobs.
+    Choice({"progress_events": ""}, {"_with_events": {"progress_events": "{progress_entries}"}}),
     # A job id that exists is an error.
-    Choice({"on_conflict": ""}, "_skip_existing", {"on_conflict": "ON CONFLICT (id) DO NOTHING"}),
+    Choice({"on_conflict": ""}, {"_skip_existing": {"on_conflict": "ON CONFLICT (id) DO NOTHING"}}),
+    # What is locked by others, or does not fit, is claimed by a second statement.
+    Choice(
+        _CLAIM,
+        {
+            "_many": _CLAIM
+            | {
+                "find_one_type": "\n{one_type}",
+                "unless_one_type": "\n    WHERE (SELECT count(*) FROM one_type) = 0",
+                "or_one_type": "\n    UNION ALL SELECT one_type.*, %(limit)s::bigint, 0 FROM one_type",
+            },
+            "_rest": _CLAIM
+            | {
+                "topup": "\n{lock_missing}",
+                "chosen": "CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)"
+                " ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup) END",
+                "missing": "0",
+            },
+        },
+    ),
 )
 
 PREPARED = (
-    *("start_one", "start_uniform", "claim", "complete", "finish_simple", "finish"),
+    *("start_one", "start_uniform", "complete", "finish_simple", "finish"),
+    *("claim", "claim_many", "claim_rest", "claim_fair", "notify_after_commit"),
     *("set_short_lock_timeout", "lock_in_order", "release_dependents", "lock_for_attempt", "complete_and_commit"),
 )
 """The statements of every start, claim and finish."""
@@ -100,7 +139,7 @@ def texts() -> dict[str, str]:
 
 def variants(section: str) -> list[str]:
     """Return the names of the statements that a section becomes: its own, and one more if it has a choice."""
-    names = (section, *(section + choice.suffix for choice in CHOICES))
+    names = (section, *(section + suffix for choice in CHOICES for suffix in choice.others))
     return [name for name in names if name in texts()]
 
 
@@ -109,7 +148,8 @@ def _chosen(name: str, text: str, sections: Mapping[str, str]) -> Iterator[tuple
     for choice in CHOICES:
         if any(f"{{{placeholder}}}" in text for placeholder in choice.usual):
             yield name, _with(text, choice.usual)
-            yield name + choice.suffix, _with(text, choice.other)
+            for suffix, other in choice.others.items():
+                yield name + suffix, _with(text, other)
             return
     yield name, text
 

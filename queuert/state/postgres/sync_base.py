@@ -33,6 +33,7 @@ class PostgresBase:
 
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         self._settings = settings
+        self._address = settings.address
         self._sql = statements
         self._connections = Connections(settings, connections)
         self._database = OwnDatabase()

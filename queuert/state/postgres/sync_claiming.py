@@ -36,8 +36,10 @@ class PostgresClaiming(PostgresBase):
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         super().__init__(settings, statements, connections)
         self._cursors: dict[str, str] = {}
-        """The key at which the next walk over the keys of a job type begins, for types with too many keys for one
-        walk."""
+        """The key after which the next walk over the keys of a job type begins: for types with too many keys for one
+        walk, and for those whose keys take turns."""
+        self._worse_cursors: dict[str, str] = {}
+        """The same for claims that begin with worse ranks, so that they come to each key, too."""
         self._bounds = ClaimCursors()
         self._limits_held_until = 0.0
         self._expansion = Expansion()
@@ -57,14 +59,18 @@ class PostgresClaiming(PostgresBase):
 
     def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Claim the best jobs of all ranks, or of those that the request names."""
-        if request.limits and claiming.limits_of(request):
+        if request.limits and (limits := claiming.limits_of(request)):
+            if not any(one.bounded for one in limits.values()):
+                return self._claim_fair(request)
             found = self._claim_limited(request)
             if found is not None:
                 return claiming.claimed_jobs(found, request.token)
             # The other types are claimed without waiting for the lock of the limits.
-            request = claiming.unlimited(request, request.limit)
+            request = claiming.unbounded(request)
             if not request.leases:
                 return []
+            if claiming.limits_of(request):
+                return self._claim_fair(request)
         positions = None if request.after_rank is not None else self._bounds.positions(list(request.leases))
         if positions is not None and (jobs := self._claim_from(request, positions)):
             return jobs
@@ -72,12 +78,41 @@ class PostgresClaiming(PostgresBase):
 
     def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
         params = claiming.claim(request, positions, expansion=self._expansion.factor)
-        found = self._fetch(self._sql.prepared["claim"], params, binary=True)
+        statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
+        answer = self._fetch(statement, params, binary=True)
+        found = answer if answer[0][0] is not None else []
+        missing, taken = answer[0][claiming.MISSING], 0
+        if missing and (missing == claiming.TOO_LARGE or (taken := claiming.input_size(found)) < request.max_bytes):
+            limit = request.limit if missing == claiming.TOO_LARGE else missing
+            params = claiming.claim(
+                replace(request, limit=limit), positions, expansion=self._expansion.factor, taken=taken
+            )
+            rest = self._fetch(self._sql.prepared["claim_rest"], params, binary=True)
+            found = found + [row for row in rest if row[0] is not None]
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
         # Where the look for the best begins has nothing to learn from jobs of worse ranks.
         if found and request.after_rank is None:
-            self._bounds.note(jobs, found[0][claiming.LOOK_SECONDS], at_head=positions is None)
+            self._bounds.note(jobs, answer[0][claiming.LOOK_SECONDS], at_head=positions is None)
+        return jobs
+
+    def _claim_fair(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Claim jobs of types whose keys take turns, and of types without limits."""
+        cursors = self._cursors if request.after_rank is None else self._worse_cursors
+        jobs: list[ClaimedJob] = []
+        taken = 0
+        for _ in range(_ADMISSIONS):
+            rest = replace(request, limit=request.limit - len(jobs))
+            params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, taken=taken)
+            found = self._fetch(self._sql.prepared["claim_fair"], params, binary=True)
+            claimed = [row for row in found if row[0] is not None]
+            self._expansion.note(claimed)
+            summary = claiming.fair_claim(found, len(claimed))
+            cursors.update(summary.claimed if request.after_rank is None else summary.walked)
+            jobs += claiming.claimed_jobs(claimed, request.token)
+            taken += claiming.input_size(claimed)
+            if not summary.incomplete or len(jobs) >= request.limit or (jobs and taken >= request.max_bytes):
+                break
         return jobs
 
     def _claim_limited(self, request: ClaimRequest) -> list[Row] | None:
@@ -100,7 +135,8 @@ class PostgresClaiming(PostgresBase):
             if others:
                 free, taken = claiming.unlimited(request, others), claiming.input_size(found)
                 rest = claiming.claim(free, expansion=self._expansion.factor, taken=taken)
-                found += fetch(connection, self._sql.claim, rest, lenient=True)
+                free_jobs = fetch(connection, self._sql.claim_rest, rest, lenient=True)
+                found += [row for row in free_jobs if row[0] is not None]
             self._expansion.note(found)
             return found
 
@@ -137,7 +173,9 @@ class PostgresClaiming(PostgresBase):
         """Extend leases that are still held."""
         if not renewals:
             return []
-        found = self._fetch(self._sql.renew, parameters.renewals(renewals))
+        params = parameters.renewals(renewals)
+        statement = self._sql.renew_with_events if "logged" in params else self._sql.renew
+        found = self._fetch(statement, params)
         held = {Lease(row[0], row[1]) for row in found}
         return [renewal.lease in held for renewal in renewals]
 

@@ -10,7 +10,16 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import CheckViolation, LockNotAvailable
 
-from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent, checked_keep
+from queuert.event_log import (
+    EventFilter,
+    EventLevel,
+    EventLog,
+    EventLogEnd,
+    EventLogMaintenance,
+    JobEvent,
+    checked_keep,
+    refuse_max_events,
+)
 from queuert.state.paging import Page, PageRequest
 from queuert.state.postgres import event_log
 from queuert.state.postgres.bounds import sync_bounded
@@ -36,6 +45,12 @@ class PostgresEventLog(PostgresBase):
             cursor.check(log, follows=page.oldest_first)
         return event_log.events(found, page.limit, log)
 
+    def event_log_end(self) -> EventLogEnd:
+        """Return the end of the event log: readers are shown what is below the horizon."""
+        log = LogState.of((self._fetch(self._sql.read_log, event_log.log_params(None)))[0])
+        log.check_owner()
+        return event_log.end(log)
+
     def get_event_log(self) -> EventLog:
         """Return the settings of the log, and its partitions."""
         levels = self._fetch(self._sql.event_levels)
@@ -51,9 +66,11 @@ class PostgresEventLog(PostgresBase):
         else:
             self._fetch(self._sql.set_event_levels, {"level": level, "types": sorted(set(types))})
 
-    def set_event_retention(self, days: int) -> None:
+    def set_event_retention(self, days: int | None = None, *, max_events: int | None = None) -> None:
         """Set for how many days events are kept."""
-        self._fetch(self._sql.set_event_default, {"level": None, "days": checked_keep(days)})
+        refuse_max_events(max_events)
+        if days is not None:
+            self._fetch(self._sql.set_event_default, {"level": None, "days": checked_keep(days)})
 
     def maintain_event_log(self) -> EventLogMaintenance:
         """Create the partitions of the days to come and drop old ones, each step in a transaction of its own."""

@@ -12,7 +12,15 @@ from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, P
 from queuert.state.postgres import listing
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import COUNTED_DEMAND, COUNTED_WAIT, BlockerRecord, TypeCount, TypeDemand, WaitFacts
+from queuert.state.types import (
+    COUNTED_DEMAND,
+    COUNTED_WAIT,
+    BlockerLink,
+    BlockerRecord,
+    TypeCount,
+    TypeDemand,
+    WaitFacts,
+)
 
 
 class PostgresListing(PostgresBase):
@@ -83,15 +91,22 @@ class PostgresListing(PostgresBase):
         """Return the chains that a job waits for or waited for, in order."""
         return [records.blocker(row) for row in self._read(connection, self._sql.get_blockers, {"id": job_id})]
 
+    def get_blocker_links(self, chain_ids: Sequence[str], *, limit: int, connection: Any = None) -> list[BlockerLink]:
+        """Return which chains the jobs of chains wait for or waited for."""
+        params = {"chains": list(dict.fromkeys(chain_ids)), "limit": limit}
+        return [BlockerLink(*row) for row in self._read(connection, self._sql.get_blocker_links, params)]
+
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status."""
         with self._connections.connection() as connection:
             found = fetch(connection, self._sql.count_jobs, listing.count_parameters(types, exact_up_to))
             counted = [listing.counted(row) for row in found]
-            estimates = {}
-            for type, status in listing.too_many(counted, exact_up_to):
-                [row] = fetch(connection, self._sql.estimate, {"type": type, "status": status.value})
-                estimates[type, status] = listing.estimated_rows(row)
+            estimates: dict[listing.Stored, int] = {}
+            too_many = list(listing.too_many(counted, exact_up_to))
+            for first in range(0, len(too_many), listing.AT_ONCE):
+                some = too_many[first : first + listing.AT_ONCE]
+                [row] = fetch(connection, *listing.estimates(self._sql.estimate, some))
+                estimates |= listing.estimated_rows(row, some)
         return listing.type_counts(counted, estimates, exact_up_to)
 
     def get_demand(

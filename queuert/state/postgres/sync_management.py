@@ -6,9 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
+from queuert.errors import (
+    BlockerReferenceError,
+    ChainAlreadyClosedError,
+    ChainNotRetriableError,
+    EventLimitError,
+    JobNotFoundError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
+from queuert.notify.results import Notifications, delete_notifications, trigger_notifications, update_notifications
+from queuert.run_at import RunAt
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
@@ -17,10 +26,13 @@ from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import add_blockers, fetch, forget_deleted
+from queuert.state.steps import NewEvent, SendResult, event_limit
 from queuert.state.types import (
     ChainUpdate,
     DeleteResult,
+    InputEdit,
     NewJob,
+    StartedJob,
     SweepResult,
     TriggeredJob,
     WorkerlessCompletion,
@@ -35,8 +47,8 @@ rare."""
 
 
 class PostgresManagement(PostgresBase):
-    """``complete_chains``, ``cancel_chains``, ``retry_chains``, ``trigger_jobs``, ``delete_chains``,
-    ``release_stranded``."""
+    """``complete_chains``, ``cancel_chains``, ``retry_chains``, ``trigger_jobs``, ``send_event``, ``delete_chains``,
+    ``change_waiting_jobs``, ``release_stranded``."""
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
@@ -82,20 +94,27 @@ class PostgresManagement(PostgresBase):
 
     # --- retry --------------------------------------------------------------------------------------------------------
 
-    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
+    def retry_chains(
+        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
+    ) -> list[ChainUpdate]:
         """Open failed and cancelled chains again: their last job is due at once, and its earlier attempts do not
         count."""
         if not ids:
             return []
-        results = self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
+        results = self._repeated(connection, lambda given: self._retry(given, ids, edit), update_notifications)
         return management.for_each(ids, results)
 
-    def _retry(self, connection: AnyConnection, ids: Sequence[str]) -> list[ChainUpdate]:
+    def _retry(self, connection: AnyConnection, ids: Sequence[str], edit: InputEdit | None) -> list[ChainUpdate]:
         met, locked = self._lock_chains(connection, ids, again=True)
         for chain in met.values():
             if chain.status not in FAILED_OR_CANCELLED:
                 raise ChainNotRetriableError(chain.id, chain.status)
         tails = [chain.tail_id for chain in met.values()]
+        if edit is not None:
+            if edit.job_id not in tails:
+                raise JobNotFoundError(edit.job_id)
+            # A statement of its own: a role without the right to change inputs can still retry.
+            fetch(connection, self._sql.change_input, {"id": edit.job_id, "input": edit.input})
         with_blockers = fetch(connection, self._sql.retry_chains, {"tails": tails})
         blocked: set[str] = set()
         if with_blockers:
@@ -106,6 +125,53 @@ class PostgresManagement(PostgresBase):
             chain.update(status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,))
             for chain in met.values()
         ]
+
+    # --- change -------------------------------------------------------------------------------------------------------
+
+    def change_waiting_jobs(
+        self,
+        ids: Sequence[str],
+        *,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+        edit: InputEdit | None = None,
+        connection: Any = None,
+    ) -> list[ChainUpdate]:
+        """Give the last jobs of chains another due time, priority or input, if they wait; others are not changed."""
+        if not ids:
+            return []
+        changes = management.changes(run_at, priority, edit)
+        results = self._repeated(
+            connection, lambda given: self._change(given, ids, changes, edit), update_notifications
+        )
+        return management.for_each(ids, results)
+
+    def _change(
+        self,
+        connection: AnyConnection,
+        ids: Sequence[str],
+        changes: parameters.Parameters,
+        edit: InputEdit | None,
+    ) -> list[ChainUpdate]:
+        met, _ = self._lock_chains(connection, ids)
+        if edit is not None and edit.job_id not in {chain.tail_id for chain in met.values()}:
+            raise JobNotFoundError(edit.job_id)
+        tails = [chain.tail_id for chain in met.values() if chain.tail_status in management.WAITING]
+        changed = {row[0] for row in fetch(connection, self._sql.change_jobs, {"tails": tails, **changes})}
+        if edit is not None and edit.job_id in changed:
+            fetch(connection, self._sql.change_input, {"id": edit.job_id, "input": edit.input})
+        return [management.changed(chain) if chain.tail_id in changed else chain.update() for chain in met.values()]
+
+    # --- bulk operations ----------------------------------------------------------------------------------------------
+
+    def start_bulk_operation(self, job: NewJob) -> StartedJob:
+        """Start the chain of a bulk operation, by a function that only operators may call."""
+        [row] = self._fetch(self._sql.start_bulk_operation, {"id": job.id, "input": job.input})
+        return StartedJob(row[0], row[1], JobStatus(row[2]), row[3])
+
+    def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
+        """Whether the chain was started by ``start_bulk_operation``."""
+        return bool(self._read(connection, self._sql.is_bulk_operation, {"id": chain_id}))
 
     # --- trigger ------------------------------------------------------------------------------------------------------
 
@@ -120,6 +186,29 @@ class PostgresManagement(PostgresBase):
         jobs = management.triggered(ids, fetch(connection, self._sql.lock_jobs, params))
         fetch(connection, self._sql.trigger_jobs, params)
         return jobs
+
+    # --- send an event ------------------------------------------------------------------------------------------------
+
+    def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
+        """Keep an event for an open chain until a job of it takes it, and make its last job due if that waits for
+        it."""
+        return self._repeated(
+            connection, lambda given: self._send(given, chain_id, event), lambda sent: trigger_notifications(sent.woken)
+        )
+
+    def _send(self, connection: AnyConnection, chain_id: str, event: NewEvent) -> SendResult:
+        # The job is locked, also for a finish that makes it wait: see lock_waiting_job.
+        met, _ = self._lock_chains(connection, [chain_id])
+        chain = met[chain_id]
+        if chain.status is not ChainStatus.OPEN:
+            raise ChainAlreadyClosedError(chain_id, chain.status)
+        params = parameters.sent_event(chain_id, chain.tail_id, event)
+        [row] = fetch(connection, self._sql.send_event, params)
+        known, written, too_many = row
+        if not known and not written:
+            raise EventLimitError(chain_id, event_limit(too_many))
+        woken = fetch(connection, self._sql.wake_receivers, {"ids": [chain.tail_id]}) if written else []
+        return SendResult(chain_id, chain.type, bool(written), tuple(TriggeredJob(row[0], row[1]) for row in woken))
 
     # --- delete -------------------------------------------------------------------------------------------------------
 

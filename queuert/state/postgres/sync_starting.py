@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import Topic
+from queuert.notify.adapter import PiggybackAdapter, Topic
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
 from queuert.state.postgres.finishing import with_status
@@ -22,6 +22,7 @@ from queuert.state.postgres.sync_statements import (
     add_blockers,
     begin_callers_transaction,
     fetch,
+    insert_and_notify,
     insert_jobs,
     insert_parts,
     lock_in_order,
@@ -33,7 +34,7 @@ _ATTACH_ROUNDS = 5
 
 
 class PostgresStarting(PostgresBase):
-    """``start_jobs`` and ``start_pipelined``."""
+    """``start_jobs``, ``start_and_notify`` and ``start_pipelined``."""
 
     def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
@@ -42,11 +43,20 @@ class PostgresStarting(PostgresBase):
         if connection is not None:
             with self._callers_connection(connection) as callers:
                 return self._start_in_callers(callers, jobs)
+        return (self.start_and_notify(jobs, None))[0]
+
+    def start_and_notify(
+        self, jobs: Sequence[NewJob], notify: PiggybackAdapter | None
+    ) -> tuple[list[StartedJob], bool]:
+        """Write the first jobs of new chains. If one prepared statement writes them, send a notification behind it."""
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
                 with self._connections.connection() as own:
-                    return self._start(own, jobs, in_transaction=in_transaction)
+                    if notify is None or in_transaction:
+                        return self._start(own, jobs, in_transaction=in_transaction), False
+                    written, notified = insert_and_notify(own, self._sql, jobs, notify, self._address)
+                    return [written[job.id] for job in jobs], notified
             except JobIdConflictError:
                 with self._connections.connection() as own:
                     if not left or not self._delete_expired_conflicts(own, jobs):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from psycopg import Connection, Error, Pipeline, RawCursor
 from psycopg.pq import PipelineStatus, TransactionStatus
@@ -14,12 +14,14 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
+from queuert.notify.adapter import PiggybackAdapter, Topic
 from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.bounds import is_idle
 from queuert.state.postgres.finishing import (
     CLAIMABLE,
     closing_chains,
     finish_results,
+    receivers,
     started_by,
     waiting_jobs,
     written_leases,
@@ -29,9 +31,11 @@ from queuert.state.postgres.other_drivers import AnyConnection, Psycopg2Connecti
 from queuert.state.postgres.protocol import (
     NamedStatement,
     PooledConnection,
+    Step,
     is_plain_connection,
     numbered,
     sync_execute_prepared,
+    sync_execute_two,
 )
 from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
 from queuert.state.postgres.starting import insertions, started_jobs
@@ -168,6 +172,32 @@ def insert_jobs(
     return written
 
 
+def insert_and_notify(
+    connection: Connection[Any],
+    sql: Statements,
+    jobs: Sequence[NewJob],
+    notify: PiggybackAdapter,
+    address: object,
+) -> tuple[dict[str, StartedJob], bool]:
+    """Write the first jobs of new chains as ``insert_jobs``, outside a transaction. If a prepared statement writes
+    them, send a notification behind it, and return also whether that was sent."""
+    written: dict[str, StartedJob] = {}
+    notified = False
+    for text, values in insertions(sql, sql.start_jobs, jobs):
+        piggyback = None
+        if isinstance(text, NamedStatement) and _is_quick(connection) and text.name in connection.prepared:
+            # Prepared statements write jobs of one type.
+            piggyback = notify.piggyback(Topic.JOBS, {jobs[0].type}, address)
+        if piggyback is None:
+            found = fetch(connection, text, values, binary=True)
+        else:
+            second = Step(sql.prepared["notify_after_commit"], {"channel": piggyback[0], "text": piggyback[1]})
+            own, start = cast("PooledConnection", connection), Step(cast("NamedStatement", text), values)
+            found, notified = sync_execute_two(own, start, second)
+        written |= started_jobs(found)
+    return written, notified
+
+
 def insert_parts(connection: PooledConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
     """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
     try:
@@ -235,5 +265,7 @@ def finish_and_release(
     statuses = add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []
+    if receiving := receivers(begun):
+        fetch(connection, sql.wake_receivers, {"ids": receiving})
     freed = [row[0] for row in released if row[1] in CLAIMABLE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

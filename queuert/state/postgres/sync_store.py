@@ -14,6 +14,7 @@ from queuert.state.postgres.sync_schedules import PostgresSchedules
 from queuert.state.postgres.sync_starting import PostgresStarting
 from queuert.state.postgres.sync_steps import PostgresSteps
 from queuert.state.postgres.sync_transaction import PostgresTransaction
+from queuert.state.postgres.sync_webhooks import PostgresWebhooks
 from queuert.state.postgres.sync_workers import PostgresWorkers
 from queuert.state.types import ClaimedJob
 
@@ -29,6 +30,7 @@ class PostgresStore(
     PostgresWorkers,
     PostgresEventLog,
     PostgresSteps,
+    PostgresWebhooks,
     PostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""

@@ -31,7 +31,8 @@ from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch, finish_and_release
 from queuert.state.postgres.sync_steps import record_step
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep, StepRecord, check_finishes
+from queuert.state.steps import NewStep, StepRecord
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "

@@ -27,9 +27,12 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
         "ttl": ttl,
         "limited": list(reported.limits),
         "concurrencies": [limits.concurrency for limits in reported.limits.values()],
-        "per_keys": [limits.per_key for limits in reported.limits.values()],
+        # An order admits one job of a key, as this limit does: ``demand`` need not know of it.
+        "per_keys": [1 if limits.ordered else limits.per_key for limits in reported.limits.values()],
         "rates": [None if limits.rate is None else limits.rate.count for limits in reported.limits.values()],
         "windows": [None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()],
+        "fair": [limits.fair for limits in reported.limits.values()],
+        "ordered": [limits.ordered for limits in reported.limits.values()],
     }
 
 
@@ -64,6 +67,8 @@ def activity_filter(filter: ActivityFilter) -> Parameters:
         "types": None if filter.types is None else list(filter.types),
         "by_hour": filter.by == "hour",
         "per_worker": filter.per_worker,
+        "per_type": filter.per_type,
+        "workers": None if filter.workers is None else list(filter.workers),
     }
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from queuert.state.adapter import Capability
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
-from queuert.state.redis import keys
 from queuert.state.redis.async_store import AsyncRedisStore
-from queuert.state.redis.settings import RedisSettings
+from queuert.state.redis.settings import DEFAULT_NAMESPACE, RedisSettings, key_prefix
 from queuert.state.redis.sync_store import RedisStore
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ class RedisState:
         print(state)
     """
 
-    capabilities = frozenset({Capability.MULTI_PROCESS})
+    capabilities = frozenset({Capability.MULTI_PROCESS, Capability.EVENTS})
 
     def __init__(
         self,
         url: str,
         *,
-        namespace: str = keys.DEFAULT_NAMESPACE,
+        namespace: str = DEFAULT_NAMESPACE,
         connect_timeout: float = 10.0,
         answer_timeout: float = 30.0,
         allow_eviction: bool = False,
@@ -63,7 +62,7 @@ class RedisState:
     ) -> None:
         self._namespace = namespace
         self._settings = RedisSettings(
-            url, keys.prefix(namespace), connect_timeout, answer_timeout, allow_eviction, wait_for_flush
+            url, key_prefix(namespace), connect_timeout, answer_timeout, allow_eviction, wait_for_flush
         )
         self._settings.check()
 

@@ -3,49 +3,141 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from random import randrange
 from typing import Any
 
-from queuert.jobs import AbortReason
-from queuert.state.async_store import AsyncNoEvents
+from queuert.activity import (
+    HOUR,
+    HOURS_KEPT,
+    MINUTE,
+    MINUTES_KEPT,
+    Activity,
+    ActivityFilter,
+    ActivityMaintenance,
+    ActivityReport,
+    summed,
+)
+from queuert.errors import StateError
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobError, TtlUpdate
+from queuert.limits import PausedType
+from queuert.policies import checked_ttl
+from queuert.run_at import RunAt
+from queuert.schedules import check_owners, tick_of
+from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
-from queuert.state.redis.async_base import refuse_connection
-from queuert.state.redis.async_listing import AsyncRedisListing
-from queuert.state.redis.async_management import AsyncRedisManagement
-from queuert.state.redis.async_retention import AsyncRedisRetention
-from queuert.state.redis.async_schedules import AsyncRedisSchedules
-from queuert.state.redis.async_steps import AsyncRedisSteps
+from queuert.state.redis.async_event_log import AsyncRedisEventLog
 from queuert.state.redis.async_transaction import AsyncRedisTransaction
-from queuert.state.redis.async_workers import AsyncRedisWorkers
+from queuert.state.redis.async_webhooks import AsyncRedisWebhooks
+from queuert.state.redis.connections import AsyncConnections
+from queuert.state.redis.encode import Arguments
+from queuert.state.redis.errors import mapped_errors, refuse_connection
+from queuert.state.redis.server_check import async_server_findings
+from queuert.state.redis.settings import RedisSettings, address_warnings
+from queuert.state.steps import EventWait, NewEvent, NewStep, SendResult, StepRecord
 from queuert.state.types import (
+    COUNTED_DEMAND,
+    COUNTED_WAIT,
+    BlockerLink,
+    BlockerRecord,
+    ChainUpdate,
     ClaimedJob,
     ClaimRequest,
+    DeleteResult,
+    DueSchedules,
     Finish,
     FinishResult,
+    InputEdit,
     Lease,
     NewJob,
+    PoolUse,
+    PruneRequest,
+    PruneResult,
     ReapRequest,
     ReapResult,
     ReleasedClaim,
     Renewal,
+    ScheduleDelay,
+    ScheduleRecord,
+    StagingCleanup,
     StartedJob,
+    StoreWarning,
+    SweepResult,
+    TriggeredJob,
+    TypeCount,
+    TypeDemand,
+    WaitFacts,
+    WorkerlessCompletion,
+    check_completions,
 )
+from queuert.workers import WorkerHeartbeat, WorkerRecord
+
+_SCAN = 2_000
+"""The largest number of entries that one script reads, since other clients wait meanwhile."""
+_PERIODS_AT_ONCE = 20
+"""Minutes or hours that one script reads, so that it does not keep the server for long."""
 
 
-class AsyncRedisStore(
-    AsyncRedisManagement,
-    AsyncRedisListing,
-    AsyncRedisSchedules,
-    AsyncRedisRetention,
-    AsyncRedisWorkers,
-    AsyncRedisSteps,
-    AsyncNoEvents,
-):
+class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
     """Jobs in Redis: see :class:`queuert.state.AsyncStore` for what each operation promises.
 
     Every operation is one script, which no other command interrupts. It checks everything before it writes anything.
     """
 
+    def __init__(self, settings: RedisSettings, connections: int) -> None:
+        self._settings = settings
+        self._connections = AsyncConnections(settings, connections)
+        self.risks: tuple[StoreWarning, ...] = ()
+        """Of the server's configuration and of TLS; known once the store is open."""
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """None: the driver does not say what its pool is doing."""
+        return None
+
+    async def open(self) -> None:
+        """Connect, and check the server."""
+        client = await self._connections.open()
+        try:
+            waits = self._settings.wait_for_flush
+            with mapped_errors():
+                findings = await async_server_findings(client, wait_for_flush=waits)
+            findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
+            reported = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)
+            self.risks = (*reported, *address_warnings(self._settings))
+            refused = decode.text(await self._run("check_event_log", []))
+            if refused:
+                raise StateError(
+                    f"the Redis user must be allowed to use the event log, got {refused!r}: "
+                    "ACL SETUSER NAME +xadd +xrange +xrevrange +xtrim"
+                )
+        except BaseException:
+            await self._connections.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._connections.aclose()
+
+    async def _run(self, name: str, arguments: Arguments) -> Any:
+        return await self._connections.run(name, arguments)
+
+    async def _commit(self, name: str, arguments: Arguments) -> Any:
+        """Run a script whose caller relies on the write; with ``wait_for_flush`` this waits until the write is
+        flushed."""
+        return await self._connections.run(name, arguments, flushed=True)
+
     # --- start --------------------------------------------------------------------------------------------------------
+
+    async def start_bulk_operation(self, job: NewJob) -> StartedJob:
+        """Start the chain of a bulk operation. Redis has no roles: who may start chains may manage them."""
+        [started] = await self.start_jobs([job])
+        return started
+
+    async def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
+        """Return True: see ``start_bulk_operation``."""
+        return True
 
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or return the chains of which they are duplicates."""
@@ -122,3 +214,362 @@ class AsyncRedisStore(
     async def next_due(self, types: Sequence[str]) -> float | None:
         """Return the seconds until the next job is due."""
         return decode.seconds(await self._run("next_due", encode.plain(list(types))))
+
+    # --- read and list ------------------------------------------------------------------------------------------------
+
+    async def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
+        """Read jobs in the order of the ids."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        now, *found = await self._run("get_jobs", encode.plain(list(ids)))
+        return [decode.job(one, int(now)) for one in found]
+
+    async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
+        """Read chains in the order of the ids."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        return [decode.chain(one) for one in await self._run("get_chains", encode.plain({"ids": list(ids)}))]
+
+    async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read where chains are, in the order of the ids."""
+        if not ids:
+            return []
+        return [decode.chain_state(one) for one in await self._run("get_chain_states", encode.plain(list(ids)))]
+
+    async def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read closed chains up to a portion of bytes; for the others only the status."""
+        if not ids:
+            return []
+        found = await self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
+        return [decode.closed_chain(one) for one in found]
+
+    async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
+        """Return the chains that a job waits for or waited for, in order."""
+        refuse_connection(connection)
+        return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id]))]
+
+    async def get_blocker_links(
+        self, chain_ids: Sequence[str], *, limit: int, connection: Any = None
+    ) -> list[BlockerLink]:
+        """Return which chains the jobs of chains wait for or waited for."""
+        refuse_connection(connection)
+        params = {"ids": list(dict.fromkeys(chain_ids)), "limit": limit}
+        found = await self._run("get_blocker_links", encode.plain(params)) if chain_ids else []
+        return [BlockerLink(*map(decode.text, one)) for one in found]
+
+    async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+        """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
+        if types is not None and not types:
+            return []
+        return [decode.type_count(one) for one in await self._run("count_jobs", encode.plain(list(types or ())))]
+
+    async def get_demand(
+        self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
+    ) -> list[TypeDemand]:
+        """Jobs that could be claimed now, and those that run, by type."""
+        if types is not None and not types:
+            return []
+        params = {"types": list(types or ()), "most": counted_up_to}
+        return [decode.type_demand(one) for one in await self._run("demand", encode.plain(params))]
+
+    async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
+        """Read what decides whether a job can be claimed now."""
+        params = {"id": job_id, "most": COUNTED_WAIT}
+        return decode.wait_facts(await self._run("wait_facts", encode.plain(params)))
+
+    async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
+        """List chains by the time of their start."""
+        refuse_connection(connection)
+        positions = await self._positions(filter, page)
+        if not positions:
+            return page_of((), page.limit)
+        params = {"ids": [position.id for position in positions], "expired": True}
+        records = map(decode.chain, await self._run("get_chains", encode.plain(params)))
+        found = zip(records, positions, strict=True)
+        return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
+
+    async def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
+        """List jobs by the time of their creation."""
+        refuse_connection(connection)
+        return await self._jobs(await self._positions(filter, page), page)
+
+    async def chains_of_key(
+        self, type: str, key: str, *, only_open: bool = True, limit: int = 100, connection: Any = None
+    ) -> list[str]:
+        """Return the ids of the chains of a deduplication key, the newest first."""
+        refuse_connection(connection)
+        params = {"type": type, "key": key, "limit": limit, **({} if only_open else {"any": True})}
+        return [decode.text(id) for id in await self._run("chains_of_key", encode.plain(params))]
+
+    async def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
+        """List the jobs of one chain in order."""
+        refuse_connection(connection)
+        after = None if page.cursor is None else Position.decode_index(page.cursor)
+        return await self._jobs(await self._members(chain_id, page, after), page)
+
+    async def list_dependents(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
+        """List the jobs that have a chain among their blockers."""
+        refuse_connection(connection)
+        after = None if page.cursor is None else Position.decode_id(page.cursor)
+        return await self._jobs(await self._members(chain_id, page, after, blocked=True), page)
+
+    async def _positions(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
+        """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
+        skipped."""
+        after = None
+        if page.cursor is not None:
+            at, id = Position.decode_time(page.cursor)
+            after = encode.microseconds(at), id
+        found: list[Position] = []
+        while True:
+            wanted = page.limit + 1 - len(found)
+            params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
+            stopped, positions = await self._run("list_by_time", params)
+            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in positions]
+            if not stopped:
+                return found
+            after = int(stopped[0]), decode.text(stopped[1])
+
+    async def _members(
+        self, chain_id: str, page: PageRequest, after: int | str | None, *, blocked: bool = False
+    ) -> list[Position]:
+        params: dict[str, Any] = {"chain": chain_id, "limit": page.limit + 1}
+        params.update({"blocked": True} if blocked else {})
+        params.update({"oldest_first": True} if page.oldest_first else {})
+        params.update({"after": after} if after is not None else {})
+        answer = await self._run("list_members", encode.plain(params))
+        return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
+
+    async def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
+        found = zip(await self.get_jobs([position.id for position in positions]), positions, strict=True)
+        return page_of(((job, position) for job, position in found if job is not None), page.limit)
+
+    # --- manage -------------------------------------------------------------------------------------------------------
+
+    async def complete_chains(
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
+        """Finish the last job of each chain with an output or a continuation."""
+        refuse_connection(connection)
+        check_completions(completions)
+        if not completions:
+            return []
+        answer = await self._commit("complete_chains", encode.completions(completions))
+        return [decode.update(one) for one in answer]
+
+    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
+        """Close open chains as cancelled."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        error = encode.error_text(JobError("cancel", reason)) or ""
+        return [decode.update(one) for one in await self._commit("cancel_chains", [*encode.plain(list(ids)), error])]
+
+    async def retry_chains(
+        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
+    ) -> list[ChainUpdate]:
+        """Open failed and cancelled chains again."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        return [decode.update(one) for one in await self._commit("retry_chains", encode.retry(ids, edit))]
+
+    async def change_waiting_jobs(
+        self,
+        ids: Sequence[str],
+        *,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+        edit: InputEdit | None = None,
+        connection: Any = None,
+    ) -> list[ChainUpdate]:
+        """Give the last jobs of chains another due time, priority or input, if they wait."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        params = encode.changes(ids, run_at, priority, edit)
+        return [decode.update(one) for one in await self._commit("change_waiting_jobs", params)]
+
+    async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
+        """Make scheduled jobs due now."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        return [decode.triggered(one) for one in await self._commit("trigger_jobs", encode.plain(list(ids)))]
+
+    async def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
+        """Keep an event for an open chain, and make its last job due if that waits for it."""
+        refuse_connection(connection)
+        params = encode.plain({"chain": chain_id, "id": event.id, "name": event.name})
+        chain_type, written, woken = await self._commit("send_event", [*params, event.payload])
+        return SendResult(chain_id, decode.text(chain_type), written == 1, tuple(map(decode.triggered, woken)))
+
+    async def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
+        """Delete chains with all their jobs."""
+        refuse_connection(connection)
+        deleted, running = await self._commit("delete_chains", encode.plain({"ids": list(ids), "cascade": cascade}))
+        return DeleteResult(decode.texts(deleted), decode.texts(running))
+
+    async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+        """Release blocked jobs all of whose blockers have closed."""
+        params: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
+        params.update({} if cursor is None else {"cursor": cursor})
+        following, released = await self._run("release_stranded", encode.plain(params))
+        return SweepResult(tuple(map(decode.triggered, released)), decode.text(following) or None)
+
+    # --- schedules and pauses -----------------------------------------------------------------------------------------
+
+    async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
+        """Write schedules by name."""
+        if schedules:
+            now, *_ = await self._run("list_schedules", [])
+            refused = await self._commit("put_schedules", encode.schedules(schedules, decode.moment(now)))
+            owners = {schedule.name: schedule.owner for schedule in schedules}
+            if refused:
+                name, *owner = map(decode.text, refused)
+                check_owners(owners, [(name, owner[0] if owner else None)])
+
+    async def delete_schedules(self, names: Sequence[str], *, owner: str | None = None) -> int:
+        """Delete schedules, with ``owner`` only those of the owner; return how many were deleted."""
+        params = {"names": list(names), **({} if owner is None else {"owner": owner})}
+        return int(await self._commit("delete_schedules", encode.plain(params)))
+
+    async def list_schedules(self) -> list[ScheduleRecord]:
+        """Return all schedules, by name."""
+        _, *found = await self._run("list_schedules", [])
+        return sorted(map(decode.schedule, found), key=lambda one: one.name)
+
+    async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
+        """Pause or resume schedules and return how many exist."""
+        params = {"names": list(dict.fromkeys(names)), "paused": paused}
+        return int(await self._commit("pause_schedules", encode.plain(params)))
+
+    async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
+        """Return the schedules whose next tick has come."""
+        return decode.due_schedules(await self._run("list_schedules", []), types, limit)
+
+    async def schedule_delays(self) -> list[ScheduleDelay]:
+        """The schedules of all types that are due, the longest due first."""
+        return decode.schedule_delays(await self._run("list_schedules", []))
+
+    async def fire_schedule(
+        self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
+    ) -> list[StartedJob] | None:
+        """Start the chains of a due schedule and advance it."""
+        last_at = max((tick_of(job.id) for job in jobs), default=None)
+        answer = await self._run("fire_schedule", encode.fire(name, tick, next_at, last_at, jobs))
+        return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
+
+    async def run_schedule(self, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
+        """Start chains of a schedule out of turn."""
+        answer = await self._commit("fire_schedule", encode.run_schedule(name, jobs, overlap=overlap))
+        return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
+
+    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None, by: str | None = None) -> None:
+        """Stop all claims of these job types."""
+        await self._commit("pause_job_types", encode.pause_types(types, reason, by))
+
+    async def resume_job_types(self, types: Sequence[str]) -> list[str]:
+        """Allow claims of these job types again and return those that were paused."""
+        return sorted(map(decode.text, await self._commit("resume_job_types", encode.plain(list(types)))))
+
+    async def list_paused_job_types(self) -> list[PausedType]:
+        """Return the paused job types, by name."""
+        flat = await self._run("list_paused_job_types", [])
+        found = [decode.paused_type(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+        return sorted(found, key=lambda one: one.type)
+
+    # --- retention ----------------------------------------------------------------------------------------------------
+
+    async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+        """Let closed chains expire ``seconds`` from now."""
+        params = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(params))]
+
+    async def prune(self, request: PruneRequest) -> PruneResult:
+        """Delete closed chains that have expired, or that the retention of their type does not keep."""
+        following, pruned, stale = await self._run("prune", encode.prune(request))
+        cursor = f"{following[0]}:{following[1]}" if following else None
+        return PruneResult(decode.texts(pruned), cursor, decode.texts(stale))
+
+    async def clean_staging(self) -> StagingCleanup:
+        """Do nothing: only Postgres has bulk writes."""
+        return StagingCleanup()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def record_heartbeat(
+        self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None = None
+    ) -> datetime:
+        """Record that a worker is alive, its state, and what it did; return the store's time."""
+        record = asdict(beat)
+        del record["limits"]
+        uptime = encode.pause(record.pop("uptime"))
+        params = {
+            "ttl": encode.pause(ttl),
+            "uptime": uptime,
+            "record": record,
+            "limits": {type: encode.limits_of_type(one) for type, one in beat.limits.items()},
+            **encode.activity_report(activity),
+        }
+        return decode.moment(await self._run("record_heartbeat", encode.plain(params)))
+
+    async def remove_worker(self, worker_id: str, activity: ActivityReport | None = None) -> None:
+        """Delete a worker that has stopped, and record the last of what it did."""
+        params = {"id": worker_id, **encode.activity_report(activity)}
+        await self._run("remove_worker", encode.plain(params))
+
+    async def list_workers(self) -> list[WorkerRecord]:
+        """Return the workers that are alive."""
+        found = [decode.worker(one) for one in await self._run("list_workers", [])]
+        return sorted(found, key=lambda one: (one.started_at, one.id))
+
+    async def get_activity(self, filter: ActivityFilter) -> list[Activity]:
+        """Return what workers did, by minute or hour."""
+        found: list[Activity] = []
+        # Hours first, so that a minute that is added up meanwhile is not read twice.
+        for seconds in (HOUR, MINUTE):
+            after: str | None = encode.unix_time(filter.since, -seconds)
+            while after is not None:
+                params = encode.activity_filter(filter, seconds, after, _PERIODS_AT_ONCE)
+                last, rows = await self._run("get_activity", params)
+                found += [decode.activity(row, seconds) for row in rows]
+                after = decode.maybe_text(last)
+        return summed((one for one in found if filter.selects(one)), filter.place)
+
+    async def maintain_activity(
+        self, *, limit: int = 1_000, minutes_kept: float = MINUTES_KEPT, hours_kept: float = HOURS_KEPT
+    ) -> ActivityMaintenance:
+        """Add minutes up to hours, and drop hours that are too old, in one script."""
+        params = {"limit": limit, "minutes_kept": minutes_kept, "hours_kept": hours_kept}
+        folded, dropped, more = await self._run("maintain_activity", encode.plain(params))
+        return ActivityMaintenance(folded, dropped, bool(more))
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    async def record_step(self, lease: Lease, step: NewStep) -> StepRecord:
+        """Record a step of a job, if the token has the job's lease."""
+        [recorded] = decode.steps(await self._commit("record_step", encode.step(lease, step)), step.number)
+        return recorded
+
+    async def get_steps(self, job_id: str) -> list[StepRecord]:
+        """Return the steps of a job, in order."""
+        return decode.steps(await self._run("get_steps", encode.plain([job_id])), 1)
+
+    async def begin_phase(self, lease: Lease, progress: str) -> datetime:
+        """Store the progress of a job whose phase begins, if the token has the job's lease."""
+        params = [*encode.plain([lease.job_id, lease.token]), progress]
+        return decode.moment(await self._run("begin_phase", params))
+
+    async def get_progress(self, job_id: str) -> str | None:
+        """Return the progress of a job as it is stored."""
+        return decode.maybe_text(await self._run("get_progress", encode.plain([job_id])))
+
+    async def wait_for_event(self, lease: Lease, wait: EventWait) -> StepRecord:
+        """Record a wait as the next step of a job, if it is not recorded yet, and try to answer it."""
+        [record] = decode.steps(await self._commit("wait_for_event", encode.event_wait(lease, wait)), wait.number)
+        return record

@@ -15,8 +15,9 @@ from queuert.errors import (
 )
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import async_pauses
-from queuert.state.redis.async_base import NO_TRANSACTIONS
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep
+from queuert.state.redis.errors import NO_TRANSACTIONS
+from queuert.state.steps import NewStep
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
 
 class AsyncSupportsFinish(Protocol):

@@ -11,11 +11,12 @@ from typing import Any
 from queuert.activity import Activity, numbers_of
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus
-from queuert.limits import Limits, Rate
+from queuert.limits import Limits, PausedType, Rate
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
 from queuert.state.redis.encode import EPOCH
+from queuert.state.steps import StepRecord
 from queuert.state.types import (
     BlockerRecord,
     ChainUpdate,
@@ -23,18 +24,17 @@ from queuert.state.types import (
     ClaimRequest,
     DueSchedules,
     FinishResult,
-    PausedType,
     ReapedJob,
     ReapResult,
     ScheduleDelay,
     ScheduleRecord,
     StartedJob,
-    StepRecord,
     TriggeredJob,
     TypeCount,
     TypeDemand,
     WaitFacts,
 )
+from queuert.trace_context import trace_id_of
 from queuert.workers import WorkerRecord, WorkerState
 
 Answer = Sequence[Any]
@@ -110,13 +110,13 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
         type=type,
         chain_id=one[2],
         chain_type=one[3],
-        chain_index=one[4],
-        priority=one[5],
-        attempt=one[6],
-        uncounted=one[7],
-        lease_expirations=one[8],
-        blocker_count=one[9],
-        has_dependents=bool(one[10]),
+        chain_index=int(one[4]),
+        priority=int(one[5]),
+        attempt=int(one[6]),
+        uncounted=int(one[7]),
+        lease_expirations=int(one[8]),
+        blocker_count=int(one[9]),
+        has_dependents=one[10],
         # If the payload was deleted, the attempt fails: no JSON text is empty.
         input=one[11] or "",
         created_at=moment(one[12]),
@@ -212,6 +212,8 @@ def job(one: Any, now: int) -> Job | None:
         progress=job_progress(fields.get("progress"), number("attempt")),
         failures=job_failures([json_value(text(failure)) for failure in one[5]]),
         max_attempts=number("max_attempts") or None,
+        trace_id=trace_id_of(fields.get("trace")),
+        attempt_trace_id=trace_id_of(fields.get("atrace")),
     )
 
 
@@ -219,9 +221,9 @@ def chain(one: Any) -> ChainRecord | None:
     """Decode an entry of ``get_chains``."""
     if not one:
         return None
-    row: list[Any] = [None if one[at] is None else text(one[at]) for at in range(12)]
+    row: list[Any] = [None if one[at] is None else text(one[at]) for at in range(13)]
     row[3] = row[3] or ""
-    row[7], row[8], row[10] = moment(one[7]), maybe_moment(one[8]), maybe_moment(one[10])
+    row[7], row[8], row[10], row[12] = moment(one[7]), *(maybe_moment(one[at]) for at in (8, 10, 12))
     return records.chain(row)
 
 
@@ -255,17 +257,20 @@ def blocker(one: Answer) -> BlockerRecord:
 
 
 def steps(answer: Answer, first: int) -> list[StepRecord]:
-    """Decode the answer of ``get_steps`` and ``record_step``, whose first step has the number ``first``."""
+    """Decode the answer of steps: that of ``get_steps`` begins with number 1, others have the step ``first``."""
     now, entries = moment(answer[0]), answer[1]
     return [_step(entry, number, now) for number, entry in enumerate(entries, first)]
 
 
 def _step(entry: bytes, number: int, now: datetime) -> StepRecord:
     header, _, result = text(entry).partition("\n")
-    name, attempt, recorded_at, wake_at = json.loads(header)
-    ends = moment(wake_at) if wake_at else None
+    name, attempt, recorded_at, wake_at, *others = json.loads(header)
+    event, answered_at, started_at = (*others, None, None, None)[:3]
+    ends, answered, started = (moment(one) if one else None for one in (wake_at, answered_at, started_at))
     left = 0.0 if ends is None else max(0.0, (ends - now).total_seconds())
-    return StepRecord(number, name, attempt, moment(recorded_at), result or None, ends, left)
+    return StepRecord(
+        number, name, attempt, moment(recorded_at), result or None, ends, left, event or None, answered, started
+    )
 
 
 def type_count(one: Answer) -> TypeCount:
@@ -290,13 +295,14 @@ def wait_facts(one: Answer) -> WaitFacts | None:
         begun=one[4],
         rate_free_at=moment(one[5]) if one[5] else None,
         ahead=one[6],
+        event=maybe_text(one[7]),
     )
 
 
 def limits_of(stored: Mapping[str, Any]) -> Limits:
     """The limits of a job type, as scripts keep them."""
     rate = None if stored.get("rate") is None else Rate(stored["rate"], per=int(stored["window"]) / 1_000_000)
-    return Limits(concurrency=stored.get("concurrency"), per_key=stored.get("per_key"), rate=rate)
+    return Limits(stored.get("concurrency"), stored.get("per_key"), rate, fair=bool(stored.get("fair")))
 
 
 def update(one: Answer) -> ChainUpdate:
@@ -393,4 +399,4 @@ def activity(row: Answer, seconds: int) -> Activity:
 def paused_type(name: bytes, stored: bytes) -> PausedType:
     """Decode an entry of ``list_paused_job_types``."""
     fields = json.loads(stored)
-    return PausedType(text(name), moment(fields["at"]), fields.get("reason"))
+    return PausedType(text(name), moment(fields["at"]), fields.get("reason"), fields.get("by"))

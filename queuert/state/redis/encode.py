@@ -22,12 +22,13 @@ from queuert.limits import Limits
 from queuert.policies import RetryPolicy
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter
+from queuert.state.steps import EventWait, NewStep
 from queuert.state.types import (
     ClaimRequest,
     Finish,
+    InputEdit,
     Lease,
     NewJob,
-    NewStep,
     PruneRequest,
     ReapRequest,
     Renewal,
@@ -145,6 +146,7 @@ def limits_of_type(limits: Limits) -> dict[str, Any]:
         per_key=limits.per_key,
         rate=None if rate is None else rate.count,
         window=None if rate is None else pause(rate.seconds),
+        fair=limits.fair or None,
     )
 
 
@@ -200,7 +202,10 @@ def leases(params: Iterable[Lease]) -> Arguments:
 def renewals(params: Iterable[Renewal]) -> Arguments:
     """Return the arguments of ``renew``."""
     return plain([
-        [one.lease.job_id, one.lease.token, pause(one.seconds), *([] if one.progress is None else [one.progress])]
+        [
+            one.lease.job_id, one.lease.token, pause(one.seconds),
+            *([] if one.progress is None else [one.progress, one.logs_progress]),
+        ]
         for one in params
     ])  # fmt: skip
 
@@ -222,6 +227,7 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
         crashed=finish.crashed or None,
         ttl=None if finish.result_ttl is None else pause(finish.result_ttl),
         trace=finish.job.attempt_trace_context,
+        waits_for_event=finish.waits_for_event or None,
         continuation=None if following is None else _new_job(following, payloads),
         starts=[_new_job(job, payloads) for job in finish.starts],
         blockers=finish.blockers,
@@ -233,8 +239,16 @@ def step(lease: Lease, step: NewStep) -> Arguments:
     """Return the arguments of ``record_step``."""
     payloads = _Payloads()
     payloads.put(step.result)
+    payloads.put(step.progress)
     given = {"id": lease.job_id, "token": lease.token, "number": step.number, "name": step.name}
-    return payloads.behind({**given, "attempt": step.attempt, **_when(step.wake_at)})
+    started_at = None if step.started_at is None else str(microseconds(step.started_at))
+    return payloads.behind({**given, "attempt": step.attempt, **_set(started_at=started_at), **_when(step.wake_at)})
+
+
+def event_wait(lease: Lease, wait: EventWait) -> Arguments:
+    """Return the arguments of ``wait_for_event``."""
+    given = {"id": lease.job_id, "token": lease.token, "number": wait.number, "name": wait.name}
+    return plain({**given, "attempt": wait.attempt, "event": wait.event, "timeout": pause(wait.timeout)})
 
 
 def finish(finishes: Sequence[Finish]) -> Arguments:
@@ -259,6 +273,27 @@ def reap(request: ReapRequest) -> Arguments:
     """Return the arguments of ``reap``."""
     policies = [_policy(type, policy) for type, policy in request.policies.items()]
     return plain({"policies": policies, "limit": request.limit, "seed": randrange(1 << 31)})
+
+
+def retry(ids: Sequence[str], edit: InputEdit | None) -> Arguments:
+    """Return the arguments of ``retry_chains``."""
+    payloads = _Payloads()
+    return payloads.behind(_set(ids=list(ids), edit=_edit(edit, payloads)))
+
+
+def changes(ids: Sequence[str], run_at: RunAt | None, priority: int | None, edit: InputEdit | None) -> Arguments:
+    """Return the arguments of ``change_waiting_jobs``."""
+    payloads = _Payloads()
+    return payloads.behind({**_set(ids=list(ids), priority=priority, edit=_edit(edit, payloads)), **_when(run_at)})
+
+
+def _edit(edit: InputEdit | None, payloads: _Payloads) -> dict[str, Any] | None:
+    return None if edit is None else {"job": edit.job_id, "input": payloads.put(edit.input)}
+
+
+def pause_types(types: Sequence[str], reason: str | None, by: str | None) -> Arguments:
+    """Return the arguments of ``pause_job_types``."""
+    return plain(_set(types=list(types), reason=reason, by=by))
 
 
 def completions(params: Sequence[WorkerlessCompletion]) -> Arguments:
@@ -286,19 +321,31 @@ def prune(request: PruneRequest) -> Arguments:
     Raises:
         InvalidCursorError: the cursor is not one of this operation.
     """
-    phase, stayed = 0, 0
+    phase, stayed = 0 if request.expired else 1, 0
     if request.cursor is not None:
         cursor = _CURSOR.fullmatch(request.cursor)
         if cursor is None:
             raise InvalidCursorError(request.cursor)
         phase, stayed = int(cursor[1]), int(cursor[2])
     policies = [
-        _set(type=type, status=outcome, age=None if keep.seconds is None else pause(keep.seconds), count=keep.count)
+        _set(
+            type=type,
+            status=outcome,
+            age=None if keep.seconds is None else pause(keep.seconds),
+            count=keep.count,
+            stale=None if keep.stale_seconds is None else pause(keep.stale_seconds),
+        )
         for type, retention in sorted(request.policies.items())
         for outcome in _OUTCOMES
         if (keep := retention.bound(outcome)) is not None
     ]
-    return plain({"policies": policies, "limit": request.limit, "phase": phase, "stayed": stayed})
+    before = None if request.closed_before is None else microseconds(request.closed_before)
+    only = request.only and {
+        action: dict.fromkeys(ids, True)
+        for action, ids in (("delete", request.only.chain_ids), ("mark", request.only.stale_ids))
+    }
+    position = {"policies": policies, "limit": request.limit, "phase": phase, "stayed": stayed}
+    return plain({**position, **_set(preview=request.preview or None, only=only, before=before)})
 
 
 def page(

@@ -11,8 +11,10 @@ from redis import exceptions
 
 from queuert.errors import (
     BlockerReferenceError,
+    ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
+    EventLimitError,
     JobIdConflictError,
     JobNotFoundError,
     JobNotTriggerableError,
@@ -21,11 +23,29 @@ from queuert.errors import (
     QueuertError,
     StateError,
     StateUnavailableError,
+    UnsupportedConnectionError,
 )
 from queuert.jobs import AbortReason
+from queuert.state.steps import event_limit
 
 _PASSING = ("OOM", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS")
 """Prefixes of answers of a server that temporarily takes no writes: out of memory, starting, failing over."""
+
+
+NO_TRANSACTIONS = (
+    "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
+    "keep them in Postgres or SQLite where they must commit with other writes"
+)
+
+
+def refuse_connection(connection: Any) -> None:
+    """Raise if the caller passed a connection: Redis cannot join the caller's transaction.
+
+    Raises:
+        UnsupportedConnectionError: a connection was passed.
+    """
+    if connection is not None:
+        raise UnsupportedConnectionError(NO_TRANSACTIONS)
 
 
 @contextmanager
@@ -69,6 +89,8 @@ def _references(texts: Sequence[str]) -> QueuertError:
 
 _REFUSALS: dict[str, Callable[[Sequence[str]], QueuertError]] = {
     "chain_not_found": lambda texts: ChainNotFoundError(texts[0]),
+    "chain_closed": lambda texts: ChainAlreadyClosedError(texts[0], texts[1]),
+    "event_limit": lambda texts: EventLimitError(texts[0], event_limit(texts[1] == "number")),
     "id_conflict": JobIdConflictError,
     "job_not_found": lambda texts: JobNotFoundError(texts[0]),
     "lease_lost": lambda texts: LeaseLostError(texts[0], AbortReason(texts[1])),

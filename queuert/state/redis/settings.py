@@ -1,4 +1,4 @@
-"""The URL of a Redis server, the timeouts, and warnings about its TLS settings."""
+"""The URL of a Redis server, the timeouts, the keys of a namespace, and warnings about the TLS settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,27 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from queuert.errors import ConfigurationError
-from queuert.state.tls import tls_warnings
+from queuert.payloads import check_text
+from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
+
+DEFAULT_NAMESPACE = "default"
+
+
+def key_prefix(namespace: str) -> str:
+    """Return the prefix of all keys of a namespace. Its braces are a hash tag, so all keys share a cluster slot.
+
+    Ids follow the prefix, so braces in them do not change the slot: only the first pair of braces counts.
+
+    Raises:
+        ConfigurationError: the namespace contains a brace, which would end the tag.
+        InvalidIdentifierError: the namespace is empty, or cannot be stored.
+    """
+    check_text(namespace, what="namespace")
+    if not namespace or {"{", "}"}.intersection(namespace):
+        raise ConfigurationError(f"namespace must be a text without braces, got {namespace!r}")
+    return f"{{queuert:{namespace}}}:"
+
 
 # The options of a URL that are used. All others of redis-py, now or later, are ignored: they would decode answers,
 # repeat commands, speak another protocol, or replace the timeouts.

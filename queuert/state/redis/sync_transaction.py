@@ -16,8 +16,9 @@ from queuert.errors import (
 )
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import sync_pauses
-from queuert.state.redis.sync_base import NO_TRANSACTIONS
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, NewStep
+from queuert.state.redis.errors import NO_TRANSACTIONS
+from queuert.state.steps import NewStep
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
 
 class SupportsFinish(Protocol):

@@ -15,8 +15,7 @@ from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.sqlite import notifications
-from queuert.state.sqlite.connection import LockedConnection, run
-from queuert.state.sqlite.paths import MEMORY, checked
+from queuert.state.sqlite.connection import MEMORY, LockedConnection, checked, run
 from queuert.state.sqlite.pool import ConnectionPool, InMemoryPool
 from queuert.state.sqlite.schema import prepare
 from queuert.state.sqlite.store import SQLiteStore
@@ -71,10 +70,11 @@ class SQLiteState:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Transactions of callers and several processes, for a file; nothing for a database in memory."""
+        """Keys with an order, and an event log; for a file also transactions of callers, and several processes."""
+        always = frozenset({Capability.ORDERED_KEYS, Capability.EVENTS})
         if self._path == MEMORY:
-            return frozenset()
-        return frozenset({Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS})
+            return always
+        return always | {Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS}
 
     @property
     def path(self) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from queuert.state.notifications import Notifications
+from queuert.notify.results import Notifications
 from queuert.state.sqlite import notifications
-from queuert.state.sqlite.connection import plain
+from queuert.state.sqlite.connection import MEMORY, plain
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.external_connections import callers_connection, savepoint
 from queuert.state.sqlite.limits import KeyCursors
-from queuert.state.sqlite.paths import MEMORY
 from queuert.state.sqlite.pool import ConnectionPool
 from queuert.state.types import PoolUse, StoreWarning
 

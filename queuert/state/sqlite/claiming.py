@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from queuert.event_log import EventKind
 from queuert.limits import Limits
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, now_us, run
+from queuert.state.sqlite.event_log import add_event
 from queuert.state.sqlite.limits import KeyCursors, admitted
 from queuert.state.types import ClaimedJob, ClaimRequest
 
@@ -59,8 +61,12 @@ def _claim_from(
         if bytes_left < 0 and claimed:
             run(connection, "release", id=row[0], token=request.token)
             break
-        if _is_rated(request.limits.get(type)):
+        add_event(connection, EventKind.STARTED, row[0], of_worker=True)
+        limits = request.limits.get(type)
+        if limits is not None and limits.rate is not None:
             run(connection, "insert_start", type=type, key=row[17], now=now)
+        if limits is not None and limits.fair:
+            rounds.ended(type, row[17] or "", worse=first_rank > _BEST)
         claimed.append((head, _made(row, request.token, request.leases[type])))
     return [job for _, job in sorted(claimed, key=lambda one: one[0])]
 
@@ -79,9 +85,10 @@ def _heads(
         return []
     if limits.rate is not None:
         run(connection, "prune_rate_window", type=type, since=now - rows.microseconds_of(limits.rate.seconds))
-    if limits.per_key is None and limits.rate is None:
+    if limits == Limits(limits.concurrency or 1):
         return _best(connection, type, count, first_rank, now)
-    return map(as_head, admitted(connection, type, limits, count, now, rounds, first_rank=first_rank))
+    worse = first_rank > _BEST
+    return map(as_head, admitted(connection, type, limits, count, now, rounds, first_rank=first_rank, worse=worse))
 
 
 def _best(connection: Connection, type: str, count: int, first_rank: int, now: int) -> list[Head]:
@@ -114,7 +121,3 @@ def _made(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
         # A manual edit. Only this attempt fails, not those of the other jobs.
         fault = f"{type(error).__name__}: {error}"
         return replace(rows.claimed_job(rows.readable(row), token, lease_seconds), fault=fault)
-
-
-def _is_rated(limits: Limits | None) -> bool:
-    return limits is not None and limits.rate is not None

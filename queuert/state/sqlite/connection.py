@@ -1,23 +1,149 @@
 """A connection to SQLite for one user at a time, and the statements to run on it.
 
 A transaction begins by taking the write lock.
+
+Connections are closed before a fork, and opened again when they are used next. SQLite records the locks of a process
+next to the file, not next to the connection. A child that is forked while a connection is open inherits these records
+without the locks, and then corrupts the file, even on a connection of its own. So no connection may be open during a
+fork. If one cannot be closed because a transaction is in progress, the child may not use the file.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+from weakref import WeakSet
 
+from queuert.errors import ConfigurationError, StateError
 from queuert.state.named_sections import read_sections
-from queuert.state.sqlite import fork_safety
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
-from queuert.state.sqlite.paths import MEMORY, uri_of
+
+_TIMEOUT = 1.0
+"""Seconds to wait, in all, for transactions in progress."""
+
+
+class Suspendable(Protocol):
+    """A connection to a file."""
+
+    path: str
+
+    def suspend(self, timeout: float) -> bool:
+        """Close it and keep it closed. Returns False if it was in use for the whole timeout."""
+        ...
+
+    def resume(self) -> None:
+        """Allow its use again."""
+        ...
+
+
+_known: WeakSet[Suspendable] = WeakSet()
+_suspended: list[Suspendable] = []
+_held_at_fork: set[str] = set()
+_refused: set[str] = set()
+connecting = threading.RLock()
+"""Held while a connection is made, so that no fork happens meanwhile."""
+
+
+def keep_from_children(link: Suspendable) -> None:
+    """Register a connection to be closed before each fork, as long as it exists."""
+    _known.add(link)
+
+
+def check_usable(path: str) -> None:
+    """Check that the file was not in use when this process was forked.
+
+    Raises:
+        StateError: it was in use.
+    """
+    if path in _refused:
+        raise StateError(
+            f"{path} had an open transaction when this process was forked, so SQLite cannot use it here: "
+            "fork earlier, or start a new process"
+        )
+
+
+def _before_fork() -> None:
+    connecting.acquire()
+    until = time.monotonic() + _TIMEOUT
+    for link in tuple(_known):
+        if link.suspend(max(0.0, until - time.monotonic())):
+            _suspended.append(link)
+        else:
+            _held_at_fork.add(link.path)
+
+
+def _after_fork() -> None:
+    for link in _suspended:
+        link.resume()
+    _suspended.clear()
+    _held_at_fork.clear()
+    connecting.release()
+
+
+def _after_fork_in_child() -> None:
+    _refused.update(_held_at_fork)
+    _known.clear()
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+
+
+MEMORY = ":memory:"
+
+
+def checked(path: str | Path) -> str:
+    """Return the absolute path of the file, or ``":memory:"``.
+
+    Raises:
+        ConfigurationError: the path is not that of a file, or the file cannot be written.
+    """
+    given = os.fspath(path)
+    if given == MEMORY:
+        return MEMORY
+    if not given or "\0" in given:
+        raise ConfigurationError(f"path must be the path of a file, got {given!r}")
+    if given.startswith("file:"):
+        raise ConfigurationError(f"path must be the path of a file, got the URI {given!r}")
+    absolute = str(Path(given).absolute())
+    check_writable(absolute)
+    return absolute
+
+
+def check_writable(path: str) -> None:
+    """Check that the file, and the files that SQLite keeps beside it, can be written.
+
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    file = Path(path)
+    folder = file.parent
+    if file.is_dir():
+        raise ConfigurationError(f"path must be the path of a file, got the directory {path!r}")
+    if not folder.is_dir():
+        raise ConfigurationError(f"the directory {str(folder)!r} does not exist: create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"the directory {str(folder)!r} cannot be written, and SQLite creates files in it: change its permissions"
+        )
+    if file.exists() and not os.access(path, os.R_OK | os.W_OK):
+        raise ConfigurationError(f"the file {path!r} cannot be written: change its permissions")
+
+
+def uri_of(path: str) -> str:
+    """Return the path as a URI of SQLite."""
+    # The two slashes are an empty host; without them the beginning of a path could be taken for a host.
+    return f"file:{MEMORY}" if path == MEMORY else f"file://{quote(path)}"
+
 
 Row = tuple[Any, ...]
 
@@ -31,12 +157,6 @@ lock sooner."""
 def statements() -> dict[str, str]:
     """Return the statements by name: the section ``-- name: claim`` is ``claim``."""
     return read_sections("queuert.state.sqlite", "sql", ".sql")
-
-
-@cache
-def migration(name: str) -> str:
-    """Return the statements that create the schema, or that upgrade it by one version."""
-    return files("queuert.state.sqlite").joinpath("migrations", f"{name}.sql").read_text(encoding="utf-8")
 
 
 def now_us() -> int:
@@ -98,11 +218,11 @@ class LockedConnection:
         self._suspended = False
         self.generation = 0
         """The number of connects, so that a user can tell that the connection is a new one."""
-        with mapped_errors(), fork_safety.connecting:
-            fork_safety.check_usable(path)
+        with mapped_errors(), connecting:
+            check_usable(path)
             self.connection = self._connect()
             if path != MEMORY:
-                fork_safety.keep_from_children(self)
+                keep_from_children(self)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -215,7 +335,7 @@ class LockedConnection:
             if self._closed:
                 raise not_open()
             if self._suspended:
-                with mapped_errors(), fork_safety.connecting:
+                with mapped_errors(), connecting:
                     self.connection = self._connect()
                     if self._keen:
                         _wait_at_most(self.connection, min(_LOOK, self._timeout))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from queuert.errors import StateError
 from queuert.state.diagnosis import Finding, Severity, Thresholds, error, ok, skipped, store_findings, warning
+from queuert.state.sqlite.connection import MEMORY
 from queuert.state.sqlite.errors import mapped_errors
-from queuert.state.sqlite.paths import MEMORY
 from queuert.state.sqlite.schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:

@@ -9,11 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from queuert.attributes import attributes_of
+from queuert.event_log import EventKind
 from queuert.jobs import JobError, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import records
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import fetch_one, now_us, run
+from queuert.state.sqlite.event_log import add_event
+from queuert.state.sqlite.steps import wake_receiver
 from queuert.state.sqlite.writes import (
     add_blockers,
     chain_seconds,
@@ -34,6 +37,17 @@ from queuert.state.types import (
 )
 
 Connection = sqlite3.Connection
+
+_EVENTS = {
+    FinishKind.COMPLETE: EventKind.COMPLETED,
+    FinishKind.CONTINUE: EventKind.CONTINUED,
+    FinishKind.RETRY: EventKind.RETRIED,
+    FinishKind.FAIL: EventKind.FAILED,
+    FinishKind.CANCEL: EventKind.CANCELLED,
+    FinishKind.INTERRUPT: EventKind.INTERRUPTED,
+    FinishKind.WAIT: EventKind.WAITING,
+    FinishKind.SNOOZE: EventKind.SNOOZED,
+}
 
 
 def finish_one(connection: Connection, finish: Finish) -> FinishResult:
@@ -66,6 +80,8 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
         due_types = close_chain(connection, job.chain_id, ended.value, finish.result_ttl)
         seconds = None if job.chain_index == 0 else chain_seconds(connection, job.chain_id)
         return FinishResult(job.id, due_types=tuple(due_types), chain_seconds=seconds)
+    if finish.waits_for_event:
+        wake_receiver(connection, job.id)
     return FinishResult(job.id, due_types=(job.type,))
 
 
@@ -95,6 +111,7 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
         continued_by=None if finish.continuation is None else finish.continuation.id,
         **values,
     )
+    add_event(connection, _EVENTS[kind], finish.job.id, of_worker=True)
 
 
 def _add_failure(connection: Connection, job_id: str, error: str | None) -> None:
@@ -135,6 +152,8 @@ def _wait(connection: Connection, finish: Finish) -> list[str]:
     added, waited_for = add_blockers(connection, job.id, count, list(zip(finish.blockers, opens, strict=True)))
     status = JobStatus.BLOCKED if waited_for else JobStatus.READY
     run(connection, "block_job", id=job.id, status=status.value, added=added, open=waited_for)
+    if status is JobStatus.BLOCKED:
+        add_event(connection, EventKind.BLOCKED, job.id)
     due_types = dict.fromkeys(one.type for one in started if one.status is not JobStatus.BLOCKED)
     return [*due_types, job.type] if status is JobStatus.READY else [*due_types]
 
@@ -158,6 +177,7 @@ def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> Reap
         finished_at=None if again else now,
         error=error,
     )
+    add_event(connection, EventKind.LEASE_EXPIRED, id, of_worker=True)
     reaped = ReapedJob(id, job_type, chain_id, chain_type, status, attempt, holder, (job_type,))
     if again:
         return reaped

@@ -8,20 +8,28 @@ from dataclasses import replace
 
 from queuert.errors import (
     BlockerReferenceError,
+    ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
+    EventLimitError,
     JobNotFoundError,
     JobNotTriggerableError,
 )
+from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobError, JobStatus
+from queuert.run_at import RunAt
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.attributes import delete_chain_rows
-from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.connection import Row, execute, fetch_one, now_us, run
+from queuert.state.sqlite.event_log import add_event
+from queuert.state.sqlite.listing import delete_chain_rows
+from queuert.state.sqlite.steps import wake_receiver
 from queuert.state.sqlite.writes import chain_seconds, close_chain, created_next, first_status, write_job
-from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
+from queuert.state.steps import MAX_EVENT_BYTES, MAX_EVENTS, NewEvent, SendResult, event_limit
+from queuert.state.types import ChainUpdate, DeleteResult, InputEdit, SweepResult, TriggeredJob, WorkerlessCompletion
 
 Connection = sqlite3.Connection
 
+_WAITING = (JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY)
 _RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 
@@ -71,6 +79,7 @@ def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) 
     next_id = None if following is None else following.id
     params = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
     run(connection, "finish_workerless", id=tail[0], **params)
+    add_event(connection, EventKind(status.value), tail[0])
     if following is None:
         return _closed(connection, one.chain_id, tail, ChainStatus.COMPLETED)
     created = created_next(connection, now)
@@ -95,15 +104,20 @@ def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -
     error = rows.error_json(JobError("cancel", reason))
     params = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
     run(connection, "finish_workerless", id=tail[0], **params)
+    add_event(connection, EventKind.CANCELLED, tail[0])
     return _closed(connection, chain_id, tail, ChainStatus.CANCELLED)
 
 
-def retry(connection: Connection, ids: Sequence[str]) -> list[ChainUpdate]:
+def retry(connection: Connection, ids: Sequence[str], edit: InputEdit | None) -> list[ChainUpdate]:
     """Open failed and cancelled chains again."""
     met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
     for chain_id, tail in met:
         if tail[6] not in _RETRIABLE:
             raise ChainNotRetriableError(chain_id, tail[6])
+    if edit is not None:
+        if edit.job_id not in [tail[0] for _, tail in met]:
+            raise JobNotFoundError(edit.job_id)
+        run(connection, "change_input", id=edit.job_id, input=edit.input)
     for chain_id, _ in met:
         run(connection, "reopen_chain", id=chain_id)
         for job_id, still_open in run(connection, "blocked_by_closed", id=chain_id):
@@ -119,8 +133,39 @@ def _retry_one(connection: Connection, chain_id: str, tail: Row) -> ChainUpdate:
     now = now_us()
     status = first_status(now, now, still_open)
     run(connection, "retry_job", id=tail[0], status=status.value, now=now, open=still_open)
+    add_event(connection, EventKind.RETRIED_BY_HAND, tail[0], status=JobStatus.READY)
+    if still_open:
+        add_event(connection, EventKind.BLOCKED, tail[0])
     due_types = [] if still_open else [tail[1]]
     return _met(chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
+
+
+def change(
+    connection: Connection,
+    ids: Sequence[str],
+    run_at: RunAt | None,
+    priority: int | None,
+    edit: InputEdit | None,
+) -> list[ChainUpdate]:
+    """Give the last jobs of chains another due time, priority or input, if they wait."""
+    met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
+    if edit is not None and edit.job_id not in [tail[0] for _, tail in met]:
+        raise JobNotFoundError(edit.job_id)
+    now = now_us()
+    due = None if run_at is None else rows.due_at(run_at, now)
+    kind = EventKind.REPRIORITIZED if run_at is None else EventKind.RESCHEDULED
+    done: dict[str, ChainUpdate] = {}
+    for chain_id, tail in met:
+        if tail[2] in _WAITING:
+            run(connection, "change_job", id=tail[0], due=due, now=now, priority=priority)
+            if edit is not None and edit.job_id == tail[0]:
+                run(connection, "change_input", id=edit.job_id, input=edit.input)
+            add_event(connection, kind if edit is None else EventKind.EDITED, tail[0])
+            due_types = () if tail[2] == JobStatus.BLOCKED else (tail[1],)
+            done[chain_id] = _met(chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
+        else:
+            done[chain_id] = _met(chain_id, tail, ChainStatus(tail[6]), written=False)
+    return [done[chain_id] for chain_id in ids]
 
 
 def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
@@ -134,8 +179,25 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
             raise JobNotTriggerableError(job_id, row[3])
         found.append(TriggeredJob(job_id, row[1]))
     for job_id in ids:
-        run(connection, "trigger_job", id=job_id, now=now_us())
+        if execute(connection, "trigger_job", id=job_id, now=now_us()):
+            add_event(connection, EventKind.TRIGGERED, job_id)
     return found
+
+
+def send_event(connection: Connection, chain_id: str, event: NewEvent) -> SendResult:
+    """Keep an event for an open chain, and make its last job due if that waits for it."""
+    tail = _tail(connection, chain_id)
+    if tail[6] != ChainStatus.OPEN:
+        raise ChainAlreadyClosedError(chain_id, tail[6])
+    [(number, size, known)] = run(connection, "kept_events", chain=chain_id, id=event.id)
+    if known:
+        return SendResult(chain_id, tail[7], written=False)
+    if number >= MAX_EVENTS or size + event.size > MAX_EVENT_BYTES:
+        raise EventLimitError(chain_id, event_limit(number >= MAX_EVENTS))
+    params = {"id": event.id, "name": event.name, "size": event.size, "payload": event.payload}
+    run(connection, "send_event", chain=chain_id, now=now_us(), **params)
+    woken = (TriggeredJob(tail[0], tail[1]),) if wake_receiver(connection, tail[0]) else ()
+    return SendResult(chain_id, tail[7], written=True, woken=woken)
 
 
 def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteResult:
@@ -151,7 +213,10 @@ def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteR
         raise BlockerReferenceError(references)
     running = []
     for chain_id in to_delete:
-        running += [row[0] for row in run(connection, "chain_jobs", id=chain_id) if row[1] == JobStatus.RUNNING]
+        jobs = run(connection, "chain_jobs", id=chain_id)
+        running += [row[0] for row in jobs if row[1] == JobStatus.RUNNING]
+        for row in jobs:
+            add_event(connection, EventKind.DELETED, row[0])
         run(connection, "delete_blockers", id=chain_id)
     for chain_id in to_delete:
         delete_chain_rows(connection, chain_id)
@@ -182,5 +247,6 @@ def release_stranded(connection: Connection, cursor: str | None, limit: int) -> 
             run(connection, "reopen_blockers", id=job_id)
             status = first_status(scheduled_at, now, 0)
             run(connection, "release_stranded", id=job_id, status=status.value, now=now)
+            add_event(connection, EventKind.UNBLOCKED, job_id)
             released.append(TriggeredJob(job_id, job_type))
     return SweepResult(tuple(released), found[-1][0] if len(found) == limit else None)

@@ -15,32 +15,34 @@ from queuert.activity import (
     ActivityReport,
 )
 from queuert.jobs import ChainRecord, Job, TtlUpdate
+from queuert.limits import PausedType
+from queuert.notify.results import delete_notifications, trigger_notifications, update_notifications
+from queuert.run_at import RunAt
 from queuert.state import records
-from queuert.state.notifications import delete_notifications, trigger_notifications, update_notifications
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.sqlite import listing, management, retention, steps, workers
 from queuert.state.sqlite import schedules as schedule_rows
-from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import now_us, run
-from queuert.state.sqlite.demand import demand, wait_facts
-from queuert.state.sync_store import NoEvents
+from queuert.state.sqlite.event_log import SQLiteEventLog
+from queuert.state.sqlite.listing import demand, wait_facts
+from queuert.state.sqlite.webhooks import SQLiteWebhooks
+from queuert.state.steps import EventWait, NewEvent, NewStep, SendResult, StepRecord
 from queuert.state.types import (
     COUNTED_DEMAND,
+    BlockerLink,
     BlockerRecord,
     ChainUpdate,
     DeleteResult,
     DueSchedules,
+    InputEdit,
     Lease,
     NewJob,
-    NewStep,
-    PausedType,
     PruneRequest,
     PruneResult,
     ScheduleDelay,
     ScheduleRecord,
     StagingCleanup,
     StartedJob,
-    StepRecord,
     SweepResult,
     TriggeredJob,
     TypeCount,
@@ -52,7 +54,7 @@ from queuert.state.types import (
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
-class SQLiteOperating(NoEvents, SQLiteBase):
+class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
     """The operations of clients, of maintenance and of the command line."""
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -61,6 +63,21 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Record a step of a job, if the token has the job's lease."""
         with self._writing() as connection:
             return steps.record_step(connection, lease, step)
+
+    def begin_phase(self, lease: Lease, progress: str) -> datetime:
+        """Store the progress of a job whose phase begins, if the token has the job's lease."""
+        with self._writing() as connection:
+            return steps.begin_phase(connection, lease, progress)
+
+    def get_progress(self, job_id: str) -> str | None:
+        """Return the progress of a job as it is stored."""
+        with self._reading() as connection:
+            return steps.get_progress(connection, job_id)
+
+    def wait_for_event(self, lease: Lease, wait: EventWait) -> StepRecord:
+        """Record a wait as the next step of a job, if it is not recorded yet, and try to answer it."""
+        with self._writing() as connection:
+            return steps.wait_for_event(connection, lease, wait)
 
     def get_steps(self, job_id: str) -> list[StepRecord]:
         """Return the steps of a job, in order."""
@@ -73,6 +90,12 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Return the chains that a job waits for or waited for, in order."""
         with self._reading(connection) as reader:
             return [records.blocker(row) for row in run(reader, "get_blockers", id=job_id)]
+
+    def get_blocker_links(self, chain_ids: Sequence[str], *, limit: int, connection: Any = None) -> list[BlockerLink]:
+        """Return which chains the jobs of chains wait for or waited for."""
+        with self._reading(connection) as reader:
+            found = [run(reader, "get_blocker_links", id=id, limit=limit) for id in dict.fromkeys(chain_ids)]
+        return [BlockerLink(*row) for links in found for row in links]
 
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status; the counts are exact."""
@@ -138,17 +161,43 @@ class SQLiteOperating(NoEvents, SQLiteBase):
             return []
         return self._outside(connection, lambda given: management.cancel(given, ids, reason), update_notifications)
 
-    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
+    def retry_chains(
+        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
+    ) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         if not ids:
             return []
-        return self._outside(connection, lambda given: management.retry(given, ids), update_notifications)
+        return self._outside(connection, lambda given: management.retry(given, ids, edit), update_notifications)
+
+    def change_waiting_jobs(
+        self,
+        ids: Sequence[str],
+        *,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+        edit: InputEdit | None = None,
+        connection: Any = None,
+    ) -> list[ChainUpdate]:
+        """Give the last jobs of chains another due time, priority or input, if they wait."""
+        if not ids:
+            return []
+        return self._outside(
+            connection, lambda given: management.change(given, ids, run_at, priority, edit), update_notifications
+        )
 
     def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
         """Make scheduled jobs due now."""
         if not ids:
             return []
         return self._outside(connection, lambda given: management.trigger(given, ids), trigger_notifications)
+
+    def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
+        """Keep an event for an open chain, and make its last job due if that waits for it."""
+        return self._outside(
+            connection,
+            lambda given: management.send_event(given, chain_id, event),
+            lambda sent: trigger_notifications(sent.woken),
+        )
 
     def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
         """Delete chains with all their jobs."""
@@ -254,10 +303,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._writing() as connection:
             return schedule_rows.run_now(connection, name, jobs, overlap=overlap)
 
-    def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    def pause_job_types(self, types: Sequence[str], *, reason: str | None = None, by: str | None = None) -> None:
         """Stop all claims of these job types."""
         with self._writing() as connection:
-            schedule_rows.pause(connection, types, reason)
+            schedule_rows.pause(connection, types, reason, by)
 
     def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Allow claims of these job types again and return those that were paused."""

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 
 from queuert.notify.fork_safety import reset_in_children
-from queuert.state.sqlite.connection import LockedConnection
+from queuert.state.sqlite.connection import LockedConnection, check_writable
 from queuert.state.sqlite.errors import not_open, too_long
-from queuert.state.sqlite.paths import check_writable
 from queuert.state.sqlite.schema import prepare, write_ahead
 
 # Copies of the parent's connections in a forked child. They are kept, because closing one would release the parent's

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from queuert.errors import InvalidCursorError
+from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus, TtlUpdate
 from queuert.policies import Keep, checked_ttl
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.attributes import delete_chain_rows
 from queuert.state.sqlite.connection import fetch_one, now_us, run
+from queuert.state.sqlite.event_log import add_event
+from queuert.state.sqlite.listing import delete_chain_rows
 from queuert.state.types import PruneRequest, PruneResult
 
 Connection = sqlite3.Connection
@@ -63,11 +65,21 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
     now = now_us()
     cursor = None if request.cursor is None else _PruneCursor.decode(request.cursor)
     gone: list[str] = []
+    stale: list[str] = []
     left = request.limit
-    if cursor is None or cursor.type is None:
+    before = None if request.closed_before is None else rows.microseconds(request.closed_before)
+    if request.expired and (cursor is None or cursor.type is None):
         begun = cursor or _PruneCursor(0, "")
-        found = run(connection, "find_expired", now=now, after=begun.at, after_id=begun.id, limit=left)
-        gone += _deleted(connection, (row[0] for row in found))
+        found = run(
+            connection,
+            "find_expired",
+            now=now,
+            after=begun.at,
+            after_id=begun.id,
+            closed_before=before,
+            limit=left,
+        )
+        gone += _deleted(connection, [row[0] for row in found if not row[2]])
         left -= len(found)
         if left <= 0:
             return PruneResult(gone, _PruneCursor(found[-1][1], found[-1][0]).encode())
@@ -76,12 +88,18 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
         if cursor is not None and (type, status) < (cursor.type or "", cursor.status or ""):
             continue
         begun = cursor if cursor is not None and (type, status) == (cursor.type, cursor.status) else _PruneCursor(0, "")
-        looked, behind = _beyond_retention(connection, replace(begun, type=type, status=status), keep, now, left)
-        gone += _deleted(connection, looked)
+        found, behind = _beyond_retention(connection, replace(begun, type=type, status=status), keep, now, before, left)
+        chosen = [(id, action) for id, action in found if action and request.includes(id, action)]
+        to_delete, to_mark = ([id for id, one in chosen if one == action] for action in ("delete", "mark"))
+        if request.preview:
+            gone += [id for id in to_delete if not _is_needed(connection, id)]
+        else:
+            gone += _deleted(connection, to_delete)
+        stale += to_mark if request.preview else _marked(connection, to_mark, now)
         left -= behind[0]
         if left <= 0:
-            return PruneResult(gone, behind[1].encode())
-    return PruneResult(gone, None)
+            return PruneResult(gone, behind[1].encode(), stale)
+    return PruneResult(gone, None, stale)
 
 
 def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
@@ -97,10 +115,10 @@ def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
 
 
 def _beyond_retention(
-    connection: Connection, cursor: _PruneCursor, keep: Keep, now: int, limit: int
-) -> tuple[list[str], tuple[int, _PruneCursor]]:
-    """Return the chains of a type and outcome to prune, how many chains were read, and the cursor after the last of
-    them."""
+    connection: Connection, cursor: _PruneCursor, keep: Keep, now: int, before: int | None, limit: int
+) -> tuple[list[tuple[str, str | None]], tuple[int, _PruneCursor]]:
+    """Return chains of a type and outcome and what is to be done with each, how many there are, and the cursor after
+    the last of them."""
     about = {"type": cursor.type, "status": cursor.status}
     cut = None if keep.seconds is None else now - rows.microseconds_of(keep.seconds)
     mark = None if keep.count is None else fetch_one(connection, "retention_cutoff", count=keep.count, **about)
@@ -108,16 +126,40 @@ def _beyond_retention(
     if high is None:
         return [], (0, cursor)
     at, id = mark or (None, None)
-    bounds = {"cut": cut, "mark": at, "mark_id": id, "high": high, "low": cursor.at, "low_id": cursor.id}
+    stale = None if keep.stale_seconds is None else now - rows.microseconds_of(keep.stale_seconds)
+    bounds = {
+        "closed_before": before,
+        "stale": stale,
+        "cut": cut,
+        "mark": at,
+        "mark_id": id,
+        "high": high,
+        "low": cursor.at,
+        "low_id": cursor.id,
+    }
     found = run(connection, "find_beyond_retention", limit=limit, **bounds, **about)
     if not found:
         return [], (0, cursor)
-    return [row[0] for row in found if row[2]], (len(found), replace(cursor, at=found[-1][1], id=found[-1][0]))
+    return [(row[0], row[2]) for row in found], (len(found), replace(cursor, at=found[-1][1], id=found[-1][0]))
+
+
+def _marked(connection: Connection, chain_ids: Iterable[str], now: int) -> list[str]:
+    """Mark closed chains as stale; return them."""
+    marked = list(chain_ids)
+    for chain_id in marked:
+        run(connection, "mark_stale", id=chain_id, now=now)
+        add_event(connection, EventKind.STALE, chain_id)
+    return marked
 
 
 def delete_expired(connection: Connection, chain_id: str) -> bool:
     """Delete an expired chain, so that its id can be used again. Returns whether that was possible."""
     return bool(_deleted(connection, [chain_id]))
+
+
+def _is_needed(connection: Connection, chain_id: str) -> bool:
+    """Whether a chain is a blocker of a job that has not ended."""
+    return not all(JobStatus(status).final for _, _, status in run(connection, "references", id=chain_id))
 
 
 def _deleted(connection: Connection, chain_ids: Iterable[str]) -> list[str]:
@@ -127,7 +169,10 @@ def _deleted(connection: Connection, chain_ids: Iterable[str]) -> list[str]:
     """
     gone = []
     for chain_id in chain_ids:
-        if all(JobStatus(status).final for _, _, status in run(connection, "references", id=chain_id)):
+        if not _is_needed(connection, chain_id):
+            if fetch_one(connection, "is_stale", id=chain_id) == (1,):
+                for row in run(connection, "chain_jobs", id=chain_id):
+                    add_event(connection, EventKind.DELETED, row[0])
             for step in ("delete_references", "delete_blockers"):
                 run(connection, step, id=chain_id)
             delete_chain_rows(connection, chain_id)

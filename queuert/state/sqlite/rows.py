@@ -8,9 +8,10 @@ from typing import Any
 
 from queuert.attributes import attributes_text
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobError, JobStatus
+from queuert.limits import PausedType
 from queuert.run_at import RunAt
 from queuert.state import records
-from queuert.state.types import ClaimedJob, FinishKind, PausedType, ScheduleRecord, StartedJob
+from queuert.state.types import ClaimedJob, FinishKind, ScheduleRecord, StartedJob
 
 Row = tuple[Any, ...]
 
@@ -117,7 +118,7 @@ def job(row: Row) -> Job:
 
 def chain(row: Row) -> ChainRecord:
     """Decode a row of ``get_chain`` and of the lists."""
-    return records.chain(_with_times(row, 7, 8, 10))
+    return records.chain(_with_times(row, 7, 8, 10, 12))
 
 
 def chain_state(row: Row) -> ChainState:
@@ -156,7 +157,7 @@ def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, 
 
 def paused_type(row: Row) -> PausedType:
     """Decode a row of ``list_paused_job_types``."""
-    return PausedType(row[0], moment(row[1]), row[2])
+    return PausedType(row[0], moment(row[1]), row[2], row[3])
 
 
 ENDED = {

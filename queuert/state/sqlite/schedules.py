@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from queuert.ids import new_id
+from queuert.limits import PausedType
 from queuert.schedules import Overlap, check_owners, tick_of
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
-from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleDelay, ScheduleRecord, StartedJob
+from queuert.state.types import DueSchedules, NewJob, ScheduleDelay, ScheduleRecord, StartedJob
 
 Connection = sqlite3.Connection
 
@@ -123,10 +124,10 @@ def _tick(connection: Connection, job: NewJob, now: int, created: int) -> Starte
     return write_job(connection, replace(job, id=new_id()), now, created)
 
 
-def pause(connection: Connection, types: Sequence[str], reason: str | None) -> None:
+def pause(connection: Connection, types: Sequence[str], reason: str | None, by: str | None) -> None:
     """Stop all claims of these job types."""
     for type in types:
-        run(connection, "pause_type", type=type, reason=reason, now=now_us())
+        run(connection, "pause_type", type=type, reason=reason, by=by, now=now_us())
 
 
 def resume(connection: Connection, types: Sequence[str]) -> list[str]:

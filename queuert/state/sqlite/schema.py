@@ -6,10 +6,11 @@ import sqlite3
 import time
 
 from queuert.errors import SchemaMissingError, StateError
-from queuert.state.sqlite.connection import LockedConnection, migration
+from queuert.state.named_sections import read_file
+from queuert.state.sqlite.connection import LockedConnection
 from queuert.state.sqlite.errors import primary_code
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 16
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
 
 UPGRADES: tuple[str, ...] = (
@@ -21,8 +22,15 @@ UPGRADES: tuple[str, ...] = (
     "add_schedule_owners",
     "add_max_attempts",
     "add_steps",
+    "add_paused_by",
+    "add_sent_events",
+    "add_key_order",
+    "add_event_log",
+    "add_phases",
+    "add_webhooks",
+    "add_stale_at",
 )
-"""Names of the files in ``migrations/`` that migrate from version 1 to 2, from 2 to 3, and so on."""
+"""Names of the sections of ``schema.sql`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 
 _PAUSE = 0.01
 
@@ -66,7 +74,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 def _execute_all(connection: sqlite3.Connection, name: str) -> None:
     # executescript() would commit first.
-    for statement in migration(name).split(";\n"):
+    for statement in read_file("queuert.state.sqlite", "schema.sql")[name].split(";\n"):
         connection.execute(statement)
 
 

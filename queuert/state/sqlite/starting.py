@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
+from queuert.event_log import EventKind
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.event_log import add_event
 from queuert.state.sqlite.retention import delete_expired
 from queuert.state.sqlite.writes import created_next, first_status, write_job
 from queuert.state.types import NewJob, StartedJob, is_debounced, with_newest_inputs
@@ -91,6 +93,7 @@ def _debounced(connection: Connection, job: NewJob, now: int) -> StartedJob | No
         due = min(due, found[5] + rows.microseconds_of(float(key.max_delay)))  # type: ignore[arg-type]
     status = first_status(due, now, 0)
     run(connection, "debounce", id=found[0], input=job.input, scheduled_at=due, status=status.value)
+    add_event(connection, EventKind.DEBOUNCED, found[0])
     return replace(rows.existing_job(found), status=status, debounced=True)
 
 

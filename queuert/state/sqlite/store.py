@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from queuert.event_log import EventKind
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job
-from queuert.state.notifications import start_notifications
+from queuert.notify.results import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
+from queuert.state.sqlite.event_log import add_event
 from queuert.state.sqlite.operations import SQLiteOperating
 from queuert.state.sqlite.starting import start
 from queuert.state.sqlite.transaction import SQLiteTransaction
@@ -39,6 +41,15 @@ class SQLiteStore(SQLiteOperating):
     """Jobs in SQLite: see :class:`queuert.state.Store` for what each operation promises."""
 
     # --- start --------------------------------------------------------------------------------------------------------
+
+    def start_bulk_operation(self, job: NewJob) -> StartedJob:
+        """Start the chain of a bulk operation. SQLite has no roles: who may start chains may manage them."""
+        [started] = self.start_jobs([job])
+        return started
+
+    def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
+        """Return True: see ``start_bulk_operation``."""
+        return True
 
     def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or return the chains of which they are duplicates."""
@@ -71,15 +82,16 @@ class SQLiteStore(SQLiteOperating):
         if not leases:
             return 0
         with self._writing() as connection:
-            return sum(execute(connection, "release", id=one.job_id, token=one.token) for one in leases)
+            return sum(_release(connection, one) for one in leases)
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all jobs of a claim whose answer was lost."""
         with self._writing() as connection:
-            params = {"token": request.token}
-            return ReleasedClaim(
-                sum(execute(connection, "release_claim", type=type, **params) for type in request.leases)
-            )
+            found = [run(connection, "release_claim", type=type, token=request.token) for type in request.leases]
+            released = [row[0] for rows_of_type in found for row in rows_of_type]
+            for job_id in released:
+                add_event(connection, EventKind.RELEASED, job_id, of_worker=True)
+            return ReleasedClaim(len(released))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -185,4 +197,14 @@ def _renew(connection: Connection, renewal: Renewal) -> bool:
     expires = now_us() + rows.microseconds_of(renewal.seconds)
     lease = renewal.lease
     reported = {"expires": expires, "progress": renewal.progress}
-    return execute(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0
+    held = execute(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0
+    if held and renewal.logs_progress:
+        add_event(connection, EventKind.PROGRESSED, lease.job_id, of_worker=True)
+    return held
+
+
+def _release(connection: Connection, lease: Lease) -> bool:
+    held = execute(connection, "release", id=lease.job_id, token=lease.token) > 0
+    if held:
+        add_event(connection, EventKind.RELEASED, lease.job_id, of_worker=True)
+    return held

@@ -16,7 +16,8 @@ from queuert.state.sqlite.connection import LockedConnection, fetch_one, plain, 
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
 from queuert.state.sqlite.steps import record_step
-from queuert.state.types import ClaimedJob, Finish, FinishResult, NewStep, StepRecord, check_finishes
+from queuert.state.steps import NewStep, StepRecord
+from queuert.state.types import ClaimedJob, Finish, FinishResult, check_finishes
 
 _UNDONE = (
     "SQLite rolled back the whole transaction because a statement failed, and the handler caught the error: let it pass"

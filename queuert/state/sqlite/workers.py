@@ -64,7 +64,7 @@ def stored_limits(connection: Connection, type: str) -> Limits | None:
         return None
     fields = json.loads(row[0])
     rate = fields["rate"]
-    return Limits(fields["concurrency"], fields["per_key"], None if rate is None else Rate(**rate))
+    return Limits(**{**fields, "rate": None if rate is None else Rate(**rate)})
 
 
 def workers(connection: Connection) -> list[WorkerRecord]:
@@ -118,9 +118,8 @@ def activity(connection: Connection, filter: ActivityFilter) -> list[Activity]:
         _activity(row)
         for seconds in (MINUTE, HOUR)
         for row in run(connection, "get_activity", seconds=seconds, after=since - seconds * 1_000_000, before=before)
-        if filter.types is None or row[2] in filter.types
     )
-    return summed(found, filter.place)
+    return summed((one for one in found if filter.selects(one)), filter.place)
 
 
 def _activity(row: Row) -> Activity:

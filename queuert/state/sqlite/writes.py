@@ -8,10 +8,12 @@ from typing import Any
 
 from queuert.attributes import attributes_text
 from queuert.errors import ChainNotFoundError, JobIdConflictError
+from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.attributes import add_entries
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
+from queuert.state.sqlite.event_log import add_event
+from queuert.state.sqlite.listing import add_entries
 from queuert.state.types import ClaimedJob, NewJob, StartedJob
 
 Connection = sqlite3.Connection
@@ -85,6 +87,9 @@ def write_job(
     if after is None:
         add_entries(connection, job.id, created, job.attributes)
     add_blockers(connection, job.id, 0, list(zip(job.blockers, opens, strict=True)))
+    add_event(connection, EventKind.CREATED, job.id, status=first_status(scheduled_at, now, 0))
+    if status is JobStatus.BLOCKED:
+        add_event(connection, EventKind.BLOCKED, job.id)
     return StartedJob(job.id, job.type, status, rows.moment(created))
 
 
@@ -116,6 +121,7 @@ def close_chain(connection: Connection, chain_id: str, status: str, ttl: float |
         after = first_status(due, now, 0).value if last and held_as == JobStatus.BLOCKED else held_as
         run(connection, "unblock_job", id=job_id, status=after, scheduled_at=due)
         if after != held_as:
+            add_event(connection, EventKind.UNBLOCKED, job_id)
             due_types.add(job_type)
     run(connection, "close_blockers", id=chain_id)
     return sorted(due_types)

@@ -21,7 +21,7 @@ class Kind:
     weight: int
     """About how many of a thousand faults on Postgres are of this kind."""
     target: str
-    """What the fault acts on: a worker, a client, the server, or chains."""
+    """What the fault acts on: a worker, a client, the server, the receiver of webhooks, or chains."""
     about: str
 
 
@@ -69,6 +69,11 @@ _KINDS = (
     Kind("lose commit", PG, 35, "worker", "the connection breaks before COMMIT arrives"),
     Kind("lose answer to client", SERVERS, 25, "client", "a start arrives, its answer does not"),
     Kind("lose request of client", SERVERS, 20, "client", "the connection breaks before a start arrives"),
+    # the receiver of webhooks
+    Kind("receiver down", ALL, 8, "receiver", "it refuses connections for some seconds"),
+    Kind("receiver fails", ALL, 8, "receiver", "it answers 500 for some seconds"),
+    Kind("receiver redirects", ALL, 8, "receiver", "it sends requests to another port for some seconds"),
+    Kind("receiver slow", ALL, 8, "receiver", "it answers when the request has timed out, for some seconds"),
     # the work itself
     Kind("block event loop", ALL, 10, "chains", "a handler blocks the event loop for longer than the lease"),
     Kind("exhaust pool", ALL, 10, "chains", "more completing transactions at once than connections"),

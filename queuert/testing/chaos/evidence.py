@@ -16,6 +16,8 @@ from queuert.testing.chaos.processes import Child
 _ANSWER = 15.0
 """The most seconds to wait until a process has written its stacks."""
 _LOOK = 0.05
+_QUIET = 0.5
+"""Seconds without a new line after which the stacks of the threads count as complete: they have no last line."""
 _LINES = 40
 _TAIL = 200_000
 
@@ -48,9 +50,18 @@ class Hang:
 
 
 def question(child: Child, log: Path) -> str:
-    """Signal a process to write its stacks, wait for them, and return what it has written to its log since."""
+    """Signal a process to write its stacks, wait for them, and return what it has written to its log since.
+
+    The tasks are asked for after the threads have been written: two answers at once would be mixed line by line.
+    """
     before = log.stat().st_size if log.exists() else 0
+    deadline = time.monotonic() + _ANSWER
     child.send(stacks.THREADS)
+    size, since = before, time.monotonic()
+    while (size == before or time.monotonic() < since + _QUIET) and child.alive and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+        if (grown := log.stat().st_size if log.exists() else 0) != size:
+            size, since = grown, time.monotonic()
     child.send(stacks.TASKS)
     end = stacks.end_of_tasks(child.pid)
     deadline = time.monotonic() + _ANSWER

@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from queuert.testing.chaos.fleet import Fleet, Missed, Place
+from queuert.testing.chaos.fleet import Fleet, Missed, Place, faketime_library
 from queuert.testing.chaos.handlers import EVERY
 from queuert.testing.chaos.operator_client import Operator
 from queuert.testing.chaos.plan import Fault
+from queuert.testing.chaos.receiver import Receiver
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.chaos.workload import LEASE, Task, blocking, effect, poison
@@ -37,6 +38,7 @@ class Scene:
 
     store: OwnedStore
     fleet: Fleet
+    receiver: Receiver
     operator: Operator
     traces: Tail
     gates: Path
@@ -88,6 +90,19 @@ def waited(event: threading.Event, what: str, timeout: float = 6.0) -> None:
     """
     if not event.wait(timeout):
         raise Missed(f"not within {timeout:g} s: {what}")
+
+
+# --- the receiver of webhooks ---------------------------------------------------------------------------------------
+
+
+@injector("receiver down", "receiver fails", "receiver redirects", "receiver slow")
+def disturb_receiver(scene: Scene, fault: Fault) -> str:
+    """Let the receiver refuse, or answer wrongly, for some seconds."""
+    seconds = 1.0 + 2.0 * fault.measure
+    mode = {"receiver down": "down", "receiver fails": "500", "receiver redirects": "redirect", "receiver slow": "slow"}
+    with scene.receiver.answering(mode[fault.kind]):
+        time.sleep(seconds)
+    return f"for {seconds:.1f} s"
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -164,6 +179,8 @@ def wrong_clock(scene: Scene, fault: Fault) -> str:
     """Run a worker whose clock is two hours ahead or behind, for some seconds."""
     place = scene.worker(fault)
     shift = 7200.0 if fault.measure < 0.5 else -7200.0
+    if faketime_library() is None:
+        raise Missed("libfaketime is not installed")
     with place.held() as child:
         place.kept = False
         try:

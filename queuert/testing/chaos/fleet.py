@@ -61,10 +61,10 @@ class Place:
 
     @contextmanager
     def held(self, timeout: float = _TIMEOUT) -> Iterator[Child]:
-        """Lock the slot, so that no other fault acts on its process.
+        """Lock the slot, so that no other fault acts on its process; wait for a successor if that has ended.
 
         Raises:
-            Missed: somebody else is at it for too long, or it has finished.
+            Missed: somebody else is at it for too long, it has finished, or there is no successor.
         """
         if not self._lock.acquire(timeout=timeout):
             raise Missed(f"{self.role} {self.number} is busy")
@@ -72,7 +72,7 @@ class Place:
             child = self.child
             if self.finished or child is None:
                 raise Missed(f"{self.role} {self.number} has finished")
-            yield child
+            yield child if child.alive or not self.kept else self.wait_for_successor(child)
         finally:
             self._lock.release()
 
@@ -90,7 +90,9 @@ class Place:
 class Fleet:
     """All workers and clients of a run."""
 
-    def __init__(self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path) -> None:
+    def __init__(
+        self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path, *, receiver: int = 0
+    ) -> None:
         self.directory = directory
         self._store = store
         with ExitStack() as stack:
@@ -103,7 +105,8 @@ class Fleet:
             self._away = Records(directory / "away.jsonl")
             self.listeners = self._proxy(store)
             """The proxy for the notifications of all workers."""
-            common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
+            common: dict[str, Any] = {"store": store.name, "directory": str(directory), "workload": settings.workload}
+            common["receiver"] = receiver
             self.workers = [self._worker(number, settings, store, common) for number in range(settings.profile.workers)]
             self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
             self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None

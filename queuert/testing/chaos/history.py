@@ -17,6 +17,8 @@
 | `outages` | when the store was broken, or down | the run |
 | `f` | faults | the run |
 | `holds` | which process had the write lock of a file, when | the run |
+| `w` | requests that the receiver of webhooks got, and what it answered; connections elsewhere | the receiver |
+| `deliveries` | the log of deliveries | the store |
 | `resources` | memory and open files of the processes | the run |
 
 Times are seconds since 1970, by the clock of the one machine.
@@ -58,6 +60,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "f": ("number", "kind", "began", "ended", "happened", "detail", "target"),
     "outages": ("began", "ended", "down"),
     "holds": ("pid", "began", "ended"),
+    "w": ("place", "delivery_id", "chain_id", "status", "verified", "at"),
+    "deliveries": ("delivery_id", "attempt", "status", "error"),
     "resources": ("role", "slot", "pid", "at", "resident", "files", "threads", "kinds", "rest"),
     "facts": ("name", "value"),
 }  # fmt: skip

@@ -25,6 +25,8 @@ def load_records(history: History, directory: Path) -> None:
     history.add("away", read(directory / "away.jsonl"))
     history.add("leftover", read(directory / "left.jsonl"))
     history.add("f", read(directory / "faults.jsonl"))
+    history.add("w", ({**line, "at": line["t"]} for line in read(directory / "receiver.jsonl")))
+    history.add("deliveries", read(directory / "deliveries.jsonl"))
     history.add("resources", (_taken(line) for line in read(directory / "resources.jsonl")))
 
 

@@ -72,6 +72,9 @@ _PROBES: dict[str, str] = {
     "running jobs held by a caller's transaction": f"{_HAPPENED} AND kind = 'start behind a running job'",
     "retries under a flood of fresh work": f"{_HAPPENED} AND kind = 'flood of fresh work'",
     "retries from outside": "SELECT count(*) FROM a WHERE how = 'outside' AND op = 'retry' AND outcome = 'ack'",
+    "webhooks accepted": """SELECT count(DISTINCT delivery_id) FROM w
+        WHERE place = 'receiver' AND status BETWEEN 200 AND 299""",
+    "webhooks refused": "SELECT count(*) FROM w WHERE status >= 300",
     "chains deleted": "SELECT count(DISTINCT chain_id) FROM c WHERE kind = 'delete'",
 }
 

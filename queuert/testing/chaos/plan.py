@@ -238,6 +238,7 @@ _FIRST = (
     "kill worker", "zombie while next runs", "zombie after next ended", "crash postgres", "kill backend", "kill redis",
     "poison", "poison", "poison", "poison", "poison", "cut listeners", "terminate listeners", "lose answer to commit",
     "lose commit", "kill worker", "kill client", "freeze worker in claim",
+    "receiver fails", "receiver down", "receiver redirects", "receiver slow",
 )  # fmt: skip
 """The faults that even a small run must have."""
 

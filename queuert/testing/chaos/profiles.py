@@ -46,6 +46,7 @@ _POSTGRES = {
     "blockers that closed in overlap": 20, "starts of one key within 5 ms": 20,
     "listeners restored": 2, "jobs found by polling alone": 1, "kinds of poison buried": 5,
     "attempts of types with limits": 80, "finishes that the store refused": 2, "big outputs": 5,
+    "webhooks accepted": 30,
 }  # fmt: skip
 _FULL = {
     "acknowledged starts": 25_000, "faults": 1_000, "kinds of fault": 20, "workers killed": 300, "server crashes": 25,
@@ -54,6 +55,7 @@ _FULL = {
     "blockers that closed in overlap": 1_000, "starts of one key within 5 ms": 1_000,
     "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 5,
     "attempts of types with limits": 1_000, "finishes that the store refused": 30, "big outputs": 10,
+    "webhooks accepted": 300,
     "claims of limited types while a worker stood still in one": 10, "running jobs held by a caller's transaction": 3,
     "retries under a flood of fresh work": 2, "poisonous jobs buried": 40, memory_growth.WITNESSES: 2,
 }  # fmt: skip
@@ -74,7 +76,7 @@ _OF_SERVERS_ALONE = (
 )  # fmt: skip
 _BY_JOBS = frozenset({
     "acknowledged starts", "blockers that closed in overlap", "starts of one key within 5 ms",
-    "attempts of types with limits", "finishes that the store refused", "big outputs",
+    "attempts of types with limits", "finishes that the store refused", "big outputs", "webhooks accepted",
 })  # fmt: skip
 _CRASHES_OF_REDIS = 0.4
 """Redis has one way to crash, and Postgres three."""

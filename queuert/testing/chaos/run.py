@@ -15,6 +15,7 @@ from typing import Any
 import queuert.testing.chaos.chain_invariants
 import queuert.testing.chaos.holds
 import queuert.testing.chaos.invariants_of_sharing
+import queuert.testing.chaos.invariants_of_webhooks
 import queuert.testing.chaos.zombies  # noqa: F401  (they register what they hold)
 from queuert.errors import QueuertError
 from queuert.job_types import JobTypes
@@ -34,6 +35,7 @@ from queuert.testing.chaos.operator_client import Operator
 from queuert.testing.chaos.plan import Fault, Plan, make_plan
 from queuert.testing.chaos.processes import ChaosError
 from queuert.testing.chaos.profiles import ChaosSettings
+from queuert.testing.chaos.receiver import Receiver
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.report import ChaosReport, hangs, measured
 from queuert.testing.chaos.stops import see_to_its_end
@@ -151,7 +153,10 @@ class Conductor:
         self.drain_seconds = 0.0
         self._records = Records(directory / "faults.jsonl")
         with ExitStack() as stack:
-            self._fleet = Fleet(settings, plan, store, directory)
+            self._receiver = Receiver(directory)
+            stack.callback(self._receiver.close)
+            self._receiver.subscribe(state_for({"url": store.url, "listen_url": store.url}))
+            self._fleet = Fleet(settings, plan, store, directory, receiver=self._receiver.port)
             stack.callback(self._fleet.close)
             self._witnesses = Witnesses(self._fleet, store, directory)
             stack.callback(self._witnesses.close)
@@ -167,7 +172,7 @@ class Conductor:
         self._operator = Operator(state, job_types, directory, self._settings.seed)
         stack.callback(self._operator.close)
         stops, left, hangs = (Records(directory / f"{name}.jsonl") for name in ("stops", "left", "hangs"))
-        return Scene(store, self._fleet, self._operator, traces, gates, stops, left, hangs)
+        return Scene(store, self._fleet, self._receiver, self._operator, traces, gates, stops, left, hangs)
 
     def play(self) -> None:
         """Run until the last job has ended, or until no more jobs end."""
@@ -259,7 +264,9 @@ class Conductor:
         began = moved = time.monotonic()
         left, before = -1, -1
         while left != 0 and time.monotonic() - moved < self._stuck_seconds:
-            before, left = left, self._store.open_jobs()
+            # What is unread first: what is read becomes jobs.
+            unread = self._receiver.unread
+            before, left = left, self._store.open_jobs() + unread
             moved = moved if left == before else time.monotonic()
             self._display.progress(f"drain: {left} jobs to go")
             time.sleep(_LOOK if left else 0)
@@ -269,6 +276,7 @@ class Conductor:
     def rest(self) -> None:
         """Measure the resources of all processes, now that they are idle."""
         self._operator.close()
+        self._receiver.finish()
         self.facts |= self._witnesses.end()
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
 from queuert.testing.chaos.plan import Plan
 from queuert.testing.chaos.profiles import ChaosSettings
-from queuert.testing.chaos.workload import LIMITS
+from queuert.testing.chaos.workload import LIMITS, WITH_WEBHOOK
 
 STARTS = "acknowledged starts"
 _KINDS = "kinds of fault"
@@ -66,6 +66,7 @@ def _held_by_starts(plan: Plan) -> dict[str, int]:
     return {
         "attempts of types with limits": sum(len(op.ids) for op in all_ops if op.type in LIMITS),
         "finishes that the store refused": how["clash"],
+        "webhooks accepted": sum(len(op.ids) for op in all_ops if op.type in WITH_WEBHOOK) // 2,
         "big outputs": sum(op.size > 0 for op in all_ops),
         "blockers that closed in overlap": how["group"],
         "starts of one key within 5 ms": _LATER_OF_A_DUEL * how["duel"],

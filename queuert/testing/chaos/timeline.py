@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Iterator
 
+from queuert.page_style import page_style
 from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
 from queuert.testing.chaos.history import History
 
@@ -15,10 +16,10 @@ _LEFT = 190
 _MOST_POINTS = 40_000
 _CURVE_ROWS = 4
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Chaos</title>
-<style>body{{font:13px sans-serif;margin:16px;background:#fff;color:#222}}svg{{background:#fafafa}}
-text{{font:11px sans-serif}}.c{{fill:#4a7ab5}}.d{{fill:#3a9a4a}}.r{{fill:#d98a00}}.f{{fill:#c33;opacity:.75}}
-.k{{fill:#000}}.s{{fill:#a0a}}.m{{fill:#bbb}}.u{{fill:none;stroke:#555}}
+_PAGE = """<!doctype html><html lang="en" data-theme="auto"><meta charset="utf-8"><title>Chaos</title>
+<style>{style}body{{max-width:none}}svg{{background:var(--panel);max-width:none}}
+svg text{{font-size:11px}}.c{{fill:#4a7ab5}}.d{{fill:#3a9a4a}}.r{{fill:#d98a00}}.f{{fill:#c33;opacity:.75}}
+.k{{fill:var(--text)}}.s{{fill:#a0a}}.m{{fill:#bbb}}.u{{fill:none;stroke:#555}}
 .served{{stroke:#a0a;stroke-dasharray:3 3}}</style>
 <h1>Chaos</h1><p>{summary}</p>
 <p>Rows with faults: <b style="color:#c33">a fault</b>, <b>a kill</b>, <b style="color:#a0a">a crash of the server</b>,
@@ -50,7 +51,12 @@ def timeline(history: History, began: float, ended: float) -> str:
     data = [dict(row) for row in history.rows("SELECT number, kind, began, ended, happened, detail FROM f")]
     summary = f"{ended - began:.1f} seconds, {len(data)} faults; dashed lines: the server serves again."
     return _PAGE.format(
-        summary=summary, width=_WIDTH, height=height, body="".join(rows), data=json.dumps(data).replace("<", "\\u003c")
+        style=page_style(),
+        summary=summary,
+        width=_WIDTH,
+        height=height,
+        body="".join(rows),
+        data=json.dumps(data).replace("<", "\\u003c"),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from queuert.client import AsyncClient
@@ -12,10 +14,14 @@ from queuert.state.adapter import StateAdapter
 from queuert.testing.chaos import stacks
 from queuert.testing.chaos.handlers import Handlers
 from queuert.testing.chaos.records import Records
-from queuert.testing.chaos.workload import job_types_of, load
+from queuert.testing.chaos.workload import LEASE, LOOPBACK, job_types_of, load
 from queuert.urls import state_from_url
-from queuert.worker import InProcessWorker
+from queuert.webhooks import TargetPolicy, endpoints
+from queuert.webhooks.endpoints import DELIVERY_TYPE
+from queuert.worker import InProcessWorker, webhooks
+from queuert.worker.processors import Processors
 from queuert.worker.run import run
+from queuert.worker.webhooks import WebhookSettings, webhook_processors
 
 _KEPT = (
     events.WorkerStarted, events.WorkerStopping, events.WorkerStopped, events.AttemptStarted, events.AttemptCompleted,
@@ -23,6 +29,10 @@ _KEPT = (
     events.FinishRejected, events.JobReaped, events.JobsReleased, events.StrandedJobsReleased, events.ListenerLost,
     events.ListenerRestored, events.LoopFailed, events.LoopRecovered, events.StoreCallFailed,
 )  # fmt: skip
+
+
+_TIMEOUT = 1.0
+"""Seconds that a request of a webhook may take."""
 
 
 class EventRecords:
@@ -66,6 +76,32 @@ def application_of(pid: int) -> str:
     return f"queuert {pid}"
 
 
+def delivering(client: AsyncClient, port: int) -> Processors:
+    """Return the processors of a worker that delivers to the receiver, and nowhere else.
+
+    Leases and delays are short, as those of the other jobs are: with the delays of a user a run would take days.
+    """
+    schedule = (0.0, *[0.2] * 500)
+    _shorten(endpoints, SCHEDULE=schedule, PROBE_EVERY=0.5, _BUSY_DELAY=0.2, _LEAST_JITTER=0.2)
+    _shorten(webhooks, SCHEDULE=schedule, PROBE_EVERY=0.5, _RENEW_EVERY=0.5, _TAKE_OVER_AFTER=2.0, _IDLE=0.5)
+    targets = TargetPolicy(
+        allow_http=True,
+        allow_ports=[port],
+        allow_networks=[f"{LOOPBACK}/32"],
+        connect_timeout=_TIMEOUT,
+        timeout=_TIMEOUT,
+    )
+    processors = webhook_processors(client, WebhookSettings(targets, interval=0.2))
+    processors._by_name[DELIVERY_TYPE] = replace(processors[DELIVERY_TYPE], lease=LEASE)
+    return processors
+
+
+def _shorten(module: ModuleType, **values: Any) -> None:
+    """Change constants of a module in this process."""
+    assert vars(module).keys() >= values.keys(), "constants of webhooks have other names: change them here"
+    vars(module).update(values)
+
+
 def main(settings: dict[str, Any]) -> int:
     """Run a worker until it is asked to stop; return its exit code."""
     directory = Path(settings["directory"])
@@ -77,6 +113,9 @@ def main(settings: dict[str, Any]) -> int:
     groups = [own, *([] if workload is None else [workload.processors()])]
     records = EventRecords(Records(directory / "events.jsonl", shift=shift), settings["slot"])
     client = AsyncClient(state_for(settings), job_types_of(workload), observability=records)
+    # The health of a receiver has times of its worker's clock.
+    if settings.get("limits") and settings.get("receiver") and not shift:
+        groups.append(delivering(client, settings["receiver"]))
     worker = InProcessWorker(
         client,
         groups,

@@ -28,6 +28,8 @@ PAUSING = RetryPolicy(
 POISON = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
 TIDY = "tidy"
 """The order for a steady job that its worker releases unused memory."""
+LOOPBACK = "127.0.0.1"
+"""Where the receiver of webhooks is: no worker may send to any other place."""
 CLASH = "clash"
 """The order for an attempt to continue with a job whose id exists: the store rejects that, the first time."""
 POISONS = ("exit", "segfault", "kill", "memory", "hang")
@@ -95,6 +97,8 @@ JOB_TYPES = JobTypes(
 
 WITH_EFFECT = frozenset(one.name for one in (effect, threaded, flaky, blocking, steady, steady_in_thread, limited))
 """Types whose jobs write an effect in the transaction that completes them."""
+WITH_WEBHOOK = frozenset(one.name for one in (threaded, limited, keyed))
+"""Types of whose completed chains a webhook is told."""
 PATIENT = WITH_EFFECT | {plain.name, fleeting.name, keyed.name, rated.name}
 """Types that never fail for good."""
 

@@ -92,6 +92,8 @@ class _Child:
                     self._current.abort_transaction()
                 case messages.AfterAttemptApplied() if self._current is not None:
                     self._current.applied_finishes.put(message.finish)
+                case messages.PhaseWritten() if self._current is not None:
+                    self._current.written_phases.put(message)
                 case messages.End():
                     self._work.put(None)
                 case messages.Stopping() if self._current is not None:

@@ -16,6 +16,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
@@ -26,11 +27,13 @@ from queuert.policies import RetryPolicy
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.paging import PageRequest
+from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.sync_store import Store, StoreTransaction
-from queuert.state.types import Finish, FinishResult, NewStep, StepRecord
+from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
 from queuert.worker.attempt import AbortSignal, StartOptions, start_options
 from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
+from queuert.worker.phases import PhaseReport
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
@@ -176,6 +179,7 @@ class ChildAttempt:
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
         self.applied_finishes: SimpleQueue[Finish] = SimpleQueue()
+        self.written_phases: SimpleQueue[messages.PhaseWritten] = SimpleQueue()
         self.lifespan: ChildLifespan | None = None
         self._connection = connection
         self._store = store
@@ -228,8 +232,48 @@ class ChildAttempt:
         return self.record_step_in_thread(step)
 
     def record_step_in_thread(self, step: NewStep) -> StepRecord:
-        """Record a step of the job, on a connection of this process."""
+        """Record a step of the job, on a connection of this process. The worker records a phase."""
+        if step.progress is not None:
+            record: StepRecord = self._written(messages.RecordPhase(step))
+            return record
         return self._store.get().record_step(self.run.job.lease, step)
+
+    async def get_progress(self) -> str | None:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.get_progress_in_thread()
+
+    def get_progress_in_thread(self) -> str | None:
+        """Read the progress of the job as it is stored, on a connection of this process."""
+        return self._store.get().get_progress(self.run.job.id)
+
+    async def begin_phase(self, progress: str) -> datetime:
+        """Not called: ``check_event_loop`` raises before."""
+        return self.begin_phase_in_thread(progress)
+
+    def begin_phase_in_thread(self, progress: str) -> datetime:
+        """Let the worker store the progress of a phase that begins."""
+        answer: datetime = self._written(messages.BeginPhase(progress))
+        return answer
+
+    def report_phase(self, report: PhaseReport) -> None:
+        """Let the worker report a phase to the observers."""
+        self._connection.send(messages.PhaseReported(report))
+
+    def _written(self, request: messages.BeginPhase | messages.RecordPhase) -> Any:
+        """Return what the worker has written: it also has progress to write, which must not come later."""
+        self._connection.send(request)
+        written = self.written_phases.get()
+        if written.error is not None:
+            raise pickle.loads(written.error)
+        return written.answer
+
+    async def wait_for_event(self, wait: EventWait) -> StepRecord:
+        """``wait_for_event_in_thread``: a child process has its event loop to itself."""
+        return self.wait_for_event_in_thread(wait)
+
+    def wait_for_event_in_thread(self, wait: EventWait) -> StepRecord:
+        """Record a wait of the job, on a connection of this process, and try to answer it."""
+        return self._store.get().wait_for_event(self.run.job.lease, wait)
 
     def check_sleep(self) -> None:
         """Do nothing: handlers in child processes have no batches."""

@@ -10,13 +10,15 @@ import logging
 import multiprocessing  # noqa: F401  (it makes a script's classes known under the name that they have in a child)
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from queuert.jobs import AbortReason
 from queuert.state.adapter import StateAdapter
+from queuert.state.steps import NewStep, StepRecord
 from queuert.state.types import Finish, FinishResult
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import (
@@ -27,6 +29,7 @@ from queuert.worker.executors import (
     death,
     pickled,
 )
+from queuert.worker.phases import PhaseReport
 from queuert.worker.processes import messages
 from queuert.worker.processes.handle import ChildProcess
 from queuert.worker.processors import Processor
@@ -53,6 +56,18 @@ class AttemptHost(Protocol):
 
     def record_progress(self, progress: str) -> None:
         """Write progress, as it is stored."""
+        ...
+
+    async def begin_phase(self, progress: str) -> datetime:
+        """Store the progress of a phase that begins, under the lease."""
+        ...
+
+    async def record_step(self, step: NewStep) -> StepRecord:
+        """Record a step of the job under the lease."""
+        ...
+
+    def report_phase(self, report: PhaseReport) -> None:
+        """Report a phase to the observers."""
         ...
 
     def trace_context(self) -> str | None:
@@ -261,6 +276,12 @@ class _ChildRun:
                     return message
                 case messages.Progressed():
                     self._host.record_progress(message.progress)
+                case messages.BeginPhase():
+                    await self._write_phase(self._host.begin_phase(message.progress))
+                case messages.RecordPhase():
+                    await self._write_phase(self._host.record_step(message.step))
+                case messages.PhaseReported():
+                    self._host.report_phase(message.report)
                 case messages.RenewalPaused():
                     self._host.pause_renewal(self._abort_transaction)
                 case messages.ApplyAfterAttempt():
@@ -274,6 +295,13 @@ class _ChildRun:
                     self._host.end_block(message.indeterminate)
                 case _:
                     pass
+
+    async def _write_phase(self, writing: Awaitable[datetime | StepRecord]) -> None:
+        """Write for the child, after the progress that it has sent before."""
+        try:
+            self._child.send(messages.PhaseWritten(await writing))
+        except Exception as error:
+            self._child.send(messages.PhaseWritten(None, pickle.dumps(error)))
 
     async def _receive(self) -> object:
         message = await self._child.receive()

@@ -8,10 +8,13 @@ from __future__ import annotations
 import pickle
 import struct
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from queuert.jobs import AbortReason, JobError
+from queuert.state.steps import NewStep, StepRecord
 from queuert.state.types import ClaimedJob, Finish, FinishResult
+from queuert.worker.phases import PhaseReport
 
 HEADER = struct.Struct("!Q")
 """The length of the message that follows."""
@@ -86,6 +89,14 @@ class AfterAttemptApplied:
     finish: Finish
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseWritten:
+    """The answer to ``BeginPhase`` and ``RecordPhase``: what the store has returned, or raised, pickled."""
+
+    answer: datetime | StepRecord | None
+    error: bytes | None = field(default=None, repr=False)
+
+
 # --- from the child ---------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +145,27 @@ class Progressed:
     """Progress of the attempt, as it is stored."""
 
     progress: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPhase:
+    """A phase begins with this progress; the child waits for ``PhaseWritten``."""
+
+    progress: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPhase:
+    """A phase is completed; the child waits for ``PhaseWritten``."""
+
+    step: NewStep
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReported:
+    """What observers are to get of a phase."""
+
+    report: PhaseReport
 
 
 @dataclass(frozen=True, slots=True)

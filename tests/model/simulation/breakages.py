@@ -55,7 +55,7 @@ def pending_counts_as_written() -> Iterator[None]:
 
 def claimed_ahead_is_kept() -> AbstractContextManager[Any]:
     """What waits for a place without result is not released."""
-    return patch.object(ReleaseQueue, "put", lambda self, leases: None)
+    return patch.object(ReleaseQueue, "put", lambda self, type, lease, expires_at: None)
 
 
 def given_back_is_started() -> AbstractContextManager[Any]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotRetriableError,
     JobNotFoundError,
     JobNotTriggerableError,
 )
-from queuert.jobs import ChainStatus, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 from tests.model.simulation.plain_store import CLOSED, PlainStore, Row, due
 
@@ -101,6 +103,11 @@ class WholeStore(PlainStore):
         for chain in gone:
             del self.chains[chain]
         return DeleteResult(gone, running)
+
+    def list_chains(self, chains: ChainFilter, page: PageRequest) -> list[ChainRecord]:
+        """Workers list nothing but bulk operations, of which there are none here."""
+        assert chains.types == (BULK_OPERATION_TYPE,)
+        return []
 
     def release_stranded(self, **_: Any) -> SweepResult:
         """Nothing is ever stranded here."""

@@ -157,9 +157,14 @@ def test_both_modes_share_the_data_in_memory() -> None:
 
     assert asyncio.run(look()) == chain.id
     second_client.close()
-    assert SQLiteState().capabilities == frozenset()
+    assert SQLiteState().capabilities == {Capability.EVENTS, Capability.ORDERED_KEYS}
     state.close()
 
 
 def test_what_a_file_is_capable_of(path: Path) -> None:
-    assert SQLiteState(path).capabilities == {Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS}
+    assert SQLiteState(path).capabilities == {
+        Capability.USER_TRANSACTIONS,
+        Capability.EVENTS,
+        Capability.MULTI_PROCESS,
+        Capability.ORDERED_KEYS,
+    }

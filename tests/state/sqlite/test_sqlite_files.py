@@ -24,6 +24,7 @@ from queuert.errors import (
 )
 from queuert.ids import new_token
 from queuert.state import Capability
+from queuert.state.named_sections import read_file
 from queuert.state.sqlite import SQLiteState, schema
 from queuert.state.sqlite.schema import SCHEMA_VERSION
 from queuert.state.sqlite.store import SQLiteStore
@@ -111,7 +112,7 @@ def test_a_file_that_is_no_database(path: Path) -> None:
 
 def test_a_file_that_is_broken(path: Path) -> None:
     store = opened(path)
-    ids = [one.id for one in store.start_jobs([job() for _ in range(500)])]
+    ids = [one.id for one in store.start_jobs([job() for _ in range(1_500)])]
     store.close()
     with path.open("r+b") as file:
         pages = path.stat().st_size // 4096
@@ -165,7 +166,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
         "to_two": "CREATE TABLE queuert_new (a INTEGER);\nCREATE TABLE queuert_newer (a INTEGER)\n",
         "to_three": "DROP TABLE queuert_newer",
     }
-    monkeypatch.setattr(schema, "migration", steps.__getitem__)
+    monkeypatch.setattr(schema, "read_file", lambda package, name: read_file(package, name) | steps)
     for _ in range(2):
         store = opened(path)
         assert store.get_jobs([started.id])[0] is not None
@@ -175,6 +176,9 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
     found = "SELECT name FROM sqlite_master WHERE name LIKE 'queuert_new%'"
     assert connection.execute(found).fetchall() == [("queuert_new",)]
     connection.close()
+
+
+_WEBHOOKS = ("queuert_webhook_record", "queuert_webhook_attempt")
 
 
 def test_every_older_version_becomes_this_one(path: Path) -> None:
@@ -189,13 +193,21 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
     store.close()
     connection = sqlite3.connect(path, isolation_level=None)
     new = columns(connection)
-    for column in ("progress", "attempt_trace_context", "failures", "max_attempts"):
+    connection.execute("DROP VIEW queuert_chain")
+    connection.execute("CREATE VIEW queuert_chain AS SELECT id FROM queuert_job")
+    for column in ("progress", "attempt_trace_context", "failures", "max_attempts", "stale_at"):
         connection.execute(f"ALTER TABLE queuert_job DROP COLUMN {column}")
     for column in ("owner", "overlap", "jitter", "starts_at", "ends_at", "attributes", "result_ttl", "last_chain_id"):
         connection.execute(f"ALTER TABLE queuert_schedule DROP COLUMN {column}")
+    connection.execute("ALTER TABLE queuert_paused_type DROP COLUMN paused_by")
+    for index in ("queuert_job_key_order", "queuert_job_later_ready"):
+        connection.execute(f"DROP INDEX {index}")
     connection.execute("DROP TABLE queuert_type_limit")
     connection.execute("DROP TABLE queuert_activity")
     connection.execute("DROP TABLE queuert_job_step")
+    connection.execute("DROP TABLE queuert_sent_event")
+    for table in ("queuert_event", "queuert_event_level", "queuert_event_log", *_WEBHOOKS):
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("UPDATE queuert_schema SET version = 1")
     store = opened(path)
     assert [one is not None and one.id for one in store.get_jobs([started.id])] == [started.id]
@@ -293,7 +305,7 @@ def test_closing_ends_what_is_under_way(state: SQLiteState) -> None:
     block = store.transaction(held)
     transaction = block.__enter__()
     transaction.finish(complete(held))
-    if state.capabilities:
+    if Capability.MULTI_PROCESS in state.capabilities:
         store.close()
     else:
         transaction.abort()

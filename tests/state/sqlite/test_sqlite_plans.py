@@ -37,6 +37,17 @@ _WHOLE = {
     "ready_keys": "jumps from key to key",
     "open_dependents": "sorts the jobs that wait for one chain",
     "blockers_of_chain": "what one chain's jobs wait for, each once",
+    "add_event": "the settings of the log, one row",
+    "event_log": "the settings of the log, one row, and the last number of each table",
+    "set_event_default": "the settings of the log, one row",
+    "set_dropped_events": "the settings of the log, one row",
+    "event_levels": "all are wanted",
+    "oldest_event_time": "the first row",
+    "get_webhook_records": "the ids that are given",
+    "prune_webhook_attempts": "the first rows, up to a limit",
+    "old_events": "the first rows, up to a limit",
+    "list_events": "the types and kinds that are given",
+    "list_events_oldest_first": "the types and kinds that are given",
 }
 
 

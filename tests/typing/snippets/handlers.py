@@ -6,7 +6,7 @@ from typing import assert_type
 
 from pydantic import BaseModel
 
-from queuert import Attempt, Continues, JobType, JobTypes, Outcome, Processors
+from queuert import Attempt, Continues, JobType, JobTypes, NewChain, Outcome, Processors
 from queuert.outcomes import ContinueWith
 from queuert.worker import EarlierJob
 
@@ -59,6 +59,22 @@ def continues_in_a_transaction(attempt: Attempt[Resize, Published]) -> Continues
 @processors.handles(count)
 def counts_without_naming_the_result(attempt: Attempt[str]) -> int:
     return len(attempt.input)
+
+
+tree = JobType("tree", input=Resize, output=int, blockers=("tree", ...))
+
+
+@processors.handles(tree)
+async def waits_for_children_of_its_own_type(attempt: Attempt[Resize, int]) -> Outcome[int]:
+    if not attempt.blockers:
+        return attempt.wait_for(NewChain(tree, Resize(url="below")))
+    assert_type(attempt.outputs_of(tree), list[int])
+    return 1 + sum(attempt.outputs_of(tree))
+
+
+@processors.handles(tree)
+async def waits_for_children_with_another_input(attempt: Attempt[Resize, int]) -> Outcome[int]:
+    return attempt.wait_for(NewChain(tree, Thumbnail(key="k")))  # expect: error
 
 
 @processors.handles(publish)

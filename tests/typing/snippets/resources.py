@@ -43,6 +43,8 @@ processors = Processors(job_types, lifespan=lifespan)
 assert_type(processors, Processors[App])
 assert_type(Processors(job_types, lifespan=plain_lifespan), Processors[App])
 without: Processors = Processors(job_types)
+assert_type(processors.with_lifespan(plain_lifespan), Processors[App])
+processors.with_lifespan(undecorated)  # expect: error
 groups: Sequence[Processors] = [processors, without]
 
 

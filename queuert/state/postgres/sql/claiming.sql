@@ -2,17 +2,25 @@
 -- Leases the best due jobs of the given types, up to the limit.
 --
 -- It first scans the head of each type without locks, to learn how many of each are among the best. Then it locks just
--- those and skips what others have locked; what is missing then (`topup`) comes from any type. Each step reads at
--- most `limit` index entries a type, whatever the backlog. Paused types are left out. statement_timestamp() is stable,
--- so it can bound the index scan; leases start at clock_timestamp(), since the statement may have waited.
+-- those and skips what others have locked. Each step reads at most `limit` index entries a type, whatever the backlog.
+-- Paused types are left out. statement_timestamp() is stable, so it can bound the index scan; leases start at
+-- clock_timestamp(), since the statement may have waited.
 --
--- Of the locked jobs it takes the best whose inputs fit into `max_bytes`, at least one. It measures the stored size,
--- which does not read inputs that are stored apart, and estimates the length of compressed ones (see claiming.py).
--- Among jobs of one rank, the types take turns in the order given, the longest due first.
+-- `claim_many`, for many jobs, locks without that scan if only one type has jobs, and those are ready. It looks at one
+-- job of each type to find out.
+--
+-- Neither claims jobs in the place of those that others have locked: `missing` says how many. Neither claims anything if
+-- the inputs of the locked jobs exceed `max_bytes`: then `missing` is -1. `claim_rest` does both, at twice the steps,
+-- which each execution has to set up. It locks what is missing of any type (`topup`). Of the locked jobs it takes the
+-- best whose inputs fit into `max_bytes`, at least one.
+--
+-- The size of an input is its stored size, which is known without reading those that are stored apart, and the length
+-- of compressed ones is estimated (see claiming.py). Among jobs of one rank, the types take turns in the order given, the
+-- longest due first.
 --
 -- The scan of each type begins at a rank and a time: at the head of the index, unless an old snapshot keeps dead
 -- entries there (see ClaimCursors in claiming.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
--- they count as of the first rank at best. Each row says how long the scan took.
+-- they count as of the first rank at best. There is at least one row. Each says how long the scan took.
 WITH wanted AS MATERIALIZED (
     SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
         position
@@ -23,7 +31,7 @@ WITH wanted AS MATERIALIZED (
 unpaused AS MATERIALIZED (
     SELECT wanted.type, wanted.first_rank, wanted.first_time, wanted.position FROM wanted
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
-),
+),{find_one_type}
 best AS MATERIALIZED (
     SELECT unpaused.position, head.due
     FROM unpaused
@@ -41,7 +49,7 @@ best AS MATERIALIZED (
              WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
              ORDER BY scheduled_at LIMIT %(limit)s)
         ) AS candidate
-    ) AS head
+    ) AS head{unless_one_type}
     ORDER BY head.rank, head.turn, unpaused.position
     LIMIT %(limit)s
 ),
@@ -51,7 +59,7 @@ shares AS (
         SELECT position, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
         FROM best GROUP BY position
     ) AS share
-    JOIN unpaused USING (position)
+    JOIN unpaused USING (position){or_one_type}
 ),
 scan_time AS MATERIALIZED (
     -- The count comes first, so that the clock is read after the scan.
@@ -61,8 +69,7 @@ locked AS MATERIALIZED (
     SELECT ready.*
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid,
-            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+        SELECT job.ctid AS tid, {input_bytes} AS bytes
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
             AND ({rank}, scheduled_at) >= (shares.first_rank, shares.first_time)
@@ -72,8 +79,7 @@ locked AS MATERIALIZED (
     SELECT due.*
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT job.ctid,
-            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END
+        SELECT job.ctid, {input_bytes}
         FROM {schema}.job
         WHERE job.type || '' = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
@@ -81,78 +87,169 @@ locked AS MATERIALIZED (
 ),
 locked_size AS MATERIALIZED (
     SELECT count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM locked
+),{topup}
+claimed AS (
+    UPDATE {schema}.job
+    SET {lease}
+    FROM wanted
+    WHERE job.ctid = ANY ({chosen}) AND job.type = wanted.type
+    RETURNING {claimed_job}
 ),
-missing AS (
-    SELECT scan_time.jobs - locked_size.jobs AS number FROM scan_time, locked_size
+event AS (
+    {started_events}
 ),
-topup AS MATERIALIZED (
-    SELECT other.*
-    FROM missing
-    CROSS JOIN unpaused
+summary AS (
+    SELECT scan_time.seconds, {missing} AS missing FROM scan_time, locked_size
+)
+SELECT {claimed_columns}, summary.seconds, summary.missing
+FROM summary LEFT JOIN claimed ON true
+
+-- name: claim_fair
+-- Leases due jobs of types whose keys take turns (`fair`), and of others as `claim` does.
+--
+-- The keys of a type are walked in the order of the index, from the one after `cursor`, and from the first one again
+-- after the last. Jobs without a key have their turn between these, as the key ''. A visited key costs one index entry,
+-- however many of its jobs wait, and there are as many as the claim may take jobs, and one more. Only if there are fewer
+-- keys, or only jobs of worse ranks are wanted, more entries of a key are read. Beside other types, all jobs of a type
+-- count as of the rank of its best one, so that none loses its turn. The parts of `next` are read in their order, and the
+-- second only after the last key: Postgres appends in order where it does not work in parallel, as in no statement that
+-- writes. Scheduled jobs that have become due become ready,
+-- for the next claim. Jobs that others have locked are skipped.
+--
+-- There is at least one row: it says how many jobs were chosen and how many became ready, whether some were left for
+-- their size, and of each type the last key of which a job was claimed, and the last key of the walk.
+WITH RECURSIVE wanted AS MATERIALIZED (
+    SELECT type, lease_seconds, CASE WHEN fair THEN cursor END AS cursor, position
+    FROM unnest(%(types)s::text[], %(leases)s::float8[], %(fair)s::bool[], %(cursors)s::text[])
+        WITH ORDINALITY AS w (type, lease_seconds, fair, cursor, position)
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = w.type)
+),
+promoted AS (
+    UPDATE {schema}.job
+    SET status = 'ready'
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.tid
+        FROM wanted
+        CROSS JOIN LATERAL (
+            SELECT job.ctid AS tid
+            FROM {schema}.job
+            WHERE job.type || '' = wanted.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+            ORDER BY scheduled_at LIMIT %(promoted)s FOR UPDATE SKIP LOCKED
+        ) AS due
+        WHERE wanted.cursor IS NOT NULL
+    ))
+    RETURNING id
+),
+walk AS (
+    SELECT type, position, cursor, cursor COLLATE "C" AS key, 1 AS round, 0 AS visited, NULL::tid AS tid, NULL::int AS rank,
+        NULL::timestamptz AS scheduled_at
+    FROM wanted WHERE cursor IS NOT NULL
+    UNION ALL
+    SELECT walk.type, walk.position, walk.cursor, next.key, next.round, walk.visited + 1, next.tid, next.rank, next.scheduled_at
+    FROM walk
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid,
-            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
-        FROM {schema}.job
-        WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
-            AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-        ORDER BY {rank}, scheduled_at LIMIT missing.number FOR UPDATE SKIP LOCKED
-    ) AS other
-    LIMIT (SELECT number FROM missing)
+        (SELECT limit_key AS key, walk.round, job.ctid AS tid, {rank} AS rank, scheduled_at
+         FROM {schema}.job
+         WHERE job.type = walk.type AND status = 'ready' AND limit_key > walk.key
+         ORDER BY limit_key, {rank}, scheduled_at LIMIT 1)
+        UNION ALL
+        (SELECT '', 2, free.*
+         FROM (VALUES (1)) AS one
+         LEFT JOIN LATERAL (
+             SELECT job.ctid, {rank}, scheduled_at
+             FROM {schema}.job
+             WHERE job.type = walk.type AND status = 'ready' AND limit_key IS NULL
+             ORDER BY {rank}, scheduled_at LIMIT 1
+         ) AS free ON true
+         WHERE walk.round = 1)
+        LIMIT 1
+    ) AS next
+    WHERE walk.visited <= %(limit)s AND (next.round = 1 OR next.key <= walk.cursor)
 ),
-total AS MATERIALIZED (
-    SELECT (SELECT bytes FROM locked_size) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
+visited AS MATERIALIZED (
+    SELECT *, count(*) OVER (PARTITION BY position) AS keys FROM walk WHERE tid IS NOT NULL
 ),
--- Summed up in order only if they do not all fit.
-fitting AS (
-    SELECT tid
+head AS (
+    SELECT position, key, tid, rank, 1::bigint AS turn, visited FROM visited WHERE %(first_rank)s::int IS NULL
+    UNION ALL
+    SELECT visited.position, visited.key, more.tid, more.rank,
+        1 + row_number() OVER (PARTITION BY visited.position, visited.key ORDER BY more.rank, more.scheduled_at), visited.visited
+    FROM visited
+    CROSS JOIN LATERAL (
+        (SELECT job.ctid AS tid, {rank} AS rank, scheduled_at
+         FROM {schema}.job
+         WHERE visited.key <> '' AND job.type = visited.type AND status = 'ready' AND limit_key = visited.key
+             AND {rank} >= coalesce(%(first_rank)s::int, '-2147483648')
+         ORDER BY {rank}, scheduled_at
+         OFFSET CASE WHEN %(first_rank)s::int IS NULL THEN 1 ELSE 0 END LIMIT 2 * %(limit)s / visited.keys)
+        UNION ALL
+        (SELECT job.ctid, {rank}, scheduled_at
+         FROM {schema}.job
+         WHERE visited.key = '' AND job.type = visited.type AND status = 'ready' AND limit_key IS NULL
+             AND {rank} >= coalesce(%(first_rank)s::int, '-2147483648')
+         ORDER BY {rank}, scheduled_at
+         OFFSET CASE WHEN %(first_rank)s::int IS NULL THEN 1 ELSE 0 END LIMIT 2 * %(limit)s / visited.keys)
+    ) AS more
+    WHERE visited.keys < %(limit)s OR %(first_rank)s::int IS NOT NULL
+),
+candidate AS (
+    SELECT position, tid, min(rank) OVER (PARTITION BY position) AS rank, key, place AS turn
     FROM (
-        SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, turn, position, tid ROWS UNBOUNDED PRECEDING) AS upto
-        FROM (
-            SELECT tid, rank, position, bytes, row_number() OVER (PARTITION BY position, rank ORDER BY scheduled_at, tid) AS turn
-            FROM (
-                SELECT job.ctid AS tid, scheduled_at, wanted.position,
-                    greatest({rank}, wanted.first_rank) AS rank,
-                    pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
-                FROM {schema}.job JOIN wanted ON wanted.type = job.type
-                WHERE (SELECT bytes FROM total) > %(max_bytes)s
-                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup))
-            ) AS every
-        ) AS turns
-    ) AS queue
-    WHERE upto <= %(max_bytes)s OR upto = bytes
+        SELECT head.*, row_number() OVER (PARTITION BY position ORDER BY turn, visited) AS place FROM head
+    ) AS placed
+    WHERE place <= %(limit)s
+    UNION ALL
+    SELECT wanted.position, other.tid, other.rank, NULL, row_number() OVER (
+        PARTITION BY wanted.position, other.rank ORDER BY other.scheduled_at)
+    FROM wanted
+    CROSS JOIN LATERAL (
+        (SELECT job.ctid AS tid, {rank} AS rank, scheduled_at
+         FROM {schema}.job
+         WHERE job.type = wanted.type AND status = 'ready' AND {rank} >= coalesce(%(first_rank)s::int, '-2147483648')
+         ORDER BY {rank}, scheduled_at LIMIT %(limit)s)
+        UNION ALL
+        (SELECT job.ctid, greatest({rank}, %(first_rank)s::int), scheduled_at
+         FROM {schema}.job
+         WHERE job.type || '' = wanted.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+         ORDER BY scheduled_at LIMIT %(limit)s)
+    ) AS other
+    WHERE wanted.cursor IS NULL
+),
+chosen AS MATERIALIZED (
+    SELECT tid, position, key, row_number() OVER (ORDER BY rank, turn, position) AS place
+    FROM candidate ORDER BY place LIMIT %(limit)s
+),
+locked AS MATERIALIZED (
+    SELECT ctid AS tid, {input_bytes} AS bytes
+    FROM {schema}.job WHERE ctid = ANY (ARRAY(SELECT tid FROM chosen)) FOR UPDATE SKIP LOCKED
+),
+fitting AS MATERIALIZED (
+    SELECT tid, position, key, place, bytes, sum(bytes) OVER (ORDER BY place) AS upto
+    FROM locked JOIN chosen USING (tid)
 ),
 claimed AS (
     UPDATE {schema}.job
-    SET status = 'running',
-        attempt = attempt + 1,
-        started_at = clock_timestamp(),
-        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
-        lease_token = %(token)s::uuid,
-        holder = %(holder)s
+    SET {lease}
     FROM wanted
-    WHERE job.ctid = ANY (CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)
-                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup) END)
-        AND job.type = wanted.type
-    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
-        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
-        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
-        job.result_ttl, job.attempt_trace_context, job.max_attempts,
-        CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
+    RETURNING {claimed_job}
 ),
 event AS (
-    {insert_events}
-    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
-        {event_arrays}
-    FROM (
-        SELECT *, row_number() OVER () AS place FROM claimed
-        WHERE {logs_all}
-    ) AS entry
-    GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
+    {started_events}
+),
+summary AS (
+    SELECT (SELECT count(*) FROM chosen)::int AS chosen, (SELECT count(*) FROM promoted)::int AS promoted,
+        (SELECT coalesce(max(upto), 0) > %(max_bytes)s FROM fitting) AS cut,
+        (SELECT json_agg(json_build_array(wanted.type, (
+            SELECT key FROM fitting
+            WHERE fitting.position = wanted.position AND (upto <= %(max_bytes)s OR upto = bytes)
+            ORDER BY place DESC LIMIT 1
+        ), (
+            SELECT key FROM walk WHERE walk.position = wanted.position ORDER BY visited DESC LIMIT 1
+        ))) FROM wanted WHERE cursor IS NOT NULL)::text AS keys
 )
-SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
-    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, attempt_trace_context, max_attempts, packed, (SELECT seconds FROM scan_time)
-FROM claimed
+SELECT {claimed_columns}, summary.*
+FROM summary LEFT JOIN claimed ON true
 
 -- name: next_due
 -- Reads the seconds until the first job of these types is due, without the paused types: one index entry a type and
@@ -228,7 +325,8 @@ SELECT (SELECT count(*) FROM released),
 -- name: renew
 -- Renews the leases that are still held, and stores the progress of their attempts. Rows that another transaction has
 -- locked are skipped: one locked job must not cost the others their leases, and no order of locks is needed. No
--- index has the end of the lease, so the new version of the row is heap-only.
+-- index has the end of the lease, so the new version of the row is heap-only. Of some attempts the progress becomes an
+-- event as well.
 --
 -- The lease of a row that was skipped is extended in a table of its own, which the reaper reads: the row may stay
 -- locked for longer than the lease lasts, and the reaper may be the first to lock it afterwards.
@@ -247,13 +345,17 @@ extended AS (
     WHERE (SELECT count(*) FROM free) < cardinality(%(ids)s::text[]) AND params.id NOT IN (SELECT id FROM free)
     ORDER BY job.id
     ON CONFLICT (job_id) DO UPDATE SET lease_token = excluded.lease_token, expires_at = excluded.expires_at
-)
-UPDATE {schema}.job
-SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second',
-    progress = coalesce(free.progress, job.progress)
-FROM free
-WHERE job.id = free.id
-RETURNING job.id, job.lease_token::text
+),
+renewed AS (
+    UPDATE {schema}.job
+    SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second',
+        progress = coalesce(free.progress, job.progress)
+    FROM free
+    WHERE job.id = free.id
+    RETURNING job.id, job.lease_token, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt,
+        job.scheduled_at, job.started_at, job.holder, job.progress
+){progress_events}
+SELECT id, lease_token::text FROM renewed
 
 -- name: lock_limits
 -- Makes claims of types with limits run one after the other, until the transaction ends. The locks are taken in one
@@ -262,7 +364,7 @@ RETURNING job.id, job.lease_token::text
 SELECT pg_advisory_xact_lock(key)
 FROM (
     SELECT DISTINCT hashtextextended('{schema} limits of ' || type, 0) AS key
-    FROM unnest(%(types)s::text[]) AS limited (type)
+    FROM unnest(%(bounded)s::text[]) AS limited (type)
     ORDER BY key OFFSET 0
 ) AS locks
 
@@ -289,13 +391,17 @@ RETURNING id
 --
 -- It runs under the locks of lock_limits, so running jobs and recorded starts are complete. The index by key is walked
 -- from key to key, beginning after `cursor`: a key costs one entry, however many of its jobs wait. Of the keys with
--- free slots, those with the best heads hold the best jobs, so only these are read further.
+-- free slots, those with the best heads hold the best jobs, so only these are read further. Where keys take turns
+-- (`fair`), the keys that were visited first hold them instead, and the next walk begins after the last key admitted.
+--
+-- In a type with an order (`ordered`), a key has one job at most: the first job of the chain that goes first, once no
+-- other chain of the key has begun. Later jobs of chains are of chains that have begun, and have no order.
 WITH RECURSIVE params AS MATERIALIZED (
-    SELECT a.*, per_key IS NOT NULL OR starts IS NOT NULL AS by_key,
+    SELECT a.*, fair OR ordered OR per_key IS NOT NULL OR starts IS NOT NULL AS by_key,
         statement_timestamp() - seconds * interval '1 second' AS since
     FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(starts)s::int[],
-                %(windows)s::float8[], %(cursors)s::text[])
-        AS a (type, concurrency, per_key, starts, seconds, cursor)
+                %(windows)s::float8[], %(fair)s::bool[], %(ordered)s::bool[], %(cursors)s::text[])
+        AS a (type, concurrency, per_key, starts, seconds, fair, ordered, cursor)
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = a.type)
 ),
 -- All running jobs, of which there are at most as many as slots: a scan for each key would be a worse plan.
@@ -335,7 +441,7 @@ walk AS (
 ),
 visited AS (
     -- Grouped instead of joined, since a join could compare each with each.
-    SELECT type, key, sum(count) AS running
+    SELECT type, key, sum(count) AS running, max(visited) AS visited
     FROM (
         SELECT type, key, 0 AS count, visited FROM walk
         UNION ALL
@@ -345,8 +451,8 @@ visited AS (
     HAVING max(visited) > 0
 ),
 slots AS MATERIALIZED (
-    SELECT visited.type, visited.key, limited.free,
-        least(limited.per_key - visited.running, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
+    SELECT visited.type, visited.key, visited.visited, limited.free, limited.fair, limited.ordered,
+        least(%(limit)s, limited.per_key - visited.running, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
             SELECT count(*) FROM (
                 SELECT FROM {schema}.limit_start
                 WHERE limit_start.type = visited.type AND limit_key = visited.key AND started_at > limited.since
@@ -356,7 +462,9 @@ slots AS MATERIALIZED (
     FROM visited JOIN limited USING (type)
 ),
 heads AS (
-    SELECT slots.*, row_number() OVER (PARTITION BY slots.type ORDER BY head.rank, head.scheduled_at) AS place
+    SELECT slots.*, row_number() OVER (
+            PARTITION BY slots.type ORDER BY CASE WHEN slots.fair THEN slots.visited END, head.rank, head.scheduled_at
+        ) AS place
     FROM slots
     CROSS JOIN LATERAL (
         SELECT {rank} AS rank, scheduled_at
@@ -365,10 +473,10 @@ heads AS (
             AND {rank} >= %(first_rank)s::int
         ORDER BY {rank}, scheduled_at LIMIT 1
     ) AS head
-    WHERE slots.free_of_key > 0
+    WHERE slots.free_of_key > 0 AND NOT slots.ordered
 ),
 found AS (
-    SELECT heads.type, heads.free, best.*
+    SELECT heads.type, heads.free, heads.fair, heads.key, heads.visited, best.*
     FROM heads
     CROSS JOIN LATERAL (
         SELECT {rank} AS rank, scheduled_at, id
@@ -380,8 +488,48 @@ found AS (
     ) AS best
     WHERE heads.place <= heads.free
     UNION ALL
-    -- Jobs without a key: they share one rate.
-    SELECT limited.type, limited.free, best.*
+    SELECT slots.type, slots.free, slots.fair, slots.key, slots.visited, first.rank, first.scheduled_at, first.id
+    FROM slots
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id, status
+        FROM {schema}.job
+        WHERE job.type || '' = slots.type AND limit_key = slots.key AND chain_status = 'open'
+        ORDER BY {not_begun}, created_at, id LIMIT 1
+    ) AS first
+    WHERE slots.ordered AND slots.free_of_key > 0 AND first.status = 'ready' AND first.id <> ALL (%(passed_over)s::text[])
+        AND first.rank >= %(first_rank)s::int
+        -- As a value, because the planner would make a join of NOT EXISTS.
+        AND (
+            SELECT id
+            FROM {schema}.job
+            WHERE job.type || '' = slots.type AND limit_key = slots.key AND chain_status = 'open'
+                AND {not_begun} = 0 AND status IN ('running', 'continued')
+            ORDER BY created_at, id LIMIT 1
+        ) IS NULL
+    UNION ALL
+    SELECT limited.type, limited.free, limited.fair, later.limit_key, 0, later.rank, later.scheduled_at, later.id
+    FROM limited
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id, limit_key
+        FROM {schema}.job
+        WHERE job.type = limited.type AND status = 'ready' AND chain_index > 0 AND limit_key IS NOT NULL
+            AND id <> ALL (%(passed_over)s::text[]) AND {rank} >= %(first_rank)s::int
+        ORDER BY created_at, id LIMIT greatest(0, limited.free)
+    ) AS later
+    WHERE limited.ordered AND (limited.starts IS NULL OR limited.starts > (
+        SELECT count(*) FROM (
+            SELECT FROM {schema}.limit_start
+            WHERE limit_start.type = limited.type AND limit_start.limit_key = later.limit_key
+                AND started_at > limited.since
+            LIMIT limited.starts
+        ) AS started
+    ))
+    UNION ALL
+    -- Jobs without a key: they share one rate, and their turn comes when the walk goes on with the first key.
+    SELECT limited.type, limited.free, limited.fair, '',
+        CASE WHEN limited.fair THEN (
+            SELECT count(*) FROM walk WHERE walk.type = limited.type AND walk.round = 1
+        ) - 0.5 END, best.*
     FROM limited
     CROSS JOIN LATERAL (
         SELECT {rank} AS rank, scheduled_at, id
@@ -400,7 +548,7 @@ found AS (
     WHERE limited.by_key
     UNION ALL
     -- Keys do not matter for these limits.
-    SELECT limited.type, limited.free, best.*
+    SELECT limited.type, limited.free, false, NULL, NULL, best.*
     FROM limited
     CROSS JOIN LATERAL (
         SELECT {rank} AS rank, scheduled_at, id
@@ -412,9 +560,13 @@ found AS (
     WHERE NOT limited.by_key
 ),
 admitted AS (
-    SELECT *, row_number() OVER (PARTITION BY type ORDER BY rank, scheduled_at, id) AS place,
+    SELECT *, row_number() OVER (
+            PARTITION BY type ORDER BY CASE WHEN fair THEN round END, CASE WHEN fair THEN visited END, rank, scheduled_at, id
+        ) AS place,
         row_number() OVER (PARTITION BY type, rank ORDER BY scheduled_at, id) AS turn
-    FROM found
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY type, key ORDER BY rank, scheduled_at, id) AS round FROM found
+    ) AS turns
 ),
 others AS (
     SELECT other.type, head.rank, row_number() OVER (PARTITION BY other.type, head.rank ORDER BY head.scheduled_at) AS turn
@@ -434,16 +586,21 @@ others AS (
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = other.type)
 ),
 best AS (
-    SELECT id FROM (
-        SELECT type, rank, turn, id FROM admitted WHERE place <= free
+    SELECT id, type, fair, key, place FROM (
+        SELECT type, rank, turn, id, fair, key, place FROM admitted WHERE place <= free AND NOT fair
         UNION ALL
-        SELECT type, rank, turn, NULL FROM others
+        SELECT type, min(rank) OVER (PARTITION BY type), place, id, fair, key, place FROM admitted WHERE place <= free AND fair
+        UNION ALL
+        SELECT type, rank, turn, NULL, false, NULL, NULL FROM others
     ) AS every
     ORDER BY rank, turn, array_position(%(types)s::text[], type) LIMIT %(limit)s
 )
 SELECT id, NULL AS type, NULL AS key FROM best
 UNION ALL
-SELECT NULL, type, key FROM walk WHERE visited = %(most_keys)s
+SELECT NULL, type, key FROM walk
+WHERE visited = %(most_keys)s AND NOT EXISTS (SELECT FROM best WHERE best.type = walk.type AND best.fair)
+UNION ALL
+(SELECT DISTINCT ON (type) NULL, type, key FROM best WHERE fair ORDER BY type, place DESC)
 
 -- name: claim_admitted
 -- Leases the ready jobs that were admitted, skips what others have locked, and records the starts of types with a
@@ -453,8 +610,7 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
 ),
 locked AS MATERIALIZED (
-    SELECT ctid AS tid, status, {rank} AS rank, scheduled_at,
-        pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+    SELECT ctid AS tid, status, {rank} AS rank, scheduled_at, {input_bytes} AS bytes
     FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
 ),
 fitting AS MATERIALIZED (
@@ -464,18 +620,10 @@ fitting AS MATERIALIZED (
 ),
 claimed AS (
     UPDATE {schema}.job
-    SET status = 'running',
-        attempt = attempt + 1,
-        started_at = clock_timestamp(),
-        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
-        lease_token = %(token)s::uuid,
-        holder = %(holder)s
+    SET {lease}
     FROM wanted
     WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
-    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
-        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
-        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
-        job.attempt_trace_context, job.max_attempts, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
+    RETURNING {claimed_job}, job.limit_key
 ),
 counted AS (
     INSERT INTO {schema}.limit_start (started_at, type, limit_key)
@@ -491,9 +639,7 @@ event AS (
     ) AS entry
     GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
-SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
-    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, attempt_trace_context, max_attempts, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
+SELECT {claimed_columns}, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
 FROM claimed
 
 -- name: prune_rate_window

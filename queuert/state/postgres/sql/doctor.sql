@@ -43,6 +43,16 @@ FROM pg_stat_all_tables AS table_statistics JOIN pg_class AS class ON class.oid 
 WHERE schemaname = %(schema)s::text
 ORDER BY n_dead_tup DESC, class.relname
 
+-- name: doctor_sizes
+-- Reads how many bytes the tables of the schema have on disk, with indexes and large values; partitions as one table.
+SELECT coalesce(parent.relname, class.relname)::text, sum(pg_total_relation_size(class.oid))::bigint
+FROM pg_class AS class
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN pg_inherits ON inhrelid = class.oid
+LEFT JOIN pg_class AS parent ON parent.oid = inhparent
+WHERE namespace.nspname = %(schema)s::text AND class.relkind = 'r'
+GROUP BY 1 ORDER BY 2 DESC, 1
+
 -- name: doctor_clock
 SELECT extract(epoch FROM clock_timestamp())::float8
 

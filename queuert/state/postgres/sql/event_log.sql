@@ -29,7 +29,7 @@ WITH looked_at AS MATERIALIZED (
     SELECT entry.tx, entry.seq + coalesce(one.place - 1, 0) AS seq, happened_at, kind, status,
         coalesce(one.job_id, entry.job_id) AS job_id, coalesce(one.chain_id, one.job_id, entry.chain_id) AS chain_id,
         chain_index, type, chain_type, attempt, coalesce(one.scheduled_at, entry.scheduled_at) AS scheduled_at,
-        coalesce(one.started_at, entry.started_at) AS started_at, worker, error
+        coalesce(one.started_at, entry.started_at) AS started_at, worker, error, progress
     FROM {schema}.job_event AS entry
     LEFT JOIN LATERAL unnest(entry.job_ids, entry.chain_ids, entry.scheduled_ats, entry.started_ats)
         WITH ORDINALITY AS one (job_id, chain_id, scheduled_at, started_at, place) ON true
@@ -42,7 +42,7 @@ WITH looked_at AS MATERIALIZED (
 )
 (
     SELECT tx::text, seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at,
-        started_at, worker, error::text
+        started_at, worker, error::text, progress
     FROM looked_at
     WHERE (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
         AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
@@ -51,7 +51,7 @@ WITH looked_at AS MATERIALIZED (
 )
 UNION ALL
 (
-    SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM looked_at
     ORDER BY looked_at.tx {order}, looked_at.seq {order} OFFSET %(most)s - 1 LIMIT 1
 )
@@ -184,6 +184,17 @@ FROM {schema}.event_log, pg_control_system() AS system
 -- Records this cluster as the owner of the numbers. What retention has deleted had numbers that are not valid any more.
 UPDATE {schema}.event_log SET system = %(system)s::text, dropped_tx = CASE WHEN %(renumbered)s THEN '0' ELSE dropped_tx END
 RETURNING system
+
+-- name: adopt_webhooks
+-- Delivers events to webhooks from this cluster's next number on, where a later number was stored.
+WITH changed AS (
+    UPDATE {schema}.webhook_record
+    SET body = jsonb_set(body::jsonb, ARRAY['from_tx'], %(next)s::text::jsonb)::text, tag = gen_random_uuid()::text,
+        changed_at = clock_timestamp()
+    WHERE kind = 'endpoint' AND (body::jsonb ->> 'from_tx')::numeric > %(next)s::text::numeric
+    RETURNING 1
+)
+SELECT count(*) FROM changed
 
 -- name: adopt_numbers
 -- Makes new events have higher numbers than the existing ones: replication does not copy sequences.

@@ -3,13 +3,13 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts
+    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: get_chains
 -- Reads chains by id. Expired chains count as gone, whether or not they have been deleted.
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id, expires_at, attributes::text
+    created_at, closed_at, tail_id, expires_at, attributes::text, stale_at
 FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR expires_at > clock_timestamp())
 
 -- name: closed_chains
@@ -18,7 +18,7 @@ FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR 
 -- poll. Sizes are those that are stored, compressed or not, which needs no reading.
 SELECT id, type, status, CASE WHEN fits THEN input::text END,
     CASE WHEN fits AND status = 'completed' THEN output::text END, CASE WHEN fits THEN error::text END, tail_type,
-    created_at, closed_at, tail_id, expires_at, CASE WHEN fits THEN attributes::text END
+    created_at, closed_at, tail_id, expires_at, CASE WHEN fits THEN attributes::text END, stale_at
 FROM (
     SELECT *, status <> 'open' AND coalesce(sum(size) OVER (ORDER BY status = 'open', id COLLATE "C"
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %(portion)s AS fits
@@ -59,6 +59,27 @@ FROM {schema}.job_blocker JOIN {schema}.chain ON chain.id = blocker_chain_id
 LEFT JOIN {schema}.job AS tail ON tail.id = chain.tail_id
 WHERE job_blocker.job_id = %(id)s
 ORDER BY position
+
+-- name: get_blocker_links
+-- Reads which chains the jobs of chains wait for. Of each job the first ones are read, not all of 100,000.
+SELECT params.chain, link.job_id, link.blocker_chain_id
+FROM unnest(%(chains)s::text[]) WITH ORDINALITY AS params (chain, place)
+CROSS JOIN LATERAL (
+    SELECT waiting.chain_index, entry.job_id, entry.position, entry.blocker_chain_id
+    FROM (
+        SELECT id, chain_index FROM {schema}.job
+        WHERE id = params.chain AND chain_index = 0 AND blocker_count > 0
+        UNION ALL
+        SELECT id, chain_index FROM {schema}.job
+        WHERE chain_index > 0 AND chain_id = params.chain AND blocker_count > 0
+    ) AS waiting
+    CROSS JOIN LATERAL (
+        SELECT job_id, position, blocker_chain_id FROM {schema}.job_blocker
+        WHERE job_id = waiting.id ORDER BY job_id, position LIMIT %(limit)s::bigint
+    ) AS entry
+    ORDER BY waiting.chain_index, entry.position LIMIT %(limit)s::bigint
+) AS link
+ORDER BY params.place, link.chain_index, link.position
 
 -- name: list_chains
 -- Reads a page of chains, as list_jobs does, of first jobs only. The status of a first job that has not continued is
@@ -125,7 +146,7 @@ page AS MATERIALIZED (
     ORDER BY entry.created_at {order}, entry.id {order} LIMIT %(limit)s::bigint
 )
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id, expires_at, attributes::text
+    created_at, closed_at, tail_id, expires_at, attributes::text, stale_at
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -174,7 +195,7 @@ page AS MATERIALIZED (
     LIMIT %(limit)s::bigint
 )
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id, expires_at, attributes::text
+    created_at, closed_at, tail_id, expires_at, attributes::text, stale_at
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.chain_id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -242,7 +263,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts
+    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -267,7 +288,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts
+    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY chain_index {order}
 
@@ -284,7 +305,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts
+    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
 ORDER BY id {order}
 
@@ -379,14 +400,17 @@ FROM {schema}.demand(%(types)s::text[], %(counted_up_to)s::integer)
 -- for them. The rate is used up if as many attempts as it allows began within its window; it admits another when the
 -- oldest of these leaves the window.
 WITH params AS MATERIALIZED (
-    SELECT job.type, job.limit_key, {rank} AS rank, job.scheduled_at,
-        type_limit.concurrency, per_key, rate_count, rate_seconds,
+    SELECT job.id, job.type, job.limit_key, {rank} AS rank, job.scheduled_at,
+        type_limit.concurrency, per_key, rate_count, rate_seconds, fair, ordered,
+        ordered AND chain_status = 'open' AND status <> 'running' AS waits_in_order,
         clock_timestamp() - rate_seconds * interval '1 second' AS since
     FROM {schema}.job LEFT JOIN {schema}.type_limit ON type_limit.type = job.type
     WHERE job.id = %(id)s
 )
-SELECT clock_timestamp(), concurrency, per_key, rate_count, rate_seconds, running.count, running.of_key, begun.count,
-    CASE WHEN begun.count >= rate_count THEN begun.first_at + rate_seconds * interval '1 second' END, ahead.count
+SELECT clock_timestamp(), concurrency, per_key, rate_count, rate_seconds, fair, ordered, running.count, running.of_key, begun.count,
+    CASE WHEN begun.count >= rate_count THEN begun.first_at + rate_seconds * interval '1 second' END, ahead.count, before.id,
+    -- Only the last step of a job can be a wait without an answer.
+    (SELECT event FROM {schema}.job_step WHERE job_id = %(id)s AND event IS NOT NULL AND answered_at IS NULL)
 FROM params
 CROSS JOIN LATERAL (
     SELECT count(*) AS count, count(*) FILTER (WHERE of_type.limit_key = params.limit_key) AS of_key
@@ -406,12 +430,41 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS count
     FROM (
-        SELECT FROM {schema}.job
-        WHERE job.type = params.type AND status = 'ready' AND ({rank}, job.scheduled_at) < (params.rank, params.scheduled_at)
-        ORDER BY {rank}, job.scheduled_at LIMIT %(most)s
+        (SELECT FROM {schema}.job
+         WHERE params.fair IS NOT TRUE
+             AND job.type = params.type AND status = 'ready' AND ({rank}, job.scheduled_at) < (params.rank, params.scheduled_at)
+         ORDER BY {rank}, job.scheduled_at LIMIT %(most)s)
+        UNION ALL
+        (SELECT FROM {schema}.job
+         WHERE params.fair AND job.type = params.type AND status = 'ready' AND job.limit_key = params.limit_key
+             AND ({rank}, job.scheduled_at) < (params.rank, params.scheduled_at)
+         ORDER BY {rank}, job.scheduled_at LIMIT %(most)s)
+        UNION ALL
+        (SELECT FROM {schema}.job
+         WHERE params.fair AND params.limit_key IS NULL
+             AND job.type = params.type AND status = 'ready' AND job.limit_key IS NULL
+             AND ({rank}, job.scheduled_at) < (params.rank, params.scheduled_at)
+         ORDER BY {rank}, job.scheduled_at LIMIT %(most)s)
     ) AS better
 ) AS ahead
+LEFT JOIN LATERAL (
+    -- The chain that goes first; if that is this one, another that has begun and goes on.
+    SELECT either.id
+    FROM (
+        (SELECT 1 AS place, id FROM {schema}.job
+         WHERE job.type || '' = params.type AND job.limit_key = params.limit_key AND chain_status = 'open'
+         ORDER BY {not_begun}, created_at, id LIMIT 1)
+        UNION ALL
+        (SELECT 2, id FROM {schema}.job
+         WHERE job.type || '' = params.type AND job.limit_key = params.limit_key AND chain_status = 'open'
+             AND {not_begun} = 0 AND status IN ('running', 'continued')
+         ORDER BY created_at, id LIMIT 1)
+    ) AS either
+    WHERE params.waits_in_order AND either.id <> params.id
+    ORDER BY either.place LIMIT 1
+) AS before ON true
 
 -- name: estimate
--- Reads how many jobs of a type and status the planner expects. The statement is not run.
-EXPLAIN (FORMAT JSON) SELECT FROM {schema}.job WHERE type = %(type)s AND status = %(status)s
+-- The jobs of a type and status, for `estimates` to ask how many the planner expects. It is never run. A function that is
+-- not safe in parallel keeps the planner from parallel plans, whose parts would not tell the numbers of rows.
+SELECT pg_current_xact_id() FROM {schema}.job WHERE type = %(type)s AND status = %(status)s

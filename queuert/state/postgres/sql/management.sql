@@ -178,6 +178,41 @@ event AS (
 )
 SELECT id FROM reopened WHERE blocker_count > 0
 
+-- name: change_input
+-- Gives a job that waits, or is about to be retried, another input. It is locked.
+UPDATE {schema}.job SET input = %(input)s::jsonb WHERE id = %(id)s RETURNING id
+
+-- name: change_jobs
+-- Gives waiting jobs another due time or priority. They are locked, and known to wait. A blocked job only keeps the
+-- time, for when it is released. A job that is due by the new time, and was before, keeps its position.
+WITH due AS MATERIALIZED (
+    SELECT coalesce(%(at)s::timestamptz, clock_timestamp() + %(delay)s::float8 * interval '1 second') AS at,
+        clock_timestamp() AS now
+),
+changed AS (
+    UPDATE {schema}.job
+    SET scheduled_at = CASE
+            WHEN due.at IS NULL THEN scheduled_at
+            WHEN due.at > due.now THEN due.at
+            ELSE least(scheduled_at, due.now) END,
+        status = CASE
+            WHEN due.at IS NULL OR status = 'blocked' THEN status
+            WHEN due.at > due.now THEN 'scheduled'
+            ELSE 'ready' END,
+        priority = coalesce(%(priority)s::int, priority)
+    FROM due
+    WHERE id = ANY (%(tails)s::text[]) AND status IN ('blocked', 'scheduled', 'ready')
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+event AS (
+    {insert_event}
+    SELECT %(kind)s, {event_columns}, NULL, NULL
+    FROM changed
+    WHERE {event_level:changed.type} = 'all'
+)
+SELECT id FROM changed
+
 -- name: reblock_dependents
 -- Makes blocked jobs wait again for chains that were reopened. Jobs that have been released are left alone, since they
 -- may have run. The reopened chains are locked, so none of them can close meanwhile.
@@ -236,6 +271,14 @@ event AS (
     WHERE {event_level:waiting.type} = 'all'
 )
 SELECT id FROM waiting
+
+-- name: start_bulk_operation
+-- Starts the chain of a bulk operation, with the rights of the function's owner.
+SELECT chain_id, type, status, created_at FROM {schema}.start_bulk_operation(%(id)s::text, %(input)s::jsonb)
+
+-- name: is_bulk_operation
+-- Reads whether a chain was started by that function.
+SELECT chain_id FROM {schema}.bulk_operation WHERE chain_id = %(id)s
 
 -- name: trigger_jobs
 -- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
@@ -401,9 +444,10 @@ event AS (
 SELECT id, type FROM released
 
 -- name: pause_job_types
--- Pauses job types, in one order. A paused type keeps its time, and its reason unless a new one is given.
-INSERT INTO {schema}.paused_type (type, reason)
-SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS params (type)
+-- Pauses job types, in one order. A paused type keeps its time and who paused it, and its reason unless a new one is
+-- given.
+INSERT INTO {schema}.paused_type (type, reason, paused_by)
+SELECT type, %(reason)s, %(by)s FROM unnest(%(types)s::text[]) AS params (type)
 ORDER BY type COLLATE "C"
 ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, paused_type.reason)
 RETURNING type
@@ -416,7 +460,7 @@ RETURNING type
 
 -- name: list_paused_job_types
 -- Reads the paused job types, by name.
-SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
+SELECT type, paused_at, reason, paused_by FROM {schema}.paused_type ORDER BY type
 
 -- name: notify
 -- Sends notifications when the caller's transaction commits.

@@ -246,3 +246,7 @@ event AS (
         AND {event_level:waiting.type} = 'all'
 )
 SELECT id, status FROM waiting
+
+-- name: notify_after_commit
+-- Sends a notification. Nobody needs it after a crash, so its commit does not wait for the disk.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(%(channel)s, %(text)s)

@@ -6,20 +6,24 @@
 -- Limits are written only if they have changed: otherwise workers of one type would wait for each other's rows.
 WITH reported AS MATERIALIZED (
     SELECT params.*
-    FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(rates)s::int[], %(windows)s::float8[])
-        AS params (type, concurrency, per_key, rate_count, rate_seconds)
+    FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(rates)s::int[], %(windows)s::float8[],
+                %(fair)s::bool[], %(ordered)s::bool[])
+        AS params (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered)
 ),
 limits AS (
-    INSERT INTO {schema}.type_limit (type, concurrency, per_key, rate_count, rate_seconds)
+    INSERT INTO {schema}.type_limit (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered)
     SELECT reported.* FROM reported
     WHERE NOT EXISTS (
         SELECT FROM {schema}.type_limit AS known
-        WHERE known.type = reported.type AND (known.concurrency, known.per_key, known.rate_count, known.rate_seconds)
-            IS NOT DISTINCT FROM (reported.concurrency, reported.per_key, reported.rate_count, reported.rate_seconds)
+        WHERE known.type = reported.type AND (known.concurrency, known.per_key, known.rate_count, known.rate_seconds, known.fair,
+                known.ordered)
+            IS NOT DISTINCT FROM (reported.concurrency, reported.per_key, reported.rate_count, reported.rate_seconds,
+                reported.fair, reported.ordered)
     )
     ORDER BY reported.type COLLATE "C"
     ON CONFLICT (type) DO UPDATE SET concurrency = excluded.concurrency, per_key = excluded.per_key,
-        rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds
+        rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds, fair = excluded.fair,
+        ordered = excluded.ordered
 ),
 unlimited AS (
     DELETE FROM {schema}.type_limit
@@ -64,7 +68,8 @@ ORDER BY started_at, id
 -- Reads what workers did, by minute or hour. Of each length it reads one range of the key: a minute and an hour are read
 -- if they end after `since` and begin before `until`.
 SELECT CASE WHEN %(by_hour)s THEN date_trunc('hour', found.begins_at, 'UTC') ELSE found.begins_at END AS begins,
-    CASE WHEN %(by_hour)s THEN 3600 ELSE found.seconds END AS length, found.type,
+    CASE WHEN %(by_hour)s THEN 3600 ELSE found.seconds END AS length,
+    CASE WHEN %(per_type)s THEN found.type ELSE '' END AS of_type,
     CASE WHEN %(per_worker)s THEN nullif(found.worker, '') END AS of_worker, {sum_activity}
 FROM (
     SELECT * FROM {schema}.activity
@@ -75,9 +80,10 @@ FROM (
     WHERE seconds = 3600 AND begins_at > %(since)s::timestamptz - interval '3600 seconds'
         AND begins_at < coalesce(%(until)s::timestamptz, 'infinity')
 ) AS found
-WHERE %(types)s::text[] IS NULL OR found.type = ANY (%(types)s::text[])
-GROUP BY begins, length, found.type, of_worker
-ORDER BY begins, found.type, of_worker NULLS FIRST
+WHERE (%(types)s::text[] IS NULL OR found.type = ANY (%(types)s::text[]))
+    AND (%(workers)s::text[] IS NULL OR found.worker = ANY (%(workers)s::text[]))
+GROUP BY begins, length, of_type, of_worker
+ORDER BY begins, of_type, of_worker NULLS FIRST
 
 -- name: fold_activity
 -- Adds minutes up to hours, without their workers, when the hour is over for long. Rows that another worker folds are

@@ -53,16 +53,17 @@ local function lease(job, input)
     count(job.type, 'running', 1)
     put(job, {
         status = 'running', attempt = job.attempt + 1, started = NOW, leased = NOW + params.leases[job.type],
-        token = params.token, holder = params.holder, gen = job.gen or 0,
+        token = params.token, holder = params.holder, gen = not job.gen and 0 or nil,
     })
-    call('ZADD', P .. 'lease:' .. job.type, job.leased, job.id)
+    call('ZADD', P .. 'lease:' .. job.type, text(job.leased), job.id)
     if job.limit then call('HINCRBY', P .. 'rk:' .. job.type, job.limit, 1) end
     note_start(job, limits)
+    log_event(job, 'started', 'running', job.holder)
     local noted, ttl = job.dependents, job.ttl
     if job.index > 0 then noted, ttl = unpack(call('HMGET', P .. 'j:' .. job.chain, 'dependents', 'ttl')) end
     answer[#answer + 1] = {
-        job.id, job.type, job.chain, job.chain_type, job.index, job.priority, job.attempt, job.uncounted, job.expired,
-        job.blockers, noted and 1 or 0,
+        job.id, job.type, job.chain, job.chain_type, text(job.index), text(job.priority), text(job.attempt),
+        text(job.uncounted), text(job.expired), text(job.blockers), noted and true or false,
         input, text(job.created or 0), text(job.due), text(job.started), job.trace or false, ttl and text(ttl) or false,
         job.atrace or false, job.max_attempts or false,
     }
@@ -138,7 +139,8 @@ end
 return released
 
 -- name: renew
--- Extends leases that are still held. ARGV[1]: list of {id, token, microseconds, progress if there is a new one}.
+-- Extends leases that are still held. ARGV[1]: list of {id, token, microseconds, progress if there is a new one, whether
+-- it becomes an event}.
 -- Returns 1 or 0 for each.
 
 local answer = {}
@@ -148,6 +150,7 @@ for at, params in ipairs(decoded(1)) do
     if holds(job, params[2]) then
         put(job, {leased = NOW + params[3], progress = params[4]})
         call('ZADD', P .. 'lease:' .. job.type, job.leased, job.id)
+        if params[5] then log_event(job, 'progressed', 'running', job.holder, nil, params[4]) end
         answer[at] = 1
     end
 end

@@ -55,6 +55,11 @@ local function first_refused(finishes)
     return nil
 end
 
+-- The error of a finish as it is kept among the failures, and in the event log.
+local function error_of(finish)
+    return ARGV[finish.short_error or finish.error]
+end
+
 -- Stores the payloads of an attempt.
 local function keep(job, finish)
     if finish.output then call('SET', P .. 'o:' .. job.id, ARGV[finish.output]) end
@@ -88,13 +93,15 @@ local function wait_for(job, finish, changes, due_types)
     changes.open = job.open + open
     changes.due = NOW
     move(job, open > 0 and 'blocked' or 'ready', changes)
-    if open == 0 then due_types[job.type] = true end
+    log_event(job, 'waiting', 'ready', job.holder)
+    if open > 0 then log_event(job, 'blocked', 'blocked') else due_types[job.type] = true end
 end
 
 local function go_on(job, finish, changes, due_types)
     changes.finished = NOW
     changes.next = finish.continuation.id
     move(job, 'continued', changes)
+    log_event(job, 'continued', 'continued', job.holder)
     inherit(finish.continuation, job)
     local following = write_job(finish.continuation, NOW, job)
     if following.status ~= 'blocked' then due_types[following.type] = true end
@@ -104,12 +111,15 @@ local function try_again(job, finish, changes, due_types)
     local front = finish.kind == 'interrupt'
     if not front then changes.due = NOW + (finish.delay or 0) end
     move(job, (finish.delay or 0) > 0 and 'scheduled' or 'ready', changes, front)
+    log_event(job, front and 'interrupted' or 'retried', job.status, job.holder, not front and error_of(finish))
     due_types[job.type] = true
 end
 
 local function snooze(job, finish, changes, due_types)
     changes.due = due_of(finish, NOW)
     move(job, changes.due > NOW and 'scheduled' or 'ready', changes)
+    log_event(job, 'snoozed', job.status, job.holder)
+    if finish.waits_for_event then wake_receiver(job) end
     due_types[job.type] = true
 end
 
@@ -123,6 +133,7 @@ local function close(job, finish, changes, due_types)
         put(first, of_chain)
     end
     move(job, status, changes)
+    log_event(job, status, status, job.holder, status ~= 'completed' and error_of(finish))
     release_dependents(first, status, due_types)
     return first ~= job and text(of_chain.closed - first.created) or nil
 end
@@ -146,7 +157,7 @@ for at, finish in ipairs(finishes) do
         if finish.trace ~= job.atrace then changes.atrace = finish.trace or false end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
         keep(job, finish)
-        if FAILED[finish.kind] then add_failure(job, ARGV[finish.short_error or finish.error]) end
+        if FAILED[finish.kind] then add_failure(job, error_of(finish)) end
         local took = WRITE[finish.kind](job, finish, changes, due_types)
         answer[at] = {finish.id, '', listed(due_types), took or ''}
     end
@@ -190,6 +201,7 @@ local function reap_one(job, policy)
     call('SET', P .. 'e:' .. job.id, error)
     add_failure(job, error)
     move(job, status, changes, true)
+    log_event(job, 'lease_expired', status, job.holder, error)
     local due_types, took = {}, false
     if again then
         due_types[job.type] = true

@@ -71,6 +71,25 @@ for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. decoded(1)[1], 0, -1)) do
 end
 return answer
 
+-- name: get_blocker_links
+-- Reads which chains the jobs of chains wait for or waited for. ARGV[1]: {ids, limit}. Returns {chain, job, blocker} for
+-- each, the first `limit` of each chain.
+
+local params, answer = decoded(1), {}
+for _, id in ipairs(params.ids) do
+    local jobs, found = {id}, 0
+    if call('EXISTS', P .. 'c:' .. id) == 1 then jobs = call('ZRANGE', P .. 'c:' .. id, 0, -1) end
+    if not is_first(load(id)) then jobs = {} end
+    for _, job in ipairs(jobs) do
+        if found >= params.limit then break end
+        for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. job, 0, params.limit - found - 1)) do
+            found = found + 1
+            answer[#answer + 1] = {id, job, chain}
+        end
+    end
+end
+return answer
+
 -- name: get_chains
 -- Reads chains. ARGV[1]: {ids, expired, portion}. Expired chains are read if `expired` is set, and otherwise count as
 -- deleted. Returns the fields of the first job and the finish of the last job of each. With `portion`, in bytes, only
@@ -92,6 +111,7 @@ for at, id in ipairs(params.ids) do
             call('GET', P .. 'e:' .. tail.id), tail.type, text(first.created),
             first.closed and text(first.closed) or false, tail.id,
             first.expires and text(first.expires) or false, call('GET', P .. 'a:' .. id),
+            first.stale and text(first.stale) or false,
         }
         for _, payload in ipairs({4, 5, 6, 12}) do size = size + #(answer[at][payload] or '') end
     end
@@ -375,14 +395,18 @@ return found
 -- name: wait_facts
 -- What decides whether a job can be claimed now. ARGV[1]: {id, most}.
 -- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
--- another or false, ready jobs before it}; with nothing if the job does not exist.
+-- another or false, ready jobs before it, the event that it waits for or false}; with nothing if the job does not exist.
 
 local params = decoded(1)
 local job = load(params.id)
 if not job then return {} end
 
-local function ready_before()
+local function ready_before(fair)
     local rank, number = rank_of(job), 0
+    local member = rank_text(rank) .. string.format('%017.0f:', job.due)
+    if fair and job.limit then
+        return math.min(params.most, call('ZLEXCOUNT', P .. 'kk:' .. pair(job.type, job.limit), '-', '(' .. member))
+    end
     for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'ranks:' .. job.type, '-inf', '(' .. text(rank))) do
         number = number + call('LLEN', waiting_list(job.type, tonumber(other)))
         if number >= params.most then return params.most end
@@ -392,7 +416,7 @@ local function ready_before()
         if other and other.id == job.id then break end
         if other and other.due <= job.due then number = number + 1 end
     end
-    local member = rank_text(rank) .. string.format('%017.0f:', job.due)
+    if fair then return math.min(params.most, number) end
     return math.min(params.most, number + call('ZLEXCOUNT', P .. 'kz:' .. job.type, '-', '(' .. member))
 end
 
@@ -405,8 +429,10 @@ if limits.rate then
     begun = #newest / 2
     if begun >= limits.rate then free_at = text(tonumber(newest[#newest]) + limits.window) end
 end
+local last = step_at(job.id, -1)
+local waits = last and last[6] == ''
 return {
     text(NOW), stored, call('ZCARD', P .. 'lease:' .. job.type),
     job.limit and tonumber(call('HGET', P .. 'rk:' .. job.type, job.limit) or 0) or 0,
-    begun, free_at, ready_before(),
+    begun, free_at, ready_before(limits.fair), waits and last[5] or false,
 }

@@ -15,6 +15,7 @@ for at, id in ipairs(ids) do
             local previous_status, due_types = tail.status, {}
             finish_workerless(tail, 'cancelled', {})
             call('SET', P .. 'e:' .. tail.id, ARGV[2])
+            log_event(tail, 'cancelled', 'cancelled', nil, ARGV[2])
             local took = close_chain(tail.id == id and tail or first, 'cancelled', due_types)
             done[id] = chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types), took)
         end
@@ -61,11 +62,13 @@ for at, one in ipairs(params) do
     if following then
         finish_workerless(tail, 'continued', {next = following.id})
         if one.output then call('SET', P .. 'o:' .. tail.id, ARGV[one.output]) end
+        log_event(tail, 'continued', 'continued')
         local started = write_job(following, NOW, tail)
         if started.status ~= 'blocked' then due_types[started.type] = true end
     else
         finish_workerless(tail, 'completed', {})
         call('SET', P .. 'o:' .. tail.id, ARGV[one.output])
+        log_event(tail, 'completed', 'completed')
         took = close_chain(first.id == tail.id and tail or load(first.id), 'completed', due_types)
     end
     local status = following and 'open' or 'completed'
@@ -120,21 +123,27 @@ for _, chain in ipairs(order) do delete_chain(chain, running) end
 return {order, running}
 
 -- name: retry_chains
--- Opens failed and cancelled chains again, all or none. ARGV[1]: list of ids.
+-- Opens failed and cancelled chains again, all or none. ARGV[1]: {ids, edit}, where edit is {job, input}; ARGV[2...]:
+-- payloads.
 
-local ids = decoded(1)
+local params = decoded(1)
+local ids, edit = params.ids, params.edit
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
 for id, chain in pairs(chains) do
     local status = chain.first.chain_status
     if status == 'open' or status == 'completed' then return refusal('not_retriable', id, status) end
 end
+if edit then
+    if not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
+    call('SET', P .. 'i:' .. edit.job, ARGV[edit.input])
+end
 
 -- Jobs that the chain had released, and that still wait for other chains, wait for it again.
 local function reopen(first)
     call('ZREM', closed_key(first, first.chain_status), first.id)
     call('ZREM', P .. 'expires', first.id)
-    put(first, {chain_status = 'open', closed = false, expires = false})
+    put(first, {chain_status = 'open', closed = false, expires = false, stale = false})
     if first.dedup then call('ZADD', dedup_key(first, 'do'), first.created, first.id) end
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. first.id, 0, -1)) do
         local job = load(id)
@@ -153,6 +162,8 @@ local function try_again(job)
     move(job, resting_status(NOW, open), {
         due = NOW, finished = false, uncounted = job.attempt, expired = 0, token = false, open = open,
     })
+    log_event(job, 'retried_by_hand', 'ready')
+    if open > 0 then log_event(job, 'blocked', 'blocked') end
     return open
 end
 
@@ -164,6 +175,41 @@ for at, id in ipairs(ids) do
         local previous_status = tail.status
         local open = try_again(tail)
         done[id] = chain_update(chains[id].first, tail, previous_status, 'open', true, open == 0 and {[tail.type] = true} or {})
+    end
+    answer[at] = done[id]
+end
+return answer
+
+-- name: change_waiting_jobs
+-- Gives the last jobs of chains another due time, priority or input, if they wait. ARGV[1]: {ids, moment or delay,
+-- priority, edit}. A blocked job only keeps the time, for when it is released.
+
+local params = decoded(1)
+local chains, missing = chains_of(params.ids)
+if missing then return refusal('chain_not_found', missing) end
+local edit = params.edit
+if edit and not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
+local due
+if params.moment then due = tonumber(params.moment) elseif params.delay then due = NOW + tonumber(params.delay) end
+local done, answer = {}, {}
+for at, id in ipairs(params.ids) do
+    if not done[id] then
+        local first, tail = chains[id].first, chains[id].tail
+        local previous_status, status = tail.status, tail.status
+        if status == 'blocked' or status == 'scheduled' or status == 'ready' then
+            if edit and edit.job == tail.id then call('SET', P .. 'i:' .. tail.id, ARGV[edit.input]) end
+            local changes = {priority = params.priority}
+            if due then
+                changes.due = due > NOW and due or math.min(tail.due, NOW)
+                if status ~= 'blocked' then status = resting_status(due, 0) end
+            end
+            move(tail, status, changes)
+            log_event(tail, edit and 'edited' or due and 'rescheduled' or 'reprioritized', status)
+            local due_types = status ~= 'blocked' and {[tail.type] = true} or {}
+            done[id] = chain_update(first, tail, previous_status, 'open', true, due_types)
+        else
+            done[id] = chain_update(first, tail, previous_status, first.chain_status, false)
+        end
     end
     answer[at] = done[id]
 end
@@ -181,9 +227,31 @@ for at, id in ipairs(ids) do
 end
 for _, id in ipairs(ids) do
     local job = load(id)
-    if job.status == 'scheduled' then move(job, 'ready', {due = math.min(job.due, NOW)}) end
+    if job.status == 'scheduled' then
+        move(job, 'ready', {due = math.min(job.due, NOW)})
+        log_event(job, 'triggered', 'ready')
+    end
 end
 return answer
+
+-- name: send_event
+-- Keeps an event for an open chain, and makes its last job due if that waits for it. ARGV[1]: {chain, id, name}; ARGV[2]:
+-- the payload. Returns the type of the chain, whether it was written, and the job that is due now.
+
+local event = decoded(1)
+local chains, missing = chains_of({event.chain})
+if missing then return refusal('chain_not_found', missing) end
+local first, tail = chains[event.chain].first, chains[event.chain].tail
+if first.chain_status ~= 'open' then return refusal('chain_closed', first.id, first.chain_status) end
+local list, payloads = P .. 've:' .. first.id, P .. 'vp:' .. first.id
+if call('HEXISTS', payloads, event.id) == 1 then return {first.type, 0, {}} end
+local kept, bytes = call('LRANGE', list, 0, -1), #ARGV[2]
+if #kept >= MAX_EVENTS then return refusal('event_limit', first.id, 'number') end
+for _, entry in ipairs(kept) do bytes = bytes + call('HSTRLEN', payloads, cjson.decode(entry)[2]) end
+if bytes > MAX_EVENT_BYTES then return refusal('event_limit', first.id, 'bytes') end
+call('RPUSH', list, cjson.encode({event.name, event.id}))
+call('HSET', payloads, event.id, ARGV[2])
+return {first.type, 1, wake_receiver(tail) and {{tail.id, tail.type}} or {}}
 
 -- name: release_stranded
 -- Releases blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}; reads up to `limit` jobs, by
@@ -209,6 +277,7 @@ for _, id in ipairs(ids) do
             call('DEL', P .. 'bo:' .. id)
             local due = math.max(job.due, NOW)
             move(job, resting_status(job.due, 0), {open = 0, due = due})
+            log_event(job, 'unblocked', job.status)
             released[#released + 1] = {id, job.type}
         end
     else
@@ -218,13 +287,14 @@ end
 return {#ids == params.limit and ids[#ids] or '', released}
 
 -- name: pause_job_types
--- Pauses job types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one. A paused type keeps its time, and its
--- reason unless a new one is given.
+-- Pauses job types. ARGV[1]: {types, reason, by}. A paused type keeps its time and who paused it, and its reason unless
+-- a new one is given.
 
-for _, type in ipairs(decoded(1)) do
+local params = decoded(1)
+for _, type in ipairs(params.types) do
     local stored = call('HGET', P .. 'paused', type)
-    local pause = stored and cjson.decode(stored) or {at = text(NOW)}
-    pause.reason = ARGV[2] or pause.reason
+    local pause = stored and cjson.decode(stored) or {at = text(NOW), by = params.by}
+    pause.reason = params.reason or pause.reason
     call('HSET', P .. 'paused', type, cjson.encode(pause))
 end
 return 1

@@ -1,23 +1,42 @@
 -- name: prune
--- Deletes closed chains: first those that have expired, then those that a policy ({type, status, age, count}) does not
--- keep, oldest first. ARGV[1]: {policies, limit, phase, stayed}. Chains that must stay are skipped: `stayed` is their
--- number in the phase so far. Returns the next cursor and the ids.
+-- Deletes closed chains: first those that have expired, then those that a policy ({type, status, age, count, stale}) does
+-- not keep, oldest first. With `stale`, they first become stale, and are deleted so much later. ARGV[1]: {policies, limit,
+-- phase, stayed, before, preview, only}. None is deleted that closed, or became stale, at the time `before` or later. Chains that stay are skipped: `stayed` is their number in the phase so far. With
+-- `preview` nothing is changed; with `only`, nothing but what it has: {delete, mark}, with
+-- a set of ids each. Returns the next cursor, the ids of
+-- deleted chains, and those of chains that became stale.
 
-local params, pruned, looked = decoded(1), {}, 0
+local params, pruned, stale, looked = decoded(1), {}, {}, 0
 local phase, stayed = params.phase, params.stayed
+
+-- Whether readers of the event log need a closed chain no more.
+local function is_read(first)
+    return not params.before or not first or math.max(first.closed, first.stale or 0) < params.before
+end
 
 local function prune(chain)
     if is_needed(chain) then return false end
-    prune_chain(chain)
+    if not params.preview then prune_chain(chain) end
     pruned[#pruned + 1] = chain
-    return true
+    return not params.preview
+end
+
+local function mark(first)
+    if not params.preview then
+        put(first, {stale = NOW})
+        log_event(first, 'stale', first.status)
+    end
+    stale[#stale + 1] = first.id
 end
 
 -- Reads the next chain; false at the end of the phase.
 local function expired()
-    local id = call('ZRANGEBYSCORE', P .. 'expires', '-inf', text(NOW), 'LIMIT', stayed, 1)[1]
-    if not id then return false end
-    if not prune(id) then stayed = stayed + 1 end
+    -- By rank: an offset would walk over all chains that stay, for each of them again.
+    local entry = call('ZRANGE', P .. 'expires', stayed, stayed, 'WITHSCORES')
+    local id = entry[1]
+    if not id or tonumber(entry[2]) > NOW then return false end
+    if is_read(load(id)) and prune(id) then return true end
+    stayed = stayed + 1
     return true
 end
 
@@ -29,8 +48,14 @@ local function not_kept(policy)
     local newer = call('ZCARD', key) - stayed - 1
     local too_many = policy.count and newer >= policy.count
     if not too_many and (not policy.age or first.created > NOW - policy.age) then return false end
-    local goes = too_many or first.closed <= NOW - policy.age
-    if first.expires or not goes or not prune(id) then stayed = stayed + 1 end
+    local action
+    if not first.expires and (too_many or first.closed <= NOW - policy.age) then
+        if policy.stale and not first.stale then action = 'mark'
+        elseif is_read(first) and (not policy.stale or first.stale <= NOW - policy.stale) then action = 'delete' end
+    end
+    if action and params.only and not params.only[action][id] then action = nil end
+    if action == 'mark' then mark(first) end
+    if action ~= 'delete' or not prune(id) then stayed = stayed + 1 end
     return true
 end
 
@@ -43,7 +68,7 @@ while phase <= #params.policies and looked < params.limit do
         phase, stayed = phase + 1, 0
     end
 end
-return {phase <= #params.policies and {phase, stayed} or 0, pruned}
+return {phase <= #params.policies and {phase, stayed} or 0, pruned, stale}
 
 -- name: update_result_ttl
 -- Lets closed chains expire some time from now. ARGV[1]: {ids, ttl}. Returns the result of each.

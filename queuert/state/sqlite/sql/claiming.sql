@@ -73,11 +73,34 @@ WHERE id = :id AND lease_token = :token AND lease_expires_at IS NOT NULL
 -- Releases all jobs of a type that one claim took.
 UPDATE queuert_job SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
 WHERE type = :type AND status = 'running' AND lease_token = :token
+RETURNING id
 
 -- name: renew
 -- Extends a lease that is still held.
 UPDATE queuert_job SET lease_expires_at = :expires, progress = coalesce(:progress, progress)
 WHERE id = :id AND lease_token = :token AND lease_expires_at IS NOT NULL
+
+-- name: first_in_order
+-- Reads the first job of the chain of a key that goes first, if it may begin: it is ready, and no other chain of the key
+-- has begun and goes on. Chains that have begun go before the others, which go in the order of their starts.
+SELECT found.id, found.attempt - found.uncounted - found.lease_expirations - found.priority, found.scheduled_at, found.rowid
+FROM (
+    SELECT *, rowid FROM queuert_job WHERE type = :type AND limit_key = :key AND chain_status = 'open'
+    ORDER BY (attempt = 0 AND status <> 'continued'), created_at LIMIT 1
+) AS found
+WHERE found.status = 'ready' AND found.attempt - found.uncounted - found.lease_expirations - found.priority >= :first_rank
+    AND NOT EXISTS (
+        SELECT 1 FROM queuert_job
+        WHERE type = :type AND limit_key = :key AND chain_status = 'open' AND (attempt = 0 AND status <> 'continued') = 0
+            AND status IN ('running', 'continued'))
+
+-- name: later_jobs
+-- Reads the ready jobs of a type with a limit key that continue chains, the longest there first.
+SELECT id, attempt - uncounted - lease_expirations - priority, scheduled_at, rowid, limit_key
+FROM queuert_job INDEXED BY queuert_job_later_ready
+WHERE type = :type AND status = 'ready' AND chain_index > 0 AND limit_key IS NOT NULL
+    AND attempt - uncounted - lease_expirations - priority >= :first_rank
+ORDER BY created_at LIMIT :limit
 
 -- name: is_paused
 -- Reads whether a type is paused.
@@ -86,3 +109,22 @@ SELECT 1 FROM queuert_paused_type WHERE type = :type
 -- name: count_running
 -- Counts the running jobs of a type.
 SELECT count(*) FROM queuert_job WHERE type = :type AND status = 'running'
+
+-- name: count_unkeyed_starts
+-- Counts the attempts of jobs of a type without a limit key that began since a time.
+SELECT count(*) FROM queuert_limit_start WHERE type = :type AND limit_key IS NULL AND started_at > :since
+
+-- name: use_of_key
+-- How many jobs of a limit key run, and how many attempts have begun since a moment.
+SELECT (SELECT count(*) FROM queuert_job WHERE type = :type AND status = 'running' AND limit_key = :key),
+    (SELECT count(*) FROM queuert_limit_start WHERE type = :type AND limit_key = :key AND started_at > :since)
+
+-- name: prune_rate_window
+-- Deletes records of attempts that began before the window of their type, some at a time.
+DELETE FROM queuert_limit_start WHERE rowid IN (
+    SELECT rowid FROM queuert_limit_start WHERE type = :type AND started_at <= :since LIMIT 1000)
+
+-- name: count_due
+-- Counts the due scheduled jobs of a type, and reads since when the first of them is due.
+SELECT count(*), min(scheduled_at) FROM queuert_job
+WHERE type = :type AND status = 'scheduled' AND scheduled_at <= :now

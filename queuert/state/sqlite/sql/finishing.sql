@@ -57,8 +57,9 @@ FROM queuert_job
 WHERE type = :type AND status = 'running' AND lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit
 
 -- name: find_expired
--- Reads a page of expired chains, the earliest expiry first.
-SELECT id, expires_at FROM queuert_job WHERE expires_at <= :now AND (expires_at, id) > (:after, :after_id)
+-- Reads a page of expired chains, the earliest expiry first, and whether a reader of the event log still needs them.
+SELECT id, expires_at, coalesce(chain_closed_at >= :closed_before, 0)
+FROM queuert_job WHERE expires_at <= :now AND (expires_at, id) > (:after, :after_id)
 ORDER BY expires_at, id LIMIT :limit
 
 -- name: reblock_retried

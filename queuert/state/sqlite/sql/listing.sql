@@ -1,7 +1,7 @@
 -- name: get_chain
 -- Reads a chain. An expired chain counts as deleted, whether or not its row exists.
 SELECT id, type, status, input, CASE WHEN status = 'completed' THEN output END, error, tail_type, created_at, closed_at,
-    tail_id, expires_at, attributes
+    tail_id, expires_at, attributes, stale_at
 FROM queuert_chain WHERE id = :id AND (:now IS NULL OR expires_at IS NULL OR expires_at > :now)
 
 -- name: chain_status
@@ -22,7 +22,7 @@ SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= :now THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input, output, error, created_at, scheduled_at,
     started_at, finished_at, holder, lease_expires_at, continued_by, deduplication_key, limit_key, progress,
-    failures, max_attempts
+    failures, max_attempts, trace_context, attempt_trace_context
 FROM queuert_job WHERE id = :id
 
 -- name: get_blockers
@@ -32,6 +32,13 @@ SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.stat
     (SELECT tail.attempt_trace_context FROM queuert_job AS tail WHERE tail.id = chain.tail_id)
 FROM queuert_job_blocker AS entry JOIN queuert_chain AS chain ON chain.id = entry.blocker_chain_id
 WHERE entry.job_id = :id ORDER BY position
+
+-- name: get_blocker_links
+-- Reads which chains the jobs of a chain wait for.
+SELECT job.chain_id, job.id, entry.blocker_chain_id
+FROM queuert_job AS job JOIN queuert_job_blocker AS entry ON entry.job_id = job.id
+WHERE job.chain_id = :id
+ORDER BY job.chain_index, entry.position LIMIT :limit
 
 -- name: chain_jobs
 -- Reads the jobs of a chain.
@@ -104,6 +111,32 @@ SELECT count(*) FROM (
     WHERE type = :type AND status = 'ready'
         AND (attempt - uncounted - lease_expirations - priority, scheduled_at, rowid) < (:rank, :scheduled_at, :place)
     LIMIT :limit)
+
+-- name: count_ahead_of_key
+-- Counts the ready jobs of a type and limit key that come before a place, up to a limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM queuert_job
+    WHERE type = :type AND status = 'ready' AND limit_key IS :key
+        AND (attempt - uncounted - lease_expirations - priority, scheduled_at, rowid) < (:rank, :scheduled_at, :place)
+    LIMIT :limit)
+
+-- name: chain_before
+-- Reads the chain of a key that another one waits for: the one that goes first; or, if it is the first itself, another
+-- one that has begun and goes on.
+SELECT id FROM (
+    SELECT * FROM (
+        SELECT id FROM queuert_job WHERE type = :type AND limit_key = :key AND chain_status = 'open'
+        ORDER BY (attempt = 0 AND status <> 'continued'), created_at LIMIT 1)
+    UNION ALL
+    SELECT * FROM (
+        SELECT id FROM queuert_job
+        WHERE type = :type AND limit_key = :key AND chain_status = 'open' AND (attempt = 0 AND status <> 'continued') = 0
+            AND status IN ('running', 'continued')
+        ORDER BY created_at LIMIT 1)
+) AS found
+WHERE id <> :id AND EXISTS (
+    SELECT 1 FROM queuert_job WHERE id = :id AND chain_status = 'open' AND status <> 'running')
+LIMIT 1
 
 -- name: newest_starts
 -- Reads when the newest attempts of a type and limit key began, since a time, up to a limit.

@@ -10,6 +10,20 @@ UPDATE queuert_job SET status = :status, scheduled_at = :now, finished_at = NULL
     lease_token = NULL, open_blockers = :open
 WHERE id = :id
 
+-- name: change_input
+-- Gives a job that waits, or is about to be retried, another input.
+UPDATE queuert_job SET input = :input WHERE id = :id
+
+-- name: change_job
+-- Gives a waiting job another due time or priority. A blocked job only keeps the time, for when it is released.
+UPDATE queuert_job SET
+    scheduled_at = CASE
+        WHEN :due IS NULL THEN scheduled_at WHEN :due > :now THEN :due ELSE min(scheduled_at, :now) END,
+    status = CASE
+        WHEN :due IS NULL OR status = 'blocked' THEN status WHEN :due > :now THEN 'scheduled' ELSE 'ready' END,
+    priority = coalesce(:priority, priority)
+WHERE id = :id
+
 -- name: reopen_blockers
 -- Updates the blockers of a job to the present status of their chains.
 UPDATE queuert_job_blocker SET closed = (SELECT chain_status <> 'open' FROM queuert_job WHERE id = blocker_chain_id)
@@ -17,7 +31,7 @@ WHERE job_id = :id
 
 -- name: reopen_chain
 -- Reopens a closed chain.
-UPDATE queuert_job SET chain_status = 'open', chain_closed_at = NULL, expires_at = NULL WHERE id = :id
+UPDATE queuert_job SET chain_status = 'open', chain_closed_at = NULL, expires_at = NULL, stale_at = NULL WHERE id = :id
 
 -- name: trigger_job
 -- Makes a scheduled job due now.
@@ -53,13 +67,13 @@ FROM queuert_job AS job WHERE status = 'blocked' AND id > :cursor ORDER BY id LI
 UPDATE queuert_job SET status = :status, open_blockers = 0, scheduled_at = max(scheduled_at, :now) WHERE id = :id
 
 -- name: pause_type
--- Pauses a job type. A paused type keeps its time, and its reason unless a new one is given.
-INSERT INTO queuert_paused_type (type, paused_at, reason) VALUES (:type, :now, :reason)
+-- Pauses a job type. A paused type keeps its time and who paused it, and its reason unless a new one is given.
+INSERT INTO queuert_paused_type (type, paused_at, reason, paused_by) VALUES (:type, :now, :reason, :by)
 ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, reason)
 
 -- name: list_paused_job_types
 -- Reads the paused job types, by name.
-SELECT type, paused_at, reason FROM queuert_paused_type ORDER BY type
+SELECT type, paused_at, reason, paused_by FROM queuert_paused_type ORDER BY type
 
 -- name: resume_type
 -- Resumes a job type.

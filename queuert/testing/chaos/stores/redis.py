@@ -13,7 +13,7 @@ import redis
 
 from queuert.embedded import EmbeddedRedis
 from queuert.embedded.server import wait_until
-from queuert.state.redis import keys
+from queuert.state.redis.settings import DEFAULT_NAMESPACE, key_prefix
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.workload import LEASE
 from queuert.testing.fault_proxy import FaultProxy
@@ -57,7 +57,7 @@ class OwnedRedis:
         self._server = EmbeddedRedis(directory / "redis" if durable else None, options=_OPTIONS)
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._keep_time, name="queuert-chaos-clock", daemon=True)
-        self._prefix = keys.prefix(keys.DEFAULT_NAMESPACE)
+        self._prefix = key_prefix(DEFAULT_NAMESPACE)
 
     @property
     def url(self) -> str:

@@ -194,6 +194,20 @@ async def by_the_hour(stores: Stores) -> None:
 
 
 @case()
+async def selected_workers_and_sums_over_all_types(stores: Stores) -> None:
+    """What some workers did, and what all types did together, also by worker."""
+    store = await stores.open()
+    now = await _now(store)
+    for number, worker in enumerate("abc", 1):
+        await _report(store, worker, 1, _did(now, started=number, run=(0, 1)), _did(now, "other", started=10))
+    assert [(one.type, one.started) for one in await _all(store, workers=("a", "c"))] == [("other", 20), ("work", 4)]
+    assert await _all(store, workers=()) == []
+    assert await _all(store, per_type=False) == [Activity(now, MINUTE, "", started=36, run=Histogram((0, 3)))]
+    found = await _all(store, per_type=False, per_worker=True, types=("work",))
+    assert [(one.type, one.worker, one.started) for one in found] == [("", "a", 1), ("", "b", 2), ("", "c", 3)]
+
+
+@case()
 async def old_minutes_become_hours(stores: Stores) -> None:
     """Minutes are added up, without their workers, when their hour is over for long; nothing of them is lost."""
     store = await stores.open()

@@ -8,7 +8,7 @@ from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest, Position
-from queuert.state.types import BlockerRecord
+from queuert.state.types import BlockerLink, BlockerRecord
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
@@ -19,6 +19,7 @@ from queuert.testing.conformance.builders import (
     job,
     start,
     started_and_claimed,
+    wait,
 )
 from queuert.testing.conformance.paging import pages_of
 from queuert.testing.conformance.registry import case
@@ -172,6 +173,31 @@ async def no_blockers(stores: Stores) -> None:
     store = await stores.open()
     [id] = await start(store, job())
     assert list(await store.get_blockers(id)) == list(await store.get_blockers("unknown")) == []
+
+
+@case()
+async def links_to_blockers_of_all_jobs(stores: Stores) -> None:
+    """Of all jobs of the chains, in the order of the chains, of their jobs, and of the blockers of a job."""
+    store = await stores.open()
+    a, b, c = await start(store, job("child", id="a"), job("child", id="b"), job("child", id="c"))
+    [parent] = await started_and_claimed(store, id="parent")
+    await store.finish([wait(parent, others=[b, a])])
+    [other] = await start(store, job("other", blockers=[c, b]))
+    await store.finish([complete(await claim_one(store, "child")) for _ in (a, b)])
+    again = await claim_one(store)
+    await store.finish([go_on(again, job("next", id="next"))])
+    await store.finish([wait(await claim_one(store, "next"), others=[c])])
+    links = await store.get_blocker_links([other, "parent", other, "unknown", "next", a], limit=10)
+    assert links == [
+        BlockerLink(other, other, c),
+        BlockerLink(other, other, b),
+        BlockerLink("parent", "parent", b),
+        BlockerLink("parent", "parent", a),
+        BlockerLink("parent", "next", c),
+    ]
+    assert await store.get_blocker_links([other, "parent"], limit=1) == [links[0], links[2]]
+    assert await store.get_blocker_links(["parent"], limit=3) == links[2:]
+    assert await store.get_blocker_links([], limit=3) == []
 
 
 # --- cursors ----------------------------------------------------------------------------------------------------------

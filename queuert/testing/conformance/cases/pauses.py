@@ -113,6 +113,23 @@ async def pauses_are_listed(stores: Stores) -> None:
 
 
 @case()
+async def pauses_say_who_paused(stores: Stores) -> None:
+    """Who paused a type is listed, and kept when somebody pauses it again; after a resume it is forgotten."""
+    store = await stores.open()
+    await store.pause_job_types(["a", "b"], by="ana")
+    await store.pause_job_types(["b", "c"], reason="again", by="ben")
+    await store.pause_job_types(["a"])
+    assert [(one.type, one.by) for one in await store.list_paused_job_types()] == [
+        ("a", "ana"),
+        ("b", "ana"),
+        ("c", "ben"),
+    ]
+    await store.resume_job_types(["a"])
+    await store.pause_job_types(["a"])
+    assert (await store.list_paused_job_types())[0].by is None
+
+
+@case()
 async def resume_says_what_was_paused(stores: Stores) -> None:
     """Resuming returns the types that were paused, each once, and is nothing for others."""
     store = await stores.open()

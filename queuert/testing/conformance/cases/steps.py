@@ -10,7 +10,8 @@ from queuert.errors import LeaseLostError, StateError
 from queuert.jobs import AbortReason, JobStatus
 from queuert.run_at import RunAt
 from queuert.state import AsyncStore, Capability
-from queuert.state.types import ClaimedJob, Finish, FinishResult, NewStep, PruneRequest, StepRecord
+from queuert.state.steps import NewStep, StepRecord
+from queuert.state.types import ClaimedJob, Finish, FinishResult, PruneRequest
 from queuert.testing.conformance.builders import (
     ask,
     cancel,

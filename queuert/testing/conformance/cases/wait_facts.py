@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from queuert.limits import Limits, Rate
 from queuert.run_at import after
-from queuert.state import AsyncStore
+from queuert.state import AsyncStore, Capability
 from queuert.state.types import WaitFacts
-from queuert.testing.conformance.builders import ask, claim_one, job, retry, start
+from queuert.testing.conformance.builders import ask, claim_one, fail, job, retry, start
 from queuert.testing.conformance.cases.demand import _beat
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
@@ -78,6 +78,40 @@ async def jobs_with_a_limit_key_come_first_as_well(stores: Stores) -> None:
     store = await stores.open()
     keyed, free, late = await start(store, job(limit_key="a"), job(), job(limit_key="b"))
     assert [(await _facts(store, id)).ahead for id in (keyed, free, late)] == [0, 1, 2]
+
+
+@case()
+async def jobs_of_the_same_key_come_first_where_keys_take_turns(stores: Stores) -> None:
+    """The jobs of other keys are not counted; jobs without a key count as those of one."""
+    store = await stores.open()
+    limits = Limits(fair=True)
+    await store.record_heartbeat(_beat({"work": limits}), 60.0)
+    keys = ("a", "b", "a", None, "a", None)
+    ids = [id for key in keys for id in await start(store, job(limit_key=key))]
+    found = [await _facts(store, id) for id in ids]
+    assert [one.ahead for one in found] == [0, 0, 1, 0, 2, 1]
+    assert found[0].limits == limits
+
+
+@case(Capability.ORDERED_KEYS)
+async def the_chain_that_goes_first(stores: Stores) -> None:
+    """A chain whose type has an order waits for the first one of its key, and a retried one for the one that runs."""
+    store = await stores.open()
+    limits = Limits(ordered=True, rate=Rate(9))
+    await store.record_heartbeat(_beat({"work": limits}), 60.0)
+    first, second, other, free = [id for key in ("a", "a", "b", None) for id in await start(store, job(limit_key=key))]
+    found = {id: await _facts(store, id) for id in (first, second, other, free)}
+    assert {id: one.behind_chain for id, one in found.items()} == {first: None, second: first, other: None, free: None}
+    assert found[first].limits == limits
+    request = replace(ask(limit=1), limits={"work": limits})
+    [claimed] = await store.claim(request)
+    assert (await _facts(store, second)).behind_chain == first
+    await store.finish([fail(claimed)])
+    assert (await _facts(store, second)).behind_chain is None
+    [claimed] = [one for one in await store.claim(replace(request, limit=9)) if one.id == second]
+    await store.retry_chains([first])
+    assert (await _facts(store, first)).behind_chain == second
+    assert (await _facts(store, second)).behind_chain is None
 
 
 @case()

@@ -12,9 +12,17 @@ end
 
 local NOW = now_us()
 
--- Whole numbers as text: Lua itself would round them to fourteen digits.
+-- Whole numbers as text: Lua itself would round them to fourteen digits. To format one takes as long as a short command,
+-- and most numbers occur several times: the times of a batch, and those that were read.
+local TEXTS = {}
+
 local function text(number)
-    return string.format('%.0f', number)
+    local shown = TEXTS[number]
+    if not shown then
+        shown = string.format('%.0f', number)
+        TEXTS[number] = shown
+    end
+    return shown
 end
 
 -- Decodes an argument that is a list or an object in JSON.
@@ -35,7 +43,7 @@ end
 local NUMBERS = {
     index = true, priority = true, attempt = true, uncounted = true, expired = true, open = true, blockers = true,
     created = true, due = true, started = true, finished = true, leased = true, closed = true, gen = true, ttl = true,
-    expires = true, max_attempts = true,
+    expires = true, max_attempts = true, stale = true,
 }
 
 -- Reads the hash of a job as a table; nil if there is none. Fields that are zero, or equal to another field, are not
@@ -46,7 +54,13 @@ local function load(id)
     local job = {id = id, index = 0, priority = 0, attempt = 0, uncounted = 0, expired = 0, open = 0, blockers = 0}
     for at = 1, #flat, 2 do
         local name, value = flat[at], flat[at + 1]
-        job[name] = NUMBERS[name] and tonumber(value) or value
+        local number = NUMBERS[name] and tonumber(value)
+        if number then
+            -- Of a short one nothing is saved, and a manual edit may have written NaN, which is no key of a table.
+            if #value > 9 then TEXTS[number] = value end
+            value = number
+        end
+        job[name] = value
     end
     job.chain = job.chain or id
     job.chain_type = job.chain_type or job.type
@@ -62,7 +76,7 @@ local function put(job, changes)
             job[name] = nil
         else
             set[#set + 1] = name
-            set[#set + 1] = value
+            set[#set + 1] = type(value) == 'number' and text(value) or value
             job[name] = value
         end
     end

@@ -1,0 +1,195 @@
+"""``queuert operations``: change all chains of a filter, by bulk operations."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from queuert.bulk_operations import BulkAction, BulkOperation
+from queuert.cli.exit_codes import Exit, UsageError
+from queuert.cli.list_options import (
+    attribute_option,
+    attributes_of,
+    by_of,
+    by_option,
+    command_with_actions,
+    filter_options,
+    operator,
+    page_options,
+    priority,
+    run_at,
+    run_at_options,
+    warn_of_unknown_types,
+)
+from queuert.cli.options import Commands
+from queuert.cli.output import fields, print_fields, print_json, print_page
+from queuert.client import Client
+from queuert.jobs import ChainStatus
+
+_DESCRIPTION = """Change all chains of a filter: retry, cancel, delete, reschedule or
+reprioritize. For example, see how many it would be, and then do it:
+
+  queuert operations start retry --type resize --since 24h
+  queuert operations start retry --type resize --since 24h --yes
+
+An operation works in batches of 500. It goes on, carried out by workers, if
+this command ends.
+"""
+
+_START = """Without --yes it only counts the chains. With --yes it starts the operation,
+does its batches beside the workers, and waits for its end.
+"""
+
+_RUN = """Workers do this as well. A batch whose process died can be claimed after 15
+seconds.
+"""
+
+_COLUMNS = ("id", "action", "requested_by", "status", "seen", "changed", "skipped", "created_at", "closed_at")
+
+_POLL = 0.5
+"""Seconds between two looks at an operation that others carry out."""
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    actions = command_with_actions(
+        commands, debug, "operations", help="change all chains of a filter", description=_DESCRIPTION
+    )
+    start = actions.add("start", run_start, "start a bulk operation, or count what it would change", _START)
+    changes = [action.value for action in BulkAction]
+    start.add_argument("change", choices=changes, metavar="ACTION", help=f"what to do: {', '.join(changes)}")
+    filter_options(start, [status.value for status in ChainStatus])
+    attribute_option(start)
+    start.add_argument(
+        "--error", metavar="TEXT", help="only chains with this error: its class and the first line of its message"
+    )
+    start.add_argument("--reason", help="of cancel: recorded as the error of the chains")
+    start.add_argument("--priority", type=priority, metavar="N", help="of reprioritize: the new priority")
+    run_at_options(start, "of reschedule: ")
+    by_option(start, "who asks for it")
+    start.add_argument("--yes", action="store_true", help="confirm the operation")
+    start.add_argument("--no-wait", action="store_true", help="leave all batches to workers")
+    listed = actions.add("list", run_list, "list the operations, the newest first")
+    page_options(listed)
+    show = actions.add("show", run_show, "show an operation and what it has done")
+    show.add_argument("id", metavar="ID", help="id of the operation")
+    actions.add("run", run_batches, "do batches of open operations here, until none is left to claim", _RUN)
+    cancel = actions.add("cancel", run_cancel, "cancel an operation; what it has changed stays changed")
+    cancel.add_argument("id", metavar="ID", help="id of the operation")
+    by_option(cancel, "who cancels it")
+
+
+def run_start(args: argparse.Namespace) -> int:
+    """Count, or start and carry out."""
+    filter: dict[str, Any] = {
+        "job_types": args.types,
+        "statuses": args.statuses,
+        "attributes": attributes_of(args.attributes),
+        "since": args.since,
+        "before": args.before,
+        "error": args.error,
+    }
+    if args.no_wait and not args.yes:
+        raise UsageError("operations start accepts --no-wait only with --yes")
+    _check_options(args)
+    with operator(args) as client:
+        warn_of_unknown_types(client, args.types)
+        if not args.yes:
+            preview = client.preview_bulk_operation(args.change, **filter)
+            return _print_preview(args, preview.count, preview.more)
+        operation = client.start_bulk_operation(
+            args.change,
+            requested_by=by_of(args),
+            reason=args.reason,
+            run_at=run_at(args, required=False),
+            priority=args.priority,
+            **filter,
+        )
+        print(f"queuert: operation {operation.id} is started", file=sys.stderr)
+        if not args.no_wait:
+            operation = _carried_out(client, operation)
+    _print(args, operation)
+    return Exit.DONE if operation.status in (ChainStatus.OPEN, ChainStatus.COMPLETED) else Exit.FAILED
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Check, also for a preview, that an action has the options that it needs, and no others.
+
+    Raises:
+        UsageError: it has not.
+    """
+    moment = args.at is not None or args.after is not None
+    for option, given, action, required in (
+        ("--at or --after", moment, BulkAction.RESCHEDULE, True),
+        ("--priority", args.priority is not None, BulkAction.REPRIORITIZE, True),
+        ("--reason", args.reason is not None, BulkAction.CANCEL, False),
+    ):
+        if given and args.change != action:
+            raise UsageError(f"operations start accepts {option} only with {action}, got {args.change}: remove it")
+        if required and not given and args.change == action:
+            raise UsageError(f"operations start {action} needs {option}: add it")
+
+
+def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
+    """Do batches until the operation is closed, by this process or by others."""
+    while operation.status is ChainStatus.OPEN:
+        if not client.run_bulk_operations(batches=1):
+            time.sleep(_POLL)
+        operation = client.get_bulk_operation(operation.id)
+    return operation
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print a page of operations."""
+    with operator(args) as client:
+        page = client.list_bulk_operations(limit=args.limit, cursor=args.cursor)
+    print_page(map(fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    return Exit.DONE
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print an operation."""
+    with operator(args) as client:
+        operation = client.get_bulk_operation(args.id)
+    _print(args, operation)
+    return Exit.DONE
+
+
+def run_batches(args: argparse.Namespace) -> int:
+    """Do batches, and print how many."""
+    with operator(args) as client:
+        done = client.run_bulk_operations()
+    if args.json:
+        print_json({"batches": done})
+    else:
+        print(f"did {done} batches")
+    return Exit.DONE
+
+
+def run_cancel(args: argparse.Namespace) -> int:
+    """Cancel an operation, and print what it has done."""
+    with operator(args) as client:
+        client.get_bulk_operation(args.id)
+        client.cancel_chain(args.id, reason=f"cancelled by {by_of(args)}")
+        operation = client.get_bulk_operation(args.id)
+    _print(args, operation)
+    return Exit.DONE
+
+
+def _print(args: argparse.Namespace, operation: BulkOperation) -> None:
+    shown = fields(operation)
+    if args.json:
+        print_json(shown)
+        return
+    # Without the filters that are not set.
+    print_fields({name: value for name, value in shown.items() if value != {}})
+
+
+def _print_preview(args: argparse.Namespace, count: int, more: bool) -> int:
+    if args.json:
+        print_json({"count": count, "more": more})
+    else:
+        print(f"{args.change} would concern {count}{' or more' if more else ''} chains: add --yes to start it")
+    return Exit.DONE

@@ -1,0 +1,135 @@
+"""Which chains a cascade concerns. ``sync_cascades.py`` is generated from this module.
+
+The reads are not one snapshot; the write that follows checks each chain under its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.state.async_store import AsyncStore
+from queuert.state.paging import MAX_PAGE, PageRequest
+
+MAX_CASCADE = 10_000
+"""The most chains of a cascade, which is one transaction."""
+
+_READ = 500
+"""The chains that are read at once."""
+
+
+async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
+    """Return the chains, those that failed because one of them had, and the failed blockers of all of them.
+
+    A chain failed because of another if its last job waited for it, and if it closed after it.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+        ConfigurationError: there are too many.
+    """
+    found = await _given(store, ids, connection)
+    following = list(found.values())
+    while following:
+        failed: dict[str, ChainRecord] = {}
+        for chain in following:
+            for dependent in await _failed_after(store, chain, connection):
+                if dependent.id not in found:
+                    failed[dependent.id] = dependent
+        _add(found, failed)
+        following = list(failed.values())
+    following = list(found.values())
+    while following:
+        failed = {}
+        for chain in following:
+            for blocker in await store.get_blockers(chain.tail_id, connection=connection):
+                if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
+                    failed.update(await _chains(store, [blocker.chain_id], connection))
+        _add(found, failed)
+        following = list(failed.values())
+    return list(found)
+
+
+async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
+    """Return the chains, and the open chains that only jobs of these wait for, recursively.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+        ConfigurationError: there are too many.
+    """
+    found = await _given(store, ids, connection)
+    candidates: set[str] = set()
+    following = list(found.values())
+    while following:
+        for chain in following:
+            if chain.status is ChainStatus.OPEN:
+                blockers = await store.get_blockers(chain.tail_id, connection=connection)
+                candidates.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
+        candidates.difference_update(found)
+        # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
+        alone = [id for id in sorted(candidates) if not await _awaited_by_others(store, id, found, connection)]
+        added = await _chains(store, alone, connection)
+        _add(found, added)
+        following = list(added.values())
+    return list(found)
+
+
+def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord]) -> None:
+    found.update(more)
+    if len(found) > MAX_CASCADE:
+        raise ConfigurationError(
+            f"a cascade must have at most {MAX_CASCADE:,} chains, got more: use start_bulk_operation() for parts of it"
+        )
+
+
+async def _given(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
+    found = await _chains(store, ids, connection)
+    for id in ids:
+        if id not in found:
+            raise ChainNotFoundError(id)
+    return found
+
+
+async def _chains(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
+    """Read chains. Those that were deleted meanwhile are left out."""
+    found: dict[str, ChainRecord] = {}
+    for begin in range(0, len(ids), _READ):
+        part = ids[begin : begin + _READ]
+        chains = await store.get_chains(part, connection=connection)
+        found.update({chain.id: chain for chain in chains if chain is not None})
+    return found
+
+
+async def _dependents(store: AsyncStore, chain_id: str, connection: Any) -> list[Job]:
+    jobs: list[Job] = []
+    cursor = None
+    while True:
+        page = await store.list_dependents(chain_id, PageRequest(MAX_PAGE, cursor), connection=connection)
+        jobs += page
+        cursor = page.next_cursor
+        if cursor is None or len(jobs) > MAX_CASCADE:
+            return jobs
+
+
+async def _failed_after(store: AsyncStore, blocker: ChainRecord, connection: Any) -> list[ChainRecord]:
+    """Return the chains whose last job waited for the chain, and that failed after it had closed."""
+    failed = {
+        job.chain_id: job.id
+        for job in await _dependents(store, blocker.id, connection)
+        if job.status is JobStatus.FAILED
+    }
+    return [
+        chain
+        for chain in (await _chains(store, list(failed), connection)).values()
+        if chain.tail_id == failed[chain.id] and _closed_after(chain, blocker)
+    ]
+
+
+def _closed_after(chain: ChainRecord, blocker: ChainRecord) -> bool:
+    return chain.closed_at is not None and blocker.closed_at is not None and chain.closed_at >= blocker.closed_at
+
+
+async def _awaited_by_others(store: AsyncStore, chain_id: str, found: dict[str, ChainRecord], connection: Any) -> bool:
+    jobs = await _dependents(store, chain_id, connection)
+    return any(job.status is JobStatus.BLOCKED and job.chain_id not in found for job in jobs)

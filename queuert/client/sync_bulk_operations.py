@@ -1,0 +1,185 @@
+# Generated from queuert/client/async_bulk_operations.py, do not edit: see scripts/unasync.py
+"""Bulk operations in a sync client. ``sync_bulk_operations.py`` is generated from this module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import datetime
+
+from queuert.attributes import GivenAttributes
+from queuert.bulk_operations import (
+    BULK_OPERATION_TYPE,
+    BulkAction,
+    BulkOperation,
+    BulkPreview,
+    BulkProgress,
+    bulk_operation,
+    encode_batch,
+)
+from queuert.client.bulk_operations import BulkArguments
+from queuert.client.schedules import JobTypeReference
+from queuert.client.sync_base import ClientBase
+from queuert.client.sync_bulk_runner import BulkRunner
+from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.ids import new_id
+from queuert.jobs import ChainStatus
+from queuert.new_chain import ChainReference, chain_ids
+from queuert.notify.adapter import Topic
+from queuert.observability.events import ChainStarted
+from queuert.run_at import RunAt
+from queuert.state.adapter import Capability
+from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
+from queuert.state.types import NewJob
+
+COUNTED_CHAINS = 10_000
+"""Chains at which the counting of a preview ends."""
+
+
+class ClientBulkOperations(ClientBase):
+    """Changes all chains of a filter, in batches of 500, by a durable operation that workers carry out.
+
+    An operation is a chain of the type ``queuert.bulk_operation``: it is listed, explained, cancelled, retried and
+    deleted as others are. Any worker runs its batches, and so does :meth:`run_bulk_operations`. On Postgres and SQLite
+    each batch commits together with its counts; on Redis a batch whose process died is repeated, and counts the chains
+    that it had changed as skipped.
+    """
+
+    def preview_bulk_operation(
+        self,
+        action: BulkAction | str,
+        *,
+        job_types: Iterable[JobTypeReference] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+        attributes: GivenAttributes | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        error: str | None = None,
+        counted_up_to: int = COUNTED_CHAINS,
+    ) -> BulkPreview:
+        """Count the chains that :meth:`start_bulk_operation` would concern, with the same arguments.
+
+        Counting ends when it has looked at ``counted_up_to`` chains; the result then has ``more`` set.
+
+        Raises:
+            ConfigurationError: as for :meth:`start_bulk_operation`, or ``counted_up_to`` is below 1.
+            InvalidIdentifierError: the name of a job type or an attribute is not valid.
+        """
+        if type(counted_up_to) is not int or counted_up_to < 1:
+            raise ConfigurationError(f"counted_up_to must be an integer above 0, got {counted_up_to!r}")
+        request = BulkArguments(action, job_types, statuses, attributes, since, before, error).counted()
+        store, count, seen, cursor = self._open_store(), 0, 0, None
+        while seen < counted_up_to:
+            limit = min(MAX_PAGE, counted_up_to - seen)
+            page = store.list_chains(request.filter, PageRequest(limit, cursor, oldest_first=True))
+            seen += len(page.items)
+            count += sum(map(request.selects, page))
+            cursor = page.next_cursor
+            if cursor is None:
+                return BulkPreview(count, False)
+        return BulkPreview(count, True)
+
+    def start_bulk_operation(
+        self,
+        action: BulkAction | str,
+        *,
+        requested_by: str,
+        job_types: Iterable[JobTypeReference] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+        attributes: GivenAttributes | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        error: str | None = None,
+        reason: str | None = None,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+    ) -> BulkOperation:
+        """Start an operation on all chains that match now; workers carry it out, 500 chains at a time.
+
+        Chains that are started later are not concerned. Chains that somebody else changes meanwhile are skipped, and
+        counted.
+
+        Args:
+            action: ``retry`` failed chains, ``cancel`` open ones, ``delete`` closed ones, or ``reschedule`` or
+                ``reprioritize`` what open ones wait with.
+            requested_by: who asked for it; kept with the operation. 1 to 512 characters.
+            job_types: only chains whose first jobs have these job types, or names, registered or not.
+            statuses: only chains of these statuses. By default failed ones to retry, and all closed ones to delete.
+            attributes: only chains that have all of these, as for :meth:`list_chains`.
+            since: only chains that were started at this time or later.
+            before: only chains that were started before this time.
+            error: only chains whose error has this :attr:`~queuert.jobs.JobError.summary`.
+            reason: of ``cancel``: the message of the chains' error, shortened to 2,000 characters.
+            run_at: of ``reschedule``: when the jobs may run, ``after(minutes=5)`` or ``at(moment)``. A pause begins
+                when a batch is done.
+            priority: of ``reprioritize``: the priority of the jobs.
+
+        Raises:
+            ConfigurationError: the action does not exist, cannot change chains of one of the statuses, or has not the
+                arguments that it needs; a time has no time zone; the priority is out of range.
+            InvalidIdentifierError: ``requested_by``, or the name of a job type or an attribute, is not valid.
+        """
+        arguments = BulkArguments(action, job_types, statuses, attributes, since, before, error)
+        request = arguments.request(requested_by, reason=reason, run_at=run_at, priority=priority)
+        job = NewJob(new_id(), BULK_OPERATION_TYPE, encode_batch(request, BulkProgress()))
+        started = (self._open_store()).start_bulk_operation(job)
+        self.notify.publish(Topic.BULK_OPERATIONS, [started.id])
+        self.observers.emit(ChainStarted(chain_id=started.id, type=started.type, in_callers_transaction=False))
+        return self.get_bulk_operation(started.id)
+
+    def get_bulk_operation(self, operation: ChainReference) -> BulkOperation:
+        """Return an operation, with what it has done so far.
+
+        Raises:
+            ChainNotFoundError: no chain has this id.
+            ConfigurationError: the chain is not a bulk operation.
+        """
+        [id] = chain_ids([operation])
+        store = self._open_store()
+        [chain] = store.get_chains([id])
+        if chain is None:
+            raise ChainNotFoundError(id)
+        [last_job] = store.get_jobs([chain.tail_id])
+        return bulk_operation(chain, last_job)
+
+    def list_bulk_operations(self, *, limit: int = 50, cursor: str | None = None) -> Page[BulkOperation]:
+        """Return a page of the operations, open and closed, the newest first.
+
+        Args:
+            limit: the most entries of the page, between 1 and 1,000.
+            cursor: the ``next_cursor`` of the previous page.
+
+        Raises:
+            InvalidCursorError: the cursor does not belong to this listing.
+            ConfigurationError: the limit is out of range.
+        """
+        store = self._open_store()
+        page = store.list_chains(ChainFilter(types=(BULK_OPERATION_TYPE,)), PageRequest(limit, cursor))
+        last_jobs = store.get_jobs([chain.tail_id for chain in page])
+        operations = [bulk_operation(chain, job) for chain, job in zip(page, last_jobs, strict=True)]
+        return Page(tuple(operations), page.next_cursor)
+
+    def run_bulk_operations(self, *, batches: int | None = None) -> int:
+        """Do batches of open operations in this process, beside workers, until there is none to claim.
+
+        A batch whose process died can be claimed after 15 seconds. Use it where no worker runs, or to be done sooner.
+
+        Args:
+            batches: the most batches to do; by default no limit.
+
+        Returns:
+            How many batches this call did.
+        """
+        store = self._open_store()
+        runner = BulkRunner(
+            store,
+            self.notify,
+            self.observers,
+            transactional=Capability.USER_TRANSACTIONS in self.state.capabilities,
+            holder=f"client-{os.getpid()}-{new_id()[-12:]}",
+        )
+        runner.reap()
+        done = 0
+        while (batches is None or done < batches) and runner.run_batch():
+            done += 1
+        return done

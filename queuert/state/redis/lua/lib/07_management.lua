@@ -1,0 +1,173 @@
+-- Deleting chains.
+--
+-- expires            ZSET chains that have an end, by it
+-- closed:{type,how}  ZSET closed chains of one type and outcome, by their start
+
+local function closed_key(first, status)
+    return P .. 'closed:' .. pair(first.type, status)
+end
+
+local function jobs_of(chain)
+    local ids = call('ZRANGE', P .. 'c:' .. chain, 0, -1)
+    return #ids > 0 and ids or {chain}
+end
+
+local function delete_job(job)
+    local leave = LEAVE[job.status]
+    if leave then leave(job) end
+    count(job.type, job.status, -1)
+    for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. job.id, 0, -1)) do
+        call('ZREM', P .. 'bb:' .. chain, job.id)
+    end
+    if job.dedup then
+        call('ZREM', dedup_key(job, 'd'), job.id)
+        call('ZREM', dedup_key(job, 'do'), job.id)
+    end
+    if job.index == 0 then
+        delete_attributes(job.id)
+        call('ZREM', P .. 'expires', job.id)
+        call('ZREM', closed_key(job, job.chain_status), job.id)
+    end
+    local listed_in = P .. 'ix:' .. job.type
+    call('ZREM', listed_in, job.id)
+    if call('EXISTS', listed_in) == 0 then call('SREM', P .. 'types', job.type) end
+    local keys = {}
+    for at, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'f:', 's:', 'bl:', 'bo:', 'bb:', 'c:', 've:', 'vp:'}) do keys[at] = P .. kind .. job.id end
+    call('DEL', unpack(keys))
+end
+
+-- Deletes a chain with all its jobs. Of a deletion by a client, adds the ids of those that were running to a list. A
+-- deletion by a client, and that of a stale chain, is an event.
+local function delete_chain(chain, running)
+    local jobs = {}
+    for _, id in ipairs(jobs_of(chain)) do jobs[#jobs + 1] = load(id) end
+    local logged = running or (jobs[1] and jobs[1].stale)
+    for _, job in ipairs(jobs) do
+        if job.status == 'running' and running then running[#running + 1] = job.id end
+        if logged then log_event(job, 'deleted', job.status) end
+        delete_job(job)
+    end
+end
+
+-- Whether an unfinished job of another chain has the chain as a blocker.
+local function is_needed(chain)
+    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
+        local job = load(id)
+        if job and job.chain ~= chain and not FINAL[job.status] then return true end
+    end
+    return false
+end
+
+-- Deletes a chain that is not needed, and its entries as a blocker of finished jobs.
+local function prune_chain(chain)
+    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
+        call('ZREM', P .. 'bl:' .. id, chain)
+        call('SREM', P .. 'bo:' .. id, chain)
+    end
+    delete_chain(chain)
+end
+
+-- Functions that the management operations share.
+
+-- The result of one chain: id, type, status, its last job and the status before, whether it was written, the types that
+-- became due, the microseconds that it took if it was closed now.
+local function chain_update(chain, tail, previous_status, status, written, due_types, took)
+    return {
+        chain.id, chain.type, status, tail.id, tail.type, previous_status, written and 1 or 0, listed(due_types or {}),
+        took or false, tail.atrace or tail.trace or false,
+    }
+end
+
+-- Finishes a job for a client: the lease is lost with its token.
+local function finish_workerless(job, status, changes)
+    changes.finished = NOW
+    changes.token = false
+    call('DEL', P .. 'e:' .. job.id)
+    move(job, status, changes)
+end
+
+-- Returns the first and the last jobs of chains, each chain once; or the id of one that does not exist.
+local function chains_of(ids)
+    local found = {}
+    for _, id in ipairs(ids) do
+        if not found[id] then
+            local first = load(id)
+            if not is_first(first) then return nil, id end
+            local tail = tail_of(id)
+            found[id] = {first = first, tail = tail.id == id and first or tail}
+        end
+    end
+    return found
+end
+
+-- Returns whether a job is the last one of one of these chains.
+local function has_tail(chains, id)
+    for _, chain in pairs(chains) do
+        if chain.tail.id == id then return true end
+    end
+    return false
+end
+
+-- Returns the types that no earlier chain of the same call has reported.
+local function fresh(due_types, named_types)
+    local new = {}
+    for type in pairs(due_types) do
+        if not named_types[type] then new[type] = true end
+        named_types[type] = true
+    end
+    return new
+end
+
+-- What a sweep mends beside stranded jobs: dead entries, and running jobs without a lease.
+--
+-- holders SET of those who have, or had, a processing list
+
+local CHUNK = 1000
+
+-- Gives running jobs of a holder that have no lease an expired one, so that the reaper takes them, and drops entries of
+-- jobs that are not running. Scripts never leave either; manual edits and evictions do.
+local function mend_holder(holder)
+    local list = P .. 'p:' .. holder
+    for _, entry in ipairs(call('LRANGE', list, 0, CHUNK - 1)) do
+        local job = load(entry:match('^%d+:%d+:(.*)$') or '')
+        if not job or job.status ~= 'running' or job.holder ~= holder or entry_of(job) ~= entry then
+            call('LREM', list, 1, entry)
+        elseif not call('ZSCORE', P .. 'lease:' .. job.type, job.id) then
+            put(job, {leased = NOW})
+            call('ZADD', P .. 'lease:' .. job.type, NOW, job.id)
+        end
+    end
+    if call('EXISTS', list) == 0 then call('SREM', P .. 'holders', holder) end
+end
+
+-- Drops the dead entries of a part of a list.
+local function compact_piece(list, from)
+    local dead = 0
+    for at, entry in ipairs(call('LRANGE', list, from, from + CHUNK - 1)) do
+        if not still_waits(entry) then
+            call('LSET', list, from + at - 1, '')
+            dead = dead + 1
+        end
+    end
+    if dead > 0 then call('LREM', list, 0, '') end
+end
+
+-- Drops some dead entries of a type, if they are more than a quarter of its entries and more than a thousand.
+local function compact(type)
+    local alive = tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0) - call('ZCARD', P .. 'kz:' .. type)
+    local lists, entries = {}, 0
+    for at, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
+        lists[at] = P .. 'w:' .. rank .. ':' .. type
+        entries = entries + call('LLEN', lists[at])
+    end
+    if entries - alive <= math.max(CHUNK, entries / 4) then return end
+    for _, list in ipairs(lists) do
+        local length = call('LLEN', list)
+        if alive == 0 then
+            call('DEL', list)
+        elseif length > 0 then
+            compact_piece(list, 0)
+            compact_piece(list, math.random(0, length - 1))
+        end
+    end
+end

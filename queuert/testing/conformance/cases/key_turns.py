@@ -1,0 +1,197 @@
+"""Keys that take turns: no key waits for the backlog of another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from queuert.limits import Limits
+from queuert.run_at import after
+from queuert.state import AsyncStore
+from queuert.state.types import ClaimedJob
+from queuert.testing.conformance.builders import ask, complete, eventually, job, start
+from queuert.testing.conformance.registry import case
+from queuert.testing.conformance.stores import Stores
+
+_FAIR = Limits(fair=True)
+
+
+async def _claim(
+    store: AsyncStore, limit: int = 1, *, limits: Limits = _FAIR, types: tuple[str, ...] = (), **more: Any
+) -> list[ClaimedJob]:
+    """Claim jobs, by default of type ``work``, of which alone the keys take turns."""
+    return await store.claim(replace(ask(*types, limit=limit), limits={"work": limits}, **more))
+
+
+async def _start(store: AsyncStore, keys: str, **more: Any) -> None:
+    """Start a job for each letter, with the letter as its key; none for a full stop."""
+    await start(store, *(job(limit_key=None if key == "." else key, input=f'"{key}"', **more) for key in keys))
+
+
+async def _keys(store: AsyncStore, limits: Limits = _FAIR) -> str:
+    """Claim one job after the other until there is none, and return their keys."""
+    keys = ""
+    while claimed := await _claim(store, limits=limits):
+        keys += (claimed[0].input or "").strip('"')
+        await store.finish([complete(one) for one in claimed])
+    return keys
+
+
+@case()
+async def one_job_of_each_key_in_turn(stores: Stores) -> None:
+    """However many jobs a key has, each key has one turn in a round."""
+    store = await stores.open()
+    await _start(store, "aaaaaabbc")
+    keys = await _keys(store)
+    assert sorted(keys[:3]) == ["a", "b", "c"]
+    assert sorted(keys[3:5]) == ["a", "b"]
+    assert keys[5:] == "aaaa"
+
+
+@case()
+async def jobs_without_a_key_have_turns_like_one_key(stores: Stores) -> None:
+    """They wait for no other key, and none waits for them."""
+    store = await stores.open()
+    await _start(store, "aaa....b")
+    keys = await _keys(store)
+    assert sorted(keys[:3]) == [".", "a", "b"]
+    assert sorted(keys[3:5]) == [".", "a"]
+    assert sorted(keys[5:7]) == [".", "a"]
+    assert keys[7:] == "."
+
+
+@case()
+async def a_claim_of_many_jobs(stores: Stores) -> None:
+    """It takes one of each key, and as many of the same key as it has to, and all that there are."""
+    store = await stores.open()
+    await _start(store, "aaaaaaaabbc")
+    assert Counter(one.input for one in await _claim(store, 3)) == Counter(['"a"', '"b"', '"c"'])
+    assert Counter(one.input for one in await _claim(store, 4)) == Counter({'"a"': 3, '"b"': 1})
+    assert len(await _claim(store, 100)) == 4
+    assert await _claim(store, 100) == []
+
+
+@case()
+async def a_new_key_does_not_wait_for_a_backlog(stores: Stores) -> None:
+    """One that comes behind three hundred jobs of another is served with the second claim at the latest."""
+    store = await stores.open()
+    await _start(store, "m" * 300)
+    assert len(await _claim(store, 5)) == 5
+    for late in "az":
+        await _start(store, late)
+        served = [one.input for _ in range(2) for one in await _claim(store)]
+        assert f'"{late}"' in served
+
+
+@case()
+async def priority_and_age_decide_within_a_key(stores: Stores) -> None:
+    """And not among keys: one with urgent jobs has no more turns than the others."""
+    store = await stores.open()
+    ids = await start(
+        store, *(job(limit_key=key, priority=rank) for key, rank in (("a", 5), ("a", 9), ("b", 0), ("a", 5), ("b", 1)))
+    )
+    first = {one.id for _ in range(2) for one in await _claim(store)}
+    second = {one.id for _ in range(2) for one in await _claim(store)}
+    assert first == {ids[1], ids[4]}
+    assert second == {ids[0], ids[2]}
+
+
+@case()
+async def worse_ranks_have_a_share_of_each_key(stores: Stores) -> None:
+    """A claim that begins with worse ranks takes such jobs first, whichever key they have."""
+    store = await stores.open()
+    await start(store, *(job(limit_key=key, priority=9) for key in "aabbcc"))
+    [low] = await start(store, job(limit_key="b"))
+    claimed = [one.id for _ in range(3) for one in await _claim(store, 1, after_rank=-9)]
+    assert low in claimed
+
+
+@case()
+async def scheduled_jobs_have_turns_when_they_are_due(stores: Stores) -> None:
+    """Once their time has come they are claimed as others are."""
+    store = await stores.open()
+    await _start(store, "aaa")
+    await start(
+        store,
+        job(limit_key="b", input='"b"', run_at=after(seconds=0.01)),
+        job(limit_key="c", input='"c"', run_at=after(seconds=3600.0)),
+    )
+
+    async def due() -> bool:
+        return (await store.next_due(["work"])) == 0
+
+    await eventually(due)
+    served: list[str] = []
+
+    async def found() -> bool:
+        served.extend((one.input or "").strip('"') for one in await _claim(store))
+        return "b" in served
+
+    await eventually(found)
+    assert sorted(served) == ["a"] * (len(served) - 1) + ["b"]
+
+
+@case()
+async def beside_other_types(stores: Stores) -> None:
+    """A type whose keys take turns and one without limits both get their share of a claim."""
+    store = await stores.open()
+    await _start(store, "aaaab")
+    await start(store, *(job("other") for _ in range(5)))
+    claimed = await _claim(store, 4, types=("work", "other"))
+    assert Counter(one.type for one in claimed) == Counter(work=2, other=2)
+    assert {one.input for one in claimed if one.type == "work"} == {'"a"', '"b"'}
+    assert len(await _claim(store, 100, types=("work", "other"))) == 6
+
+
+@case()
+async def with_limits(stores: Stores) -> None:
+    """Keys take turns within the concurrency of the type, and a key that is at its limit is passed over."""
+    store = await stores.open()
+    await _start(store, "aaaaabbc.")
+    limits = Limits(concurrency=3, per_key=1, fair=True)
+    claimed = await _claim(store, 9, limits=limits)
+    assert len({one.input for one in claimed}) == len(claimed) == 3
+    assert await _claim(store, 9, limits=limits) == []
+    await store.finish([complete(one) for one in claimed])
+    keys = [(one.input or "").strip('"') for one in claimed] + list(await _keys(store, limits))
+    assert sorted(keys[:4]) == [".", "a", "b", "c"]
+
+
+@case()
+async def bounded_by_the_size_of_inputs(stores: Stores) -> None:
+    """A key whose job did not fit into a claim is the first of the next."""
+    store = await stores.open()
+    large = '"' + "x" * 1000 + '"'
+    await start(store, *(job(limit_key=key, id=f"{key}{number}", input=large) for key in "abcd" for number in range(9)))
+    claimed = [one.id[0] for _ in range(4) for one in await _claim(store, 4, max_bytes=1500)]
+    assert sorted(claimed) == ["a", "b", "c", "d"]
+
+
+@case()
+async def paused_types_are_left_out(stores: Stores) -> None:
+    """Also if their keys take turns."""
+    store = await stores.open()
+    await _start(store, "ab")
+    await store.pause_job_types(["work"], reason=None)
+    assert await _claim(store) == []
+    await store.resume_job_types(["work"])
+    assert len(await _claim(store, 9)) == 2
+
+
+@case()
+async def all_jobs_once_by_claims_at_once(stores: Stores) -> None:
+    """Stores that claim at once take each job once, and leave none."""
+    several = await stores.open_many(6)
+    await _start(several[0], "a" * 60 + "bbbcccdd.." + "efghijkl")
+    found: list[str] = []
+
+    async def work(store: AsyncStore) -> None:
+        while claimed := await _claim(store, 3):
+            found.extend(one.id for one in claimed)
+            await store.finish([complete(one) for one in claimed])
+
+    await asyncio.gather(*map(work, several))
+    await work(several[0])
+    assert len(found) == len(set(found)) == 78

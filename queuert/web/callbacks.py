@@ -1,0 +1,136 @@
+"""An application for callbacks, and nothing else, so that it can be public while the rest is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from queuert.callbacks import Callback, CallbackUrls, InvalidCallbackError
+from queuert.client import AsyncClient
+from queuert.errors import ConfigurationError, JobTypeMismatchError
+from queuert.jobs import ChainStatus
+from queuert.payloads import safe_text
+from queuert.web.bodies import CallbackBody, read_body, read_payload
+from queuert.web.problems import Problem, answer_error, answer_http_exception, problem_of
+
+_REASON = 500
+
+
+class CallbackApp:
+    """An ASGI application that answers the addresses that ``client.callback_url`` makes.
+
+    A GET says what an address is for, and changes nothing. A POST uses it, once:
+
+    - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event.
+    - ``{"error": "..."}`` closes the chain as cancelled, with this reason.
+
+    What is expired or forged is refused with 403. What was used already, or is of a chain that is closed or has gone on
+    to another job, is refused with 409, and changes nothing. Answers and errors are JSON, as those of ``WebApp``.
+
+    The address is all that a caller needs: there is no ``access``. It is a path below the one at which the application
+    is mounted, which is the ``base`` of the client's ``CallbackUrls``: the two must fit, also behind a proxy. The token
+    is in the path, so logs of requests have it until it expires.
+
+    Args:
+        client: an AsyncClient with ``callbacks=``: the same secrets as the clients that make the addresses. It must
+            know the job types of the chains, to check outputs. It belongs to your application, which closes it. It may
+            be another one than that of ``WebApp``.
+        max_body: bytes that the body of a request may have; larger ones are refused with 413.
+
+    Raises:
+        ConfigurationError: ``client`` is no AsyncClient, or has no ``callbacks``, or ``max_body`` is not above 0.
+
+    Example::
+
+        app.mount("/callbacks", CallbackApp(client))
+    """
+
+    def __init__(self, client: AsyncClient, *, max_body: int = 1024 * 1024) -> None:
+        if not isinstance(client, AsyncClient):
+            raise ConfigurationError(f"client must be an AsyncClient, got {type(client).__name__}")
+        if client.callbacks is None:
+            raise ConfigurationError("the client must have callbacks: AsyncClient(..., callbacks=CallbackUrls(...))")
+        if not max_body > 0:
+            raise ConfigurationError(f"max_body must be above 0, got {max_body}")
+        self.client = client
+        self._urls: CallbackUrls = client.callbacks
+        self._max_body = max_body
+        handlers: Any = {Problem: answer_error, HTTPException: answer_http_exception}
+        routes = [
+            Route("/{token}", self._endpoint(self._show), methods=["GET"]),
+            Route("/{token}", self._endpoint(self._use), methods=["POST"]),
+        ]
+        self.starlette = Starlette(routes=routes, exception_handlers=handlers)
+        self.starlette.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self.starlette(scope, receive, send)
+
+    def _endpoint(self, handler: Any) -> Any:
+        async def endpoint(request: Request) -> Response:
+            try:
+                callback = self._urls.opened(request.path_params["token"])
+                content = await handler(callback, request)
+            except InvalidCallbackError as error:
+                raise Problem(403, "invalid-callback", str(error)) from None
+            except (HTTPException, Problem):
+                raise
+            except Exception as error:
+                raise problem_of(error) from error
+            headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+            return Response(to_json(content), 200, headers, "application/json")
+
+        return endpoint
+
+    async def _show(self, callback: Callback, request: Request) -> dict[str, Any]:
+        """Say what the address is for."""
+        chain = await self.client.get_chain(callback.chain_id)
+        return {
+            "chain": chain.id,
+            "type": chain.type,
+            "status": chain.status.value,
+            "event": callback.event,
+            "expires_at": callback.expires_at,
+        }
+
+    async def _use(self, callback: Callback, request: Request) -> dict[str, Any]:
+        """Complete or cancel the chain, or send the event."""
+        body = await read_body(request, CallbackBody, self._max_body)
+        if ("output" in body.model_fields_set) == (body.error is not None):
+            raise Problem(422, "invalid-body", "the body must have either output or error")
+        chain = await self.client.get_chain(callback.chain_id)
+        last = await self._last_type(callback, open=chain.status is ChainStatus.OPEN)
+        if body.error is not None:
+            reason = safe_text(body.error, _REASON)
+            if not await self.client.cancel_chain(chain.id, reason=f"callback: {reason}"):
+                raise _used()
+        elif callback.event is not None:
+            if not await self.client.send_event(chain.id, callback.event, body.output, id=f"callback-{callback.id}"):
+                raise _used()
+        else:
+            job_type = self.client.job_types[last]
+            output = read_payload(job_type, "output", body.output)
+            await self.client.complete_chain(chain.id, output, expecting=job_type)
+        return await self._show(callback, request)
+
+    async def _last_type(self, callback: Callback, *, open: bool) -> str:
+        """Return the type of the chain's last job, which must be the one that the address is for."""
+        page = await self.client.list_chain_jobs(callback.chain_id, limit=1, oldest_first=False)
+        if not open or not page.items:
+            raise _used()
+        last = page.items[0].type
+        if callback.expecting is not None and last != callback.expecting:
+            raise JobTypeMismatchError(callback.chain_id, callback.expecting, last)
+        return last
+
+
+def _used() -> Problem:
+    return Problem(409, "callback-used", "the chain is closed, or the address was used already: nothing was changed")

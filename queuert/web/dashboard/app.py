@@ -1,0 +1,438 @@
+"""The ASGI application of the dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, tzinfo
+from importlib.resources import files
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from zoneinfo import ZoneInfo
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.datastructures import ImmutableMultiDict
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from queuert.client import AsyncClient
+from queuert.errors import ConfigurationError
+from queuert.state.adapter import Capability
+from queuert.web.access import COOKIE, Access, AccessCallback, Action, BearerTokens, checked_access
+from queuert.web.audit import report
+from queuert.web.dashboard import formats
+from queuert.web.dashboard.live import LiveStreams
+from queuert.web.dashboard.notices import NOTICES
+from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
+from queuert.web.dashboard.visit import Database, Visit
+from queuert.web.paths import base_path, with_whole_segments
+from queuert.web.problems import Problem, phrase_code, problem_of
+
+_log = logging.getLogger("queuert.web")
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_MAX_FORM = 65_536
+"""The most bytes of a form."""
+
+_PACKAGE = "queuert.web.dashboard"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
+_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_DATABASE = "queuert.dashboard.database"
+"""The key of the scope for the name of the database."""
+
+_THEMES = ("auto", "light", "dark")
+_THEME, _ZONE = "queuert_theme", "queuert_zone"
+"""The cookies of the preferences."""
+
+_NO_FORM: ImmutableMultiDict[str, str] = ImmutableMultiDict()
+
+_A_YEAR = 365 * 86_400
+
+_TONES = (("danger", ("prod", "live")), ("warn", ("stag", "pre", "uat")))
+"""How the name of an environment is painted, by how it begins."""
+
+Redact: TypeAlias = Callable[[str, Any], Any]
+"""Takes the name of a job type and a payload, decoded; returns what may be shown of it."""
+
+
+class DashboardApp:
+    """An ASGI application with the pages of an operator: chains, jobs, failures, job types, workers and schedules.
+
+    Mount it in an application of yours, or let ``queuert web`` serve it. The clients belong to your application, which
+    closes them. It is closed until ``access=`` says who may do what; pages show payloads and errors only with the
+    action ``read_payloads``. See ``docs/operate/dashboard.md``.
+
+    Args:
+        client: the client of all requests, or several by the names of their databases, such as
+            ``{"shop": client, "reports": other}``. Payloads of job types that are registered with a client are shown
+            decoded.
+        access: takes a request, returns what it may do: the same function as for :class:`~queuert.web.WebApp`. With
+            :func:`~queuert.web.bearer_tokens` browsers log in with a token.
+        environment: a name such as ``production``, shown on each page.
+        redact: takes the name of a job type and a payload, and returns what may be shown of it.
+        trace_url: where a trace is shown, with ``{trace_id}`` in it: ``https://tempo.example/trace/{trace_id}``.
+        timeout: seconds that a part of a page may take; above 0.
+
+    Raises:
+        ConfigurationError: there is no AsyncClient, the name of a database has other characters than letters, digits,
+            ``_``, ``.`` and ``-``, ``timeout`` is not above 0, or ``trace_url`` has no ``{trace_id}``.
+
+    Example::
+
+        app = FastAPI()
+        app.mount("/queue", DashboardApp(client, access=bearer_tokens({os.environ["OPERATOR_TOKEN"]: FULL_ACCESS})))
+    """
+
+    headers = _HEADERS
+
+    def __init__(
+        self,
+        client: AsyncClient | Mapping[str, AsyncClient],
+        *,
+        access: AccessCallback | None = None,
+        environment: str = "",
+        redact: Redact | None = None,
+        trace_url: str | None = None,
+        timeout: float = 5.0,
+    ) -> None:
+        self.databases = _databases(client)
+        if not timeout > 0:
+            raise ConfigurationError(f"timeout must be above 0 seconds, got {timeout!r}")
+        if trace_url is not None and "{trace_id}" not in trace_url:
+            raise ConfigurationError(f"trace_url must have {{trace_id}} in it, got {trace_url!r}")
+        self.access = access
+        self.environment = environment
+        self.redact = redact
+        self.trace_url = trace_url
+        self.timeout = timeout
+        self._tone = next((tone for tone, begins in _TONES if environment.lower().startswith(begins)), "other")
+        self._templates = _templates()
+        self._static = _static_files()
+        self.version = hashlib.sha256(b"".join(self._static.values())).hexdigest()[:12]
+        self._live = LiveStreams()
+        routes = [Route(page.path, self._endpoint(page), methods=[page.method]) for page in PAGES]
+        routes += [
+            Route("/live", self._stream, methods=["GET"]),
+            Route("/login", self._show_login, methods=["GET"]),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+            Route("/preferences", self._set_preferences, methods=["POST"]),
+            Route("/static/{name:path}", self._serve_static, methods=["GET"]),
+        ]
+        self._starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._not_routed})
+        self._starlette.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._starlette(self._with_database(with_whole_segments(scope)), receive, send)
+
+    def stop(self) -> None:
+        """End all streams. Call it when the server begins to stop: it waits for open requests."""
+        self._live.stop()
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    def _with_database(self, scope: Scope) -> Scope:
+        """Cut the name of the database from the path, if the path has one."""
+        if scope["type"] != "http" or len(self.databases) == 1:
+            return scope
+        root = scope.get("root_path", "")
+        own = scope["path"][len(root) :] if scope["path"].startswith(f"{root}/") else scope["path"]
+        first, _, rest = own.removeprefix("/").partition("/")
+        name = first.removeprefix("@")
+        if not first.startswith("@") or name not in self.databases:
+            return scope
+        return {**scope, "path": f"{root}/{first}/{rest}", "root_path": f"{root}/{first}", _DATABASE: name}
+
+    def _database(self, request: Request) -> Database:
+        """The database that the path names, or the first one."""
+        name = request.scope.get(_DATABASE)
+        return self.databases[name] if name else next(iter(self.databases.values()))
+
+    def _base(self, request: Request, database: Database) -> str:
+        return base_path(request) + (f"/@{database.name}" if len(self.databases) > 1 else "")
+
+    def render(
+        self,
+        request: Request,
+        template: str,
+        access: Access,
+        status: int = 200,
+        *,
+        database: Database | None = None,
+        zone: tzinfo | None = None,
+        now: datetime | None = None,
+        missing: list[str] | None = None,
+        **context: Any,
+    ) -> Response:
+        """Return a page."""
+        database = database or self._database(request)
+        base, root = self._base(request, database), base_path(request)
+        path = _own_path(request)
+        text = self._templates.get_template(template).render(
+            base=base,
+            root=root,
+            version=self.version,
+            environment=self.environment,
+            tone=self._tone,
+            databases=list(self.databases) if len(self.databases) > 1 else [],
+            database=database.name,
+            access=access,
+            can={action.value: access.allows(action) for action in Action},
+            has={capability.value: capability in database.client.state.capabilities for capability in Capability},
+            logged_in=COOKIE in request.cookies and isinstance(self.access, BearerTokens),
+            now=now or datetime.now(UTC),
+            zone=zone or _zone(request),
+            theme=_theme(request),
+            path=path,
+            here=f"{'/@' + database.name if databases_in_path(request) else ''}{path}"
+            + (f"?{request.url.query}" if request.url.query else ""),
+            navigation=NAVIGATION,
+            notice=NOTICES.get(request.query_params.get("notice", "")),
+            missing=missing if missing is not None else [],
+            timeout=self.timeout,
+            trace_url=self.trace_url,
+            **context,
+        )
+        return Response(text, status, _HEADERS, "text/html; charset=utf-8")
+
+    def _endpoint(self, page: Page) -> Any:
+        async def endpoint(request: Request) -> Response:
+            access, form = Access(), _NO_FORM
+
+            def note(*error: Any) -> None:
+                given = [*form.multi_items(), *request.query_params.multi_items()]
+                client = self._database(request).client
+                report(client, request, "dashboard", page.action, page.path, given, error or None)
+
+            try:
+                access = await checked_access(self.access, request, page.action)
+                database = self._database(request)
+                if len(self.databases) > 1 and not databases_in_path(request):
+                    return self._to_first_database(request, page)
+                form = await _read_form(request) if page.method == "POST" else _NO_FORM
+                visit = Visit(self, database, request, access, self._base(request, database), form, _zone(request))
+                if page.method == "POST":
+                    answer = await page.handler(visit)
+                    note()
+                    return answer
+                # Parts that may be slow end by themselves, earlier.
+                async with asyncio.timeout(2 * self.timeout):
+                    return await page.handler(visit)
+            except HTTPException as error:
+                if error.status_code == 401 and page.method == "GET" and isinstance(self.access, BearerTokens):
+                    query = f"?{request.url.query}" if request.url.query else ""
+                    place = urlencode({"next": request.url.path.removeprefix(base_path(request)) + query})
+                    return RedirectResponse(f"{base_path(request)}/login?{place}", 303, _HEADERS)
+                note(error.status_code, phrase_code(error.status_code))
+                return self._error(request, access, error.status_code, str(error.detail))
+            except TimeoutError:
+                text = f"the database did not answer within {2 * self.timeout:g} seconds: read the page again"
+                return self._error(request, access, 504, text)
+            except Exception as error:
+                found = problem_of(error).body
+                note(found.status, found.type.rpartition(":")[2])
+                return self._error(request, access, found.status, found.detail)
+
+        return endpoint
+
+    def _to_first_database(self, request: Request, page: Page) -> Response:
+        """Redirect a request that names no database; a change must name one."""
+        if page.method == "POST":
+            raise Problem(404, "not-found", "the path must begin with the name of a database, such as /@name/chains")
+        query = f"?{request.url.query}" if request.url.query else ""
+        base = self._base(request, self._database(request))
+        return RedirectResponse(f"{base}{_own_path(request)}{query}", 303, _HEADERS)
+
+    def _error(self, request: Request, access: Access, status: int, detail: str) -> Response:
+        return self.render(request, "error.html", access, status, title=formats.phrase(status), detail=detail)
+
+    async def _not_routed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return self._error(request, Access(), error.status_code, "there is no such page")
+
+    async def _stream(self, request: Request) -> Response:
+        """Say when something has happened, for a page to read itself again."""
+
+        async def authorize() -> Access:
+            return await checked_access(self.access, request, Action.READ)
+
+        try:
+            await authorize()
+            chain_id = request.query_params.get("chain") or None
+            return await self._live.open(self._database(request).client, chain_id, authorize)
+        except HTTPException as error:
+            return Response(str(error.detail), error.status_code, _HEADERS, "text/plain; charset=utf-8")
+        except Exception as error:
+            found = problem_of(error).body
+            return Response(found.detail, found.status, _HEADERS, "text/plain; charset=utf-8")
+
+    # --- sessions and preferences -------------------------------------------------------------------------------------
+
+    async def _show_login(self, request: Request) -> Response:
+        if not isinstance(self.access, BearerTokens):
+            return self._error(request, Access(), 404, "your application decides who has access: log in there")
+        return self.render(request, "login.html", Access(), next=_local(request.query_params.get("next")), failed=False)
+
+    async def _log_in(self, request: Request) -> Response:
+        if not isinstance(self.access, BearerTokens):
+            return self._error(request, Access(), 404, "your application decides who has access: log in there")
+        try:
+            form = await _read_form(request)
+        except Problem as error:
+            return self._error(request, Access(), error.body.status, error.body.detail)
+        place = _local(form.get("next"))
+        session = self.access.session(form.get("token", ""))
+        if session is None:
+            _log.warning("a login to the dashboard failed: the token is wrong")
+            return self.render(request, "login.html", Access(), 403, next=place, failed=True)
+        base = base_path(request)
+        answer = RedirectResponse(base + place, 303, _HEADERS)
+        # Sent with no request of another site's page, also not when a link there is followed.
+        answer.set_cookie(
+            COOKIE, session, path=base or "/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        )
+        return answer
+
+    async def _log_out(self, request: Request) -> Response:
+        base = base_path(request)
+        answer = RedirectResponse(f"{base}/login", 303, _HEADERS)
+        answer.delete_cookie(COOKIE, path=base or "/", httponly=True, samesite="strict")
+        return answer
+
+    async def _set_preferences(self, request: Request) -> Response:
+        """Set the theme and the time zone of this browser."""
+        try:
+            access = await checked_access(self.access, request, None)
+            form = await _read_form(request)
+        except HTTPException as error:
+            return self._error(request, Access(), error.status_code, str(error.detail))
+        except Problem as error:
+            return self._error(request, Access(), error.body.status, error.body.detail)
+        base = base_path(request)
+        answer = RedirectResponse(base + _local(form.get("next")), 303, _HEADERS)
+        theme, zone = form.get("theme"), form.get("zone")
+        if theme is not None and theme not in _THEMES:
+            text = f"the theme must be one of {', '.join(_THEMES)}, got {theme!r}"
+            return self._error(request, access, 400, text)
+        if zone is not None and _zone_of(zone) is None:
+            return self._error(request, access, 400, f"the time zone must be an IANA name, got {zone[:64]!r}")
+        for name, value in ((_THEME, theme), (_ZONE, zone)):
+            if value is not None:
+                answer.set_cookie(name, value, max_age=_A_YEAR, path=base or "/", httponly=True, samesite="lax")
+        return answer
+
+    async def _serve_static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._static:
+            return self._error(request, Access(), 404, "there is no such file")
+        headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(self._static[name], 200, headers, _TYPES[name[name.rindex(".") :]])
+
+
+def databases_in_path(request: Request) -> bool:
+    """Whether the path of the request names a database."""
+    return _DATABASE in request.scope
+
+
+def _databases(client: AsyncClient | Mapping[str, AsyncClient]) -> dict[str, Database]:
+    given = {"": client} if not isinstance(client, Mapping) else dict(client)
+    if not given:
+        raise ConfigurationError("client must be an AsyncClient, or one or more of them by name, got none")
+    for name, one in given.items():
+        if not isinstance(one, AsyncClient):
+            raise ConfigurationError(f"client must be an AsyncClient, got {type(one).__name__}")
+        if isinstance(client, Mapping) and not _NAME.fullmatch(name):
+            raise ConfigurationError(f"the name of a database must match {_NAME.pattern}, got {name!r}")
+    return {name: Database(name, one) for name, one in given.items()}
+
+
+def _own_path(request: Request) -> str:
+    """The path below the application and the database."""
+    root, path = request.scope.get("root_path", ""), request.scope["path"]
+    own: str = path[len(root) :] if path.startswith(f"{root}/") else path
+    return own or "/"
+
+
+def _theme(request: Request) -> str:
+    theme = request.cookies.get(_THEME, "")
+    return theme if theme in _THEMES else "auto"
+
+
+def _zone(request: Request) -> tzinfo:
+    return _zone_of(request.cookies.get(_ZONE, "")) or UTC
+
+
+def _zone_of(name: str) -> tzinfo | None:
+    """The time zone of a name that anybody may have sent."""
+    if not re.fullmatch(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", name):
+        return None
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        return None
+
+
+async def _read_form(request: Request) -> ImmutableMultiDict[str, str]:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_FORM:
+            raise Problem(413, "too-large", f"a form must have at most {_MAX_FORM} bytes")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind != "application/x-www-form-urlencoded":
+        raise Problem(415, "media-type", f"a form must be application/x-www-form-urlencoded, got {kind or 'nothing'}")
+    try:
+        return ImmutableMultiDict(parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict"))
+    except ValueError as error:
+        raise Problem(400, "invalid-form", f"the form is not valid: {error}") from None
+
+
+def _local(place: str | None) -> str:
+    """Return a path of this application; the first page for anything else."""
+    if not place or not place.startswith("/") or place.startswith(("//", "/\\")) or urlsplit(place).netloc:
+        return "/"
+    return place
+
+
+def _static_files() -> dict[str, bytes]:
+    folder = files(_PACKAGE) / "static"
+    found = {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
+    vendored = folder / "vendor"
+    found |= {f"vendor/{one.name}": one.read_bytes() for one in vendored.iterdir()}
+    return {name: content for name, content in sorted(found.items()) if name[name.rfind(".") :] in _TYPES}
+
+
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader(_PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(formats.FILTERS)
+    found.filters["as_json"] = json.dumps
+    return found

@@ -1,0 +1,337 @@
+"""Chains: the list, one chain, and what an operator changes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import Response
+
+from queuert.client import AsyncChain
+from queuert.errors import ChainNotFoundError
+from queuert.event_log import JobEvent
+from queuert.explanations import Cause, Explanation
+from queuert.jobs import Blocker, ChainState, ChainStatus, Job
+from queuert.run_at import at
+from queuert.state.adapter import Capability
+from queuert.web.access import Action
+from queuert.web.bodies import read_payload
+from queuert.web.dashboard.charts import gantt
+from queuert.web.dashboard.graph import MOST_JOBS, Related, graph_of
+from queuert.web.dashboard.pages.jobs import traces_of
+from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, PAGE, chain_filter, known_types, older, time_of
+from queuert.web.dashboard.visit import Visit
+from queuert.web.problems import Problem
+
+AROUND = 100
+"""The most jobs, blockers and dependents of a chain on its page."""
+
+EVENTS = 100
+"""The most events of a chain that its page reads at once."""
+
+EXPLAINED = 5
+"""The most chains for which a page says what they wait for: the chain itself, and blockers that are open."""
+
+_SELECTED = {"retry": Action.RETRY, "cancel": Action.CANCEL, "delete": Action.DELETE}
+
+
+async def chains(visit: Visit) -> Response:
+    """Chains by the time of their start, the newest first."""
+    page = await visit.client.list_chains(**chain_filter(visit), limit=PAGE, cursor=visit.query("cursor") or None)
+    given = visit.given(*CHAIN_FILTERS)
+    states = {one.id: one for one in page.items}
+    last_jobs = await _last_jobs(visit, [one for one in page.items if one.status is ChainStatus.OPEN])
+    return visit.render(
+        "chains.html",
+        chains=page.items,
+        last_jobs=last_jobs,
+        given=given,
+        statuses=list(ChainStatus),
+        types=known_types(visit, *(one.type for one in states.values())),
+        older=older(given, page.next_cursor),
+        later=bool(visit.query("cursor")),
+    )
+
+
+async def _last_jobs(visit: Visit, open_chains: Sequence[AsyncChain[Any]]) -> dict[str, ChainState]:
+    """The jobs at which open chains stand, by chain."""
+    if not open_chains:
+        return {}
+    states = await visit.client.get_chain_states(open_chains)
+    return {one.id: one for one in states}
+
+
+async def chain(visit: Visit) -> Response:
+    """A chain: why it is not closed, its jobs and attempts, what it waits for, and what waits for it."""
+    client = visit.client
+    found = await client.get_chain(visit.wanted("id"))
+    jobs = await client.list_chain_jobs(found, limit=AROUND)
+    if not jobs.items:
+        raise ChainNotFoundError(found.id)
+    tail = await _last_job(visit, found) if jobs.next_cursor else jobs.items[-1]
+    shown = jobs.items[-MOST_JOBS:]
+    blockers = {job.id: await client.get_blockers(job.id) for job in shown}
+    dependents = await client.list_dependents(found, limit=AROUND)
+    before, children = await _before_and_after(visit, jobs.items, blockers)
+    graph = graph_of(
+        jobs.items,
+        before,
+        children,
+        [Related(one.chain_id, one.type, str(one.status)) for one in dependents.items],
+        more_dependents=dependents.next_cursor is not None,
+    )
+    why = None
+    if found.status is ChainStatus.OPEN:
+        why = await visit.part("why it is open", client.explain(found, max_chains=EXPLAINED), None)
+    return visit.render(
+        "chain.html",
+        chain=found,
+        live_chain=found.id,
+        jobs=jobs.items,
+        more_jobs=jobs.next_cursor is not None,
+        tail=tail,
+        why=why if why is None or visit.payloads else _without_errors(why),
+        event=_awaited_event(why),
+        traces=traces_of(visit, tail),
+        graph=graph if len(graph.nodes) > 1 else None,
+        blockers=[(job, blockers[job.id]) for job in jobs.items if blockers.get(job.id)],
+        dependents=dependents.items,
+        more_dependents=dependents.next_cursor is not None,
+        gantt=gantt(jobs.items, visit.now, visit.zone, errors=visit.payloads),
+        events=await _events(visit, found),
+        # The stored JSON, also of job types that this program does not know.
+        input=visit.shown(found.type, jobs.items[0].input),
+        output=visit.shown(found.type, tail.output) if found.status is ChainStatus.COMPLETED else None,
+        error=found.error if visit.payloads else None,
+        error_hidden=found.error is not None and not visit.payloads,
+    )
+
+
+async def _before_and_after(
+    visit: Visit, jobs: Sequence[Job], blockers: dict[str, list[Blocker]]
+) -> tuple[dict[str, list[Related]], dict[str, list[Related]]]:
+    """Blockers that there were before their job, and those that were started after it: its children."""
+    ids = list({one.chain_id for found in blockers.values() for one in found})[:1_000]
+    started = {one.id: one.created_at for one in await visit.client.get_chains(ids)} if ids else {}
+    before: dict[str, list[Related]] = {}
+    children: dict[str, list[Related]] = {}
+    for job in jobs:
+        for one in blockers.get(job.id, ()):
+            at = started.get(one.chain_id)
+            side = children if at is not None and at > job.created_at else before
+            side.setdefault(job.id, []).append(Related(one.chain_id, one.type, str(one.status)))
+    return before, children
+
+
+def _without_errors(why: Explanation) -> Explanation:
+    """Return what holds a chain, without the texts of errors."""
+    reasons = [
+        replace(one, text=one.text.partition(" failed:")[0] + " failed") if one.cause is Cause.RETRY_DELAYED else one
+        for one in why.reasons
+    ]
+    return replace(why, reasons=tuple(reasons), blockers=tuple(map(_without_errors, why.blockers)))
+
+
+def _awaited_event(why: Explanation | None) -> str | None:
+    """The event that the chain waits for, if it waits for one."""
+    if why is None or Cause.WAITS_FOR_EVENT not in why.causes:
+        return None
+    [reason] = [one for one in why.reasons if one.cause is Cause.WAITS_FOR_EVENT]
+    return reason.text.partition("'")[2].rpartition("'")[0]
+
+
+async def _events(visit: Visit, found: AsyncChain[Any]) -> tuple[Sequence[JobEvent], str | None] | None:
+    """The events of the chain, if they are asked for; and where to continue."""
+    if not visit.query("events") or Capability.EVENTS not in visit.client.state.capabilities:
+        return None
+    reading = visit.client.list_events(chain=found, limit=EVENTS, cursor=visit.query("cursor") or None)
+    page = await visit.part("the events of the chain", reading, None)
+    return ((), None) if page is None else (page.items, page.next_cursor)
+
+
+# --- one chain: changes -----------------------------------------------------------------------------------------------
+
+
+async def confirm_cancel(visit: Visit) -> Response:
+    """Ask before a chain is cancelled."""
+    return await _confirm(visit, "cancel")
+
+
+async def confirm_delete(visit: Visit) -> Response:
+    """Ask before a chain is deleted."""
+    return await _confirm(visit, "delete")
+
+
+async def _confirm(visit: Visit, action: str) -> Response:
+    found = await visit.client.get_chain(visit.wanted("id"))
+    dependents = await visit.client.list_dependents(found, limit=AROUND)
+    return visit.render(
+        "confirm.html",
+        action=action,
+        chain=found,
+        dependents=dependents.items,
+        more_dependents=dependents.next_cursor is not None,
+    )
+
+
+async def cancel(visit: Visit) -> Response:
+    """Cancel a chain."""
+    id = visit.wanted("id")
+    done = await visit.client.cancel_chain(
+        id, cascade="cascade" in visit.form, reason=visit.form.get("reason") or f"cancelled by {visit.principal}"
+    )
+    return visit.go("/chain", id=id, notice="cancelled" if done else "not-cancelled")
+
+
+async def retry(visit: Visit) -> Response:
+    """Retry a failed or cancelled chain."""
+    id = visit.wanted("id")
+    await visit.client.retry_chain(id, cascade="cascade" in visit.form)
+    return visit.go("/chain", id=id, notice="retried")
+
+
+async def delete(visit: Visit) -> Response:
+    """Delete a chain.
+
+    Raises:
+        ChainNotFoundError: it does not exist.
+    """
+    id = visit.wanted("id")
+    if not await visit.client.delete_chain(id):
+        raise ChainNotFoundError(id)
+    return visit.go("/chains", notice="deleted")
+
+
+async def edit(visit: Visit) -> Response:
+    """Show the input of the last job of a failed chain, to retry it with another one."""
+    visit.check(Action.READ_PAYLOADS)
+    found = await visit.client.get_chain(visit.wanted("id"))
+    job = await _last_job(visit, found)
+    return visit.render("edit.html", chain=found, job=job, input=json.dumps(job.input, indent=2, ensure_ascii=False))
+
+
+async def retry_with_input(visit: Visit) -> Response:
+    """Retry a failed or cancelled chain with another input of its last job."""
+    visit.check(Action.READ_PAYLOADS)
+    id = visit.wanted("id")
+    found = await visit.client.get_chain(id)
+    job = await _last_job(visit, found)
+    job_type, input = visit.client.job_types.get(job.type), _json_of(visit, "input")
+    await visit.client.retry_chain_with_input(id, input if job_type is None else read_payload(job_type, "input", input))
+    return visit.go("/chain", id=id, notice="retried")
+
+
+async def _last_job(visit: Visit, found: AsyncChain[Any]) -> Job:
+    page = await visit.client.list_chain_jobs(found, limit=1, oldest_first=False)
+    if not page.items:
+        raise ChainNotFoundError(found.id)
+    return page.items[0]
+
+
+def _json_of(visit: Visit, name: str) -> Any:
+    """The JSON of a field of the form.
+
+    Raises:
+        Problem: 400, it is not JSON.
+    """
+    try:
+        return json.loads(visit.form.get(name) or "null")
+    except ValueError as error:
+        raise Problem(400, "invalid-json", f"{name} must be JSON: {error}") from None
+
+
+async def confirm_complete(visit: Visit) -> Response:
+    """Ask for the output with which a chain is completed."""
+    found = await visit.client.get_chain(visit.wanted("id"))
+    job = await _last_job(visit, found)
+    known = visit.client.job_types.get(job.type)
+    return visit.render("complete.html", chain=found, job=job, can_complete=known is not None and known.can_complete)
+
+
+async def complete(visit: Visit) -> Response:
+    """Complete an open chain with an output, instead of its last job's handler."""
+    id, expected = visit.wanted("id"), visit.wanted("type")
+    job_type = visit.client.job_types[expected]
+    output = read_payload(job_type, "output", _json_of(visit, "output"))
+    await visit.client.complete_chain(id, output, expecting=job_type)
+    return visit.go("/chain", id=id, notice="completed")
+
+
+async def confirm_event(visit: Visit) -> Response:
+    """Ask for the payload of an event that a chain waits for."""
+    found = await visit.client.get_chain(visit.wanted("id"))
+    why = await visit.client.explain(found) if found.status is ChainStatus.OPEN else None
+    return visit.render("send_event.html", chain=found, name=visit.query("name") or _awaited_event(why) or "")
+
+
+async def send_event(visit: Visit) -> Response:
+    """Send an event to a chain."""
+    id = visit.wanted("id")
+    await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"))
+    return visit.go("/chain", id=id, notice="event-sent")
+
+
+async def confirm_change(visit: Visit) -> Response:
+    """Ask for another due time or priority of what a chain waits with."""
+    found = await visit.client.get_chain(visit.wanted("id"))
+    return visit.render("change.html", chain=found, job=await _last_job(visit, found))
+
+
+async def change(visit: Visit) -> Response:
+    """Give the waiting job of a chain another due time, or another priority.
+
+    Raises:
+        Problem: 400, neither is given, or one cannot be read; 409, no job of the chain waits.
+    """
+    id, run_at, priority = visit.wanted("id"), visit.form.get("run_at", ""), visit.form.get("priority", "")
+    if not run_at and not priority:
+        raise Problem(400, "missing-parameter", "a due time or a priority must be given")
+    changed = []
+    if run_at:
+        changed += await visit.client.reschedule_chains([id], at(time_of(run_at, visit)))
+    if priority:
+        if not priority.lstrip("-").isdigit() or len(priority) > 6:
+            raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {priority[:64]!r}")
+        changed += await visit.client.reprioritize_chains([id], int(priority))
+    if not all(changed):
+        raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
+    return visit.go("/chain", id=id, notice="changed")
+
+
+# --- several chains ---------------------------------------------------------------------------------------------------
+
+
+def _selected(visit: Visit) -> tuple[str, list[str]]:
+    """The action and the ids of a selection.
+
+    Raises:
+        Problem: 400, there is no such action, or nothing is selected; 403, it is not allowed.
+    """
+    action = visit.wanted("action")
+    if action not in _SELECTED:
+        raise Problem(400, "invalid-action", f"the action must be one of {', '.join(_SELECTED)}, got {action!r}")
+    visit.check(_SELECTED[action])
+    ids = visit.chosen("id")
+    if not ids:
+        raise Problem(400, "nothing-selected", "no chain is selected: mark some in the list")
+    return action, ids[:PAGE]
+
+
+async def confirm_selected(visit: Visit) -> Response:
+    """Ask before the selected chains are changed."""
+    action, ids = _selected(visit)
+    return visit.render("confirm_selected.html", action=action, chains=await visit.client.get_chains(ids))
+
+
+async def change_selected(visit: Visit) -> Response:
+    """Change the selected chains, all or none."""
+    action, ids = _selected(visit)
+    if action == "retry":
+        await visit.client.retry_chains(ids)
+    elif action == "cancel":
+        await visit.client.cancel_chains(ids, reason=visit.form.get("reason") or f"cancelled by {visit.principal}")
+    else:
+        await visit.client.delete_chains(ids)
+    return visit.go("/chains", notice=f"selected-{action}")

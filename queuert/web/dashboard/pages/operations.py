@@ -1,0 +1,67 @@
+"""Bulk operations: the list, and the start of one by a filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from queuert.errors import ConfigurationError
+from queuert.jobs import ChainStatus
+from queuert.web.access import Action
+from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, CLOSED, COUNTED, PAGE, chain_filter, older
+from queuert.web.dashboard.visit import Visit
+from queuert.web.problems import Problem
+
+_ACTIONS = {
+    "retry": (Action.RETRY, (ChainStatus.FAILED, ChainStatus.CANCELLED)),
+    "cancel": (Action.CANCEL, (ChainStatus.OPEN,)),
+    "delete": (Action.DELETE, CLOSED),
+}
+"""The action of the access that each needs, and the statuses that it is for."""
+
+
+async def operations(visit: Visit) -> Response:
+    """Bulk operations, the newest first."""
+    page = await visit.client.list_bulk_operations(limit=PAGE, cursor=visit.query("cursor") or None)
+    return visit.render(
+        "operations.html",
+        operations=page.items,
+        older=older({}, page.next_cursor),
+        later=bool(visit.query("cursor")),
+    )
+
+
+def _requested(visit: Visit) -> tuple[str, dict[str, Any]]:
+    """The action and the filter of a bulk operation.
+
+    Raises:
+        Problem: 400, there is no such action; 403, it is not allowed.
+        ConfigurationError: the filter has another status than the action is for.
+    """
+    action = visit.wanted("action")
+    if action not in _ACTIONS:
+        raise Problem(400, "invalid-action", f"the action must be one of {', '.join(_ACTIONS)}, got {action!r}")
+    needed, statuses = _ACTIONS[action]
+    visit.check(needed)
+    filter = chain_filter(visit)
+    if not set(filter.get("statuses", statuses[:1])) <= set(statuses):
+        raise ConfigurationError(f"{action} is for chains that are {' or '.join(statuses)}: choose this status")
+    return action, {"statuses": list(statuses[:1]), **filter}
+
+
+async def confirm(visit: Visit) -> Response:
+    """Ask before all chains of a filter are changed, and say how many they are now."""
+    action, filter = _requested(visit)
+    preview = await visit.client.preview_bulk_operation(action, counted_up_to=COUNTED, **filter)
+    given = visit.given(*CHAIN_FILTERS)
+    given |= {name: filter[name].isoformat() for name in ("since", "before") if name in filter}
+    return visit.render("confirm_bulk.html", action=action, given=given, preview=preview)
+
+
+async def start(visit: Visit) -> Response:
+    """Start a bulk operation."""
+    action, filter = _requested(visit)
+    reason = visit.form.get("reason") or None if action == "cancel" else None
+    await visit.client.start_bulk_operation(action, requested_by=visit.principal, reason=reason, **filter)
+    return visit.go("/operations", notice="operation-started")

@@ -1,0 +1,226 @@
+"""What several pages read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from queuert.activity import Activity
+from queuert.jobs import ChainStatus, Job, JobStatus
+from queuert.limits import PausedType
+from queuert.state.types import TypeCount
+from queuert.web.dashboard.activity import Selection
+from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, Span, Spark, Sums, spark, steps_of, total
+from queuert.web.dashboard.visit import Visit
+from queuert.web.problems import Problem
+from queuert.workers import WorkerRecord
+
+PAGE = 50
+"""Rows of a list."""
+
+EXACT = 100
+"""Number at which the counting of jobs ends, of each type and status: what a dashboard needs to know is exact."""
+
+COUNTS_AGE = 2.0
+WORKERS_AGE = 2.0
+RUNNING_AGE = 2.0
+ACTIVITY_AGE = {"minute": 5.0, "hour": 60.0}
+"""Seconds for which what was read is shown to everybody who asks."""
+
+LOOKED_AT = 1_000
+"""The newest failed chains that are grouped, and the running jobs that are searched for those of a worker."""
+
+COUNTED = 5_000
+"""The most chains that are counted before a bulk operation is started."""
+
+CHAIN_FILTERS = ("type", "status", "attribute", "since", "before")
+
+
+@dataclass(slots=True)
+class TypeRow:
+    """A job type: how many jobs of each status it has, who handles it, and what workers did in the last hour."""
+
+    name: str
+    counts: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """By status: the number, and whether it is an estimate."""
+    oldest_ready: float | None = None
+    paused: PausedType | None = None
+    workers: int = 0
+    hour: Sums | None = None
+    spark: Spark | None = None
+    rate: float = 0.0
+    """Attempts that finished or failed a minute, in the last five whole minutes."""
+
+    @property
+    def unhandled(self) -> bool:
+        """Whether jobs are ready that no worker handles."""
+        return not self.workers and "ready" in self.counts
+
+    @property
+    def failure_share(self) -> float | None:
+        """The share of the attempts of the last hour that failed."""
+        if self.hour is None or not self.hour.finished + self.hour.failed:
+            return None
+        return self.hour.failed / (self.hour.finished + self.hour.failed)
+
+
+async def counts(visit: Visit) -> Sequence[TypeCount] | None:
+    """The counts of all jobs; None if that took too long."""
+    reading = visit.shared("counts", COUNTS_AGE, lambda: visit.client.count_jobs(exact_up_to=EXACT))
+    return await visit.part("the counts of jobs", reading, None)
+
+
+async def live_workers(visit: Visit) -> list[WorkerRecord]:
+    """The workers with a heartbeat in the last minute."""
+    return await visit.part("workers", visit.shared("workers", WORKERS_AGE, visit.client.list_workers), [])
+
+
+async def running_jobs(visit: Visit) -> tuple[Sequence[Job], bool]:
+    """The running jobs, the newest thousand; also whether there are more."""
+
+    async def read() -> tuple[Sequence[Job], bool]:
+        page = await visit.client.list_jobs(statuses=[JobStatus.RUNNING], limit=LOOKED_AT)
+        return page.items, page.next_cursor is not None
+
+    return await visit.part("running jobs", visit.shared("running", RUNNING_AGE, read), ((), False))
+
+
+async def activity(visit: Visit, span: Span, **wanted: Any) -> Sequence[Activity]:
+    """What workers did in a span; the arguments are those of a selection."""
+    selection = Selection(span, **wanted)
+
+    async def read() -> Sequence[Activity]:
+        return await visit.database.activity.read(visit.client, selection, visit.now)
+
+    return await visit.part("what workers did", visit.shared(selection, ACTIVITY_AGE[span.by], read), [])
+
+
+def span_of(visit: Visit) -> Span:
+    """The span that the request asks for.
+
+    Raises:
+        Problem: 400, there is no such span.
+    """
+    name = visit.query("span")
+    if name and name not in SPANS:
+        raise Problem(400, "invalid-span", f"span must be one of {', '.join(SPANS)}, got {name!r}")
+    return SPANS[name] if name else DEFAULT_SPAN
+
+
+_BY: dict[str, Callable[[TypeRow], float]] = {
+    **{
+        status: lambda row, status=status: -row.counts.get(status, (0, False))[0]  # type: ignore[misc]
+        for status in ("ready", "running", "scheduled", "blocked", "failed")
+    },
+    "workers": lambda row: row.workers,
+    "oldest": lambda row: -(row.oldest_ready or 0.0),
+    "rate": lambda row: -row.rate,
+    "failing": lambda row: -(row.failure_share or 0.0),
+    "wait": lambda row: -((row.hour and row.hour.wait.quantile(0.95)) or 0.0),
+    "run": lambda row: -((row.hour and row.hour.run.quantile(0.95)) or 0.0),
+}
+"""What types can be ordered by, besides their names: the highest first, but the fewest workers."""
+
+
+def ordered(visit: Visit, rows: list[TypeRow]) -> list[TypeRow]:
+    """The types in the order that the request asks for.
+
+    Raises:
+        Problem: 400, there is no such order.
+    """
+    by = visit.query("sort")
+    if not by:
+        return rows
+    if by not in _BY:
+        raise Problem(400, "invalid-sort", f"sort must be one of {', '.join(_BY)}, got {by[:64]!r}")
+    return sorted(rows, key=_BY[by])
+
+
+async def type_rows(visit: Visit) -> list[TypeRow]:
+    """All job types that have jobs, workers or a pause, by name."""
+    found, workers, hour = (
+        await counts(visit),
+        await live_workers(visit),
+        await activity(visit, DEFAULT_SPAN, per_type=True),
+    )
+    paused = {one.type: one for one in await visit.client.list_paused_job_types()}
+    handled = Counter(name for one in workers for name in one.job_types)
+    by_type: dict[str, list[Activity]] = {}
+    for one in hour:
+        by_type.setdefault(one.type, []).append(one)
+    rows = {
+        name: TypeRow(name, paused=paused.get(name), workers=handled[name])
+        for name in sorted({one.type for one in found or ()} | set(paused) | set(handled) | set(by_type))
+    }
+    for count in found or ():
+        rows[count.type].counts[str(count.status)] = (count.count, count.estimated)
+        if count.status is JobStatus.READY:
+            rows[count.type].oldest_ready = count.oldest_seconds
+    for name, row in rows.items():
+        steps = steps_of(by_type.get(name, ()), DEFAULT_SPAN, visit.now)
+        row.hour, row.spark = total(steps), spark(steps)
+        row.rate = sum(one.finished + one.failed for one in steps[-6:-1]) / 5
+    return list(rows.values())
+
+
+def chain_filter(visit: Visit) -> dict[str, Any]:
+    """The filter of a list of chains, as the client takes it.
+
+    Raises:
+        Problem: 400, an attribute is not ``name=value``, or a time cannot be read.
+    """
+    values = visit.given(*CHAIN_FILTERS)
+    found: dict[str, Any] = {}
+    if "type" in values:
+        found["job_types"] = [values["type"]]
+    if "status" in values:
+        found["statuses"] = [values["status"]]
+    if "attribute" in values:
+        attributes: dict[str, list[str]] = {}
+        for part in values["attribute"].split():
+            name, equals, value = part.partition("=")
+            if not equals:
+                raise Problem(400, "invalid-attribute", f"an attribute must be name=value, got {part!r}")
+            attributes.setdefault(name, []).append(value)
+        found["attributes"] = attributes
+    for name in ("since", "before"):
+        if name in values:
+            found[name] = time_of(values[name], visit)
+    return found
+
+
+_AGO = {"m": 60, "h": 3_600, "d": 86_400}
+
+
+def time_of(text: str, visit: Visit) -> datetime:
+    """A time such as ``2026-11-25T03:00``, in the zone of the page, or ``8h`` ago.
+
+    Raises:
+        Problem: 400, it is neither.
+    """
+    if text[-1:] in _AGO and text[:-1].isdigit() and len(text) < 8:
+        return visit.now - timedelta(seconds=int(text[:-1]) * _AGO[text[-1]])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Problem(
+            400, "invalid-time", f"a time must be such as 2026-11-25T03:00, or 30m, 8h or 2d ago, got {text[:64]!r}"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=visit.zone)
+
+
+def older(given: dict[str, str], cursor: str | None) -> str | None:
+    """The query of the next page of a list."""
+    return urlencode({**given, "cursor": cursor}) if cursor else None
+
+
+def known_types(visit: Visit, *seen: str) -> list[str]:
+    """Names to suggest in filters: those that the client knows, and what was seen."""
+    return sorted({one.name for one in visit.client.job_types} | set(seen))
+
+
+CLOSED = (ChainStatus.COMPLETED, ChainStatus.FAILED, ChainStatus.CANCELLED)

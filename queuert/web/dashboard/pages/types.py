@@ -1,0 +1,101 @@
+"""Job types: the list, and one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from starlette.responses import Response
+
+from queuert.event_log import EventLevel
+from queuert.state.adapter import Capability
+from queuert.web.dashboard.charts import (
+    SPANS,
+    histogram_chart,
+    quantiles_chart,
+    rates_chart,
+    steps_of,
+    total,
+)
+from queuert.web.dashboard.pages.shared import (
+    TypeRow,
+    activity,
+    live_workers,
+    ordered,
+    running_jobs,
+    span_of,
+    type_rows,
+)
+from queuert.web.dashboard.visit import Visit
+from queuert.web.problems import Problem
+
+_KEYS = 20
+"""The most limit keys that are shown."""
+
+
+async def job_types(visit: Visit) -> Response:
+    """All job types."""
+    return visit.render("types.html", types=ordered(visit, await type_rows(visit)), sort=visit.query("sort"))
+
+
+async def job_type(visit: Visit) -> Response:
+    """A job type: its jobs, what workers did, how long jobs waited and ran, and who handles it."""
+    name, span = visit.wanted("name"), span_of(visit)
+    rows = {row.name: row for row in await type_rows(visit)}
+    known = name in {one.name for one in visit.client.job_types}
+    if name not in rows and not known:
+        raise Problem(404, "not-found", f"no job and no worker has the type {name!r}")
+    steps = steps_of(await activity(visit, span, type=name), span, visit.now)
+    sum = total(steps)
+    running, more = await running_jobs(visit)
+    of_type = [job for job in running if job.type == name]
+    schedules = await visit.part("schedules", visit.shared("schedules", 2.0, visit.client.list_schedules), [])
+    keys = Counter(job.limit_key for job in of_type if job.limit_key)
+    return visit.render(
+        "type.html",
+        row=rows.get(name) or TypeRow(name),
+        span=span,
+        spans=SPANS,
+        sum=sum,
+        rates=rates_chart(steps, span, visit.zone),
+        waits=quantiles_chart(steps, span, visit.zone, "wait"),
+        runs=quantiles_chart(steps, span, visit.zone, "run"),
+        wait=histogram_chart(sum.wait),
+        run=histogram_chart(sum.run),
+        workers=[one for one in await live_workers(visit) if name in one.job_types],
+        running=of_type[:20],
+        running_count=len(of_type),
+        more_running=more,
+        keys=keys.most_common(_KEYS),
+        schedules=[one for one in schedules if one.type == name],
+        level=await _event_level(visit, name),
+        levels=list(EventLevel),
+    )
+
+
+async def _event_level(visit: Visit, name: str) -> tuple[str, bool] | None:
+    """The event level of the type, and whether it is its own; None on a store without an event log."""
+    if Capability.EVENTS not in visit.client.state.capabilities:
+        return None
+    log = await visit.shared("event-log", 10.0, visit.client.get_event_log)
+    return str(log.levels.get(name, log.level)), name in log.levels
+
+
+async def pause(visit: Visit) -> Response:
+    """Pause a job type."""
+    name, reason = visit.wanted("type"), visit.form.get("reason") or None
+    await visit.client.pause_job_types([name], reason=reason, by=visit.principal)
+    return visit.go("/type", name=name, notice="paused")
+
+
+async def resume(visit: Visit) -> Response:
+    """Resume a job type."""
+    name = visit.wanted("type")
+    await visit.client.resume_job_types([name])
+    return visit.go("/type", name=name, notice="resumed")
+
+
+async def set_event_level(visit: Visit) -> Response:
+    """Set which events of a job type are written."""
+    name, level = visit.wanted("type"), visit.wanted("level")
+    await visit.client.set_event_level(None if level == "default" else level, job_types=[name])
+    return visit.go("/type", name=name, notice="level-set")

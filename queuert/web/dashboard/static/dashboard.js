@@ -1,0 +1,351 @@
+// What pages do by themselves: refresh, keys, marks on charts, times that go on. Everything works without this script.
+"use strict";
+
+const body = document.body;
+const base = body.dataset.base;
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// --- times: relative ones go on by themselves, as formats.py writes them ---
+
+const shown = (seconds) => {
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  const [size, unit, smaller, name] = whole >= 86400 ? [86400, "d", 3600, "h"] : whole >= 3600 ? [3600, "h", 60, "min"] : [60, "min", 1, "s"];
+  const rest = Math.floor((whole % size) / smaller);
+  return `${Math.floor(whole / size)} ${unit}${rest ? ` ${rest} ${name}` : ""}`;
+};
+
+// The clock of the server decides: that of this machine may be wrong.
+let ahead = 0;
+const setClock = (root) => {
+  const read = $("footer time", root);
+  if (read) ahead = Date.now() - Date.parse(read.getAttribute("datetime"));
+};
+const passTime = () => {
+  const now = Date.now() - ahead;
+  for (const one of $$("main time[datetime]")) {
+    if (!/ ago$|^in /.test(one.textContent)) continue;
+    const seconds = (now - Date.parse(one.getAttribute("datetime"))) / 1000;
+    // Below a minute by whole seconds: tenths that run would only distract.
+    const text = Math.abs(seconds) < 60 ? `${Math.floor(Math.abs(seconds))} s` : shown(Math.abs(seconds));
+    const next = seconds >= 0 ? `${text} ago` : `in ${text}`;
+    if (one.textContent !== next) one.textContent = next;
+  }
+};
+setClock(document);
+setInterval(() => document.hidden || paused() || passTime(), 1000);
+
+// --- the time zone of this browser, which the server is told by its name ---
+
+const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const enhance = () => {
+  for (const button of $$(".zones .local")) {
+    button.hidden = false;
+    button.value = here || "UTC";
+    const chosen = $(".zone-now")?.textContent;
+    button.setAttribute("aria-pressed", String(chosen === here));
+    if (chosen === here) $(".zone-now").hidden = true;
+  }
+  if (navigator.clipboard) for (const button of $$(".copy")) button.hidden = false;
+};
+enhance();
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest(".copy");
+  if (!copy) return;
+  await navigator.clipboard.writeText(copy.dataset.copy);
+  copy.textContent = "Copied";
+  setTimeout(() => (copy.textContent = "Copy id"), 1500);
+});
+
+// --- marks on charts ---
+
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.hidden = true;
+tip.setAttribute("aria-hidden", "true");
+body.append(tip);
+document.addEventListener("pointermove", (event) => {
+  const mark = event.target.closest?.("[data-tip]");
+  tip.hidden = !mark;
+  if (!mark) return;
+  if (tip.textContent !== mark.dataset.tip) tip.textContent = mark.dataset.tip;
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
+  tip.style.top = `${event.clientY + height + 24 > innerHeight ? event.clientY - height - 10 : event.clientY + 16}px`;
+});
+
+// --- refreshing: nothing moves under the pointer, and paused means paused ---
+
+const SHORTEST = 5000;
+const LONGEST = 60000;
+const SELDOM = 30000;
+const PAUSED = "queuert-paused";
+const live = $(".live");
+const mode = body.dataset.live;
+const main = $("#main");
+let source = null;
+let timer = null;
+let pause = SHORTEST;
+let reading = false;
+let again = false;
+let failed = "";
+
+const paused = () => !mode || sessionStorage.getItem(PAUSED) === "yes";
+
+const tell = (state, text) => {
+  if (!live) return;
+  live.hidden = false;
+  live.dataset.state = state;
+  const label = $(".live-text", live);
+  if (label.textContent !== text) label.textContent = text;
+  const button = $(".live-button", live);
+  button.textContent = paused() ? "Resume" : "Pause";
+  button.setAttribute("aria-pressed", String(paused()));
+};
+
+const inside = (region) => {
+  const selection = document.getSelection();
+  return region.matches(":hover") || (region.contains(document.activeElement) && document.activeElement !== main)
+    || (selection && !selection.isCollapsed && selection.containsNode(region, true));
+};
+
+// What a reader has opened, typed or chosen stays.
+const keep = {
+  morphStyle: "innerHTML",
+  ignoreActiveValue: true,
+  callbacks: {
+    beforeAttributeUpdated: (name, node) =>
+      !["checked", "value", "hidden", "aria-pressed"].includes(name)
+      && !(name === "open" && node.tagName === "DETAILS")
+      && !(name === "class" && node.classList.contains("chosen")),
+    beforeNodeMorphed: (node) => !(node.tagName === "TEXTAREA" || node.tagName === "INPUT" || node.tagName === "SELECT"),
+  },
+};
+
+const rows = (region) => $$("[data-row]", region);
+
+const showNew = (region, count, apply) => {
+  let bar = region.previousElementSibling;
+  if (!bar?.classList.contains("new-rows")) {
+    bar = document.createElement("div");
+    bar.className = "new-rows";
+    bar.append(Object.assign(document.createElement("button"), { type: "button" }));
+    region.before(bar);
+  }
+  const button = bar.firstElementChild;
+  button.textContent = count ? `${count} new` : "The list has changed";
+  button.onclick = () => {
+    bar.remove();
+    apply();
+    region.focus({ preventScroll: true });
+  };
+};
+
+const hideNew = (region) => {
+  const bar = region.previousElementSibling;
+  if (bar?.classList.contains("new-rows")) bar.remove();
+};
+
+const replace = (region, fresh) => Idiomorph.morph(region, fresh.innerHTML, keep);
+
+const updateList = (region, fresh) => {
+  const known = new Map(rows(region).map((row) => [row.id, row]));
+  const next = rows(fresh);
+  const added = next.filter((row) => !known.has(row.id)).length;
+  const gone = known.size - (next.length - added);
+  const flows = region.closest("[data-flows]") && !inside(region) && scrollY < 200;
+  const empty = !known.size;
+  if (flows || empty || (!added && !gone)) {
+    replace(region, fresh);
+    hideNew(region);
+    return;
+  }
+  for (const row of next) if (known.has(row.id)) Idiomorph.morph(known.get(row.id), row.innerHTML, keep);
+  showNew(region, added, () => replace(region, fresh));
+};
+
+const shape = (region) => $$("tr, p, li, .name, .node, h2", region).length;
+
+const update = (page) => {
+  for (const fresh of $$("[data-region]", page)) {
+    const name = fresh.dataset.region;
+    const region = $(`[data-region="${CSS.escape(name)}"]`);
+    if (!region) {
+      // A part that was not there: the page has another form now.
+      const there = page.getElementById("main");
+      if (!inside(main)) Idiomorph.morph(main, there.innerHTML, keep);
+      return;
+    }
+    if (name === "list") updateList(region, fresh);
+    else if (shape(region) === shape(fresh) || !inside(region)) replace(region, fresh);
+  }
+};
+
+const read = async () => {
+  if (paused() || document.hidden || failed) return;
+  if (reading) {
+    again = true;
+    return;
+  }
+  reading = true;
+  again = false;
+  try {
+    const answer = await fetch(location.href, { credentials: "same-origin" });
+    if (answer.redirected || answer.status === 401 || answer.status === 403) {
+      stop();
+      tell("lost", "The session has ended: read the page again");
+      failed = "session";
+      return;
+    }
+    const text = await answer.text();
+    if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
+    const page = new DOMParser().parseFromString(text, "text/html");
+    if (paused()) return;
+    const before = main.innerHTML.length;
+    setClock(page);
+    if (answer.status === 404) Idiomorph.morph(main, page.getElementById("main").innerHTML, keep);
+    else update(page);
+    passTime();
+    enhance();
+    pause = main.innerHTML.length === before ? Math.min(pause * 2, LONGEST) : SHORTEST;
+    if (mode === "poll") tell("polling", `Refreshing every ${pause / 1000} s`);
+  } catch {
+    pause = Math.min(pause * 2, LONGEST);
+    tell("lost", "The server does not answer");
+  } finally {
+    reading = false;
+    // Never more often than once in a second.
+    if (again && !paused()) setTimeout(read, 1000);
+  }
+};
+
+const poll = () => {
+  timer = setTimeout(async () => {
+    await read();
+    if (timer !== null && !failed) poll();
+  }, pause);
+};
+
+const stop = () => {
+  source?.close();
+  source = null;
+  clearInterval(timer);
+  timer = null;
+};
+
+const begin = () => {
+  stop();
+  if (!mode || failed) return;
+  if (paused()) return tell("off", "Paused");
+  if (document.hidden) return;
+  if (mode === "poll") {
+    tell("polling", `Refreshing every ${pause / 1000} s`);
+    return poll();
+  }
+  const chain = body.dataset.chain;
+  source = new EventSource(`${base}/live${chain ? `?chain=${encodeURIComponent(chain)}` : ""}`);
+  let opened = 0;
+  source.addEventListener("open", () => {
+    tell("live", "Live");
+    // After a lost connection nobody knows what was missed.
+    if (opened++) read();
+  });
+  source.addEventListener("changed", read);
+  // Not all that a page shows is in the event log: pauses, heartbeats, and types whose events are off.
+  timer = setInterval(read, SELDOM);
+  source.onerror = () => {
+    if (source?.readyState === EventSource.CLOSED) {
+      stop();
+      tell("polling", "Refreshing now and then");
+      poll();
+    } else tell("lost", "Connecting again");
+  };
+};
+
+if (live && mode) {
+  $(".live-button", live).addEventListener("click", () => {
+    sessionStorage.setItem(PAUSED, paused() ? "no" : "yes");
+    failed = "";
+    pause = SHORTEST;
+    if (!paused()) read();
+    begin();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return stop();
+    if (!paused() && !failed) read();
+    begin();
+  });
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", (event) => event.persisted && begin());
+  begin();
+}
+
+// --- keys ---
+
+const KEYS = [
+  ["/", "Search"],
+  ["g, then a letter", "Go to a page"],
+  ["j and k", "The next and the row before"],
+  ["Enter", "Open the row"],
+  ["x", "Select the row"],
+  ["r", "Read the page again"],
+  ["p", "Pause or resume refreshing"],
+  ["?", "These keys"],
+];
+
+const help = () => {
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-labelledby", "keys");
+  const title = Object.assign(document.createElement("h2"), { id: "keys", textContent: "Keys" });
+  const list = document.createElement("dl");
+  const add = (key, text) => {
+    const term = document.createElement("dt");
+    term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
+    list.append(term, Object.assign(document.createElement("dd"), { textContent: text }));
+  };
+  for (const [key, text] of KEYS) add(key, text);
+  for (const link of $$(".nav a[data-key]")) add(`g ${link.dataset.key}`, link.textContent);
+  const close = Object.assign(document.createElement("button"), { textContent: "Close" });
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.append(title, list, close);
+  body.append(dialog);
+  dialog.showModal();
+};
+
+const move = (by) => {
+  const all = $$("tr[data-row]");
+  if (!all.length) return;
+  const at = all.findIndex((row) => row.classList.contains("chosen"));
+  const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, at + by))];
+  if (at >= 0) all[at].classList.remove("chosen");
+  next.classList.add("chosen");
+  const link = $("a.id", next) ?? $("a.main", next) ?? $("a", next);
+  link?.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "nearest" });
+};
+
+let goes = false;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+  const key = event.key;
+  if (goes) {
+    goes = false;
+    const link = $(`.nav a[data-key="${CSS.escape(key)}"]`);
+    if (link) return location.assign(link.href);
+  }
+  if (key === "g") goes = true;
+  else if (key === "/") {
+    event.preventDefault();
+    $(".search input")?.focus();
+  } else if (key === "j" || key === "k") move(key === "j" ? 1 : -1);
+  else if (key === "x") {
+    const box = $('tr.chosen input[type="checkbox"]');
+    if (box) box.checked = !box.checked;
+  } else if (key === "r") location.reload();
+  else if (key === "p") $(".live-button")?.click();
+  else if (key === "?") help();
+});

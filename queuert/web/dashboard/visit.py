@@ -1,0 +1,178 @@
+"""A request for a page, or for a change, that is allowed; and what requests share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from queuert.client import AsyncClient
+from queuert.web.access import Access, Action
+from queuert.web.dashboard import formats
+from queuert.web.dashboard.activity import KeptActivity
+from queuert.web.problems import Problem
+
+if TYPE_CHECKING:
+    from queuert.web.dashboard.app import DashboardApp
+
+T = TypeVar("T")
+
+_MAX_KEPT = 200
+"""The most reads that are kept for others."""
+
+
+class SharedReads:
+    """Reads of a database that many pages ask for: one at a time, each kept for some seconds for everybody."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, tuple[float, Any]] = {}
+        self._reading = asyncio.Lock()
+
+    async def read(self, key: Any, seconds: float, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``read`` returned at most so many seconds ago, or now."""
+        found = self._fresh(key, seconds)
+        if found is None:
+            async with self._reading:
+                # Somebody else may have read it meanwhile.
+                found = self._fresh(key, seconds)
+                if found is None:
+                    found = (await read(),)
+                    while len(self._kept) >= _MAX_KEPT:
+                        del self._kept[next(iter(self._kept))]
+                    self._kept.pop(key, None)
+                    self._kept[key] = time.monotonic(), found[0]
+        value: T = found[0]
+        return value
+
+    def forget(self) -> None:
+        """Read all anew: something was changed."""
+        self._kept.clear()
+
+    def _fresh(self, key: Any, seconds: float) -> tuple[Any] | None:
+        if key in self._kept:
+            read_at, value = self._kept[key]
+            if time.monotonic() - read_at <= seconds:
+                return (value,)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One of the databases that a dashboard shows."""
+
+    name: str
+    client: AsyncClient
+    shared: SharedReads = field(default_factory=SharedReads)
+    activity: KeptActivity = field(default_factory=KeptActivity)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request for a page, or for a change, that is allowed."""
+
+    app: DashboardApp
+    database: Database
+    request: Request
+    access: Access
+    base: str
+    """The path of the pages of the database, which links begin with."""
+    form: ImmutableMultiDict[str, str]
+    zone: tzinfo
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
+    missing: list[str] = field(default_factory=list)
+    """The parts of the page that took too long."""
+
+    @property
+    def client(self) -> AsyncClient:
+        """The client of the database."""
+        return self.database.client
+
+    @property
+    def payloads(self) -> bool:
+        """Whether payloads and errors are shown."""
+        return self.access.allows(Action.READ_PAYLOADS)
+
+    @property
+    def principal(self) -> str:
+        """Who asks, for what keeps it."""
+        return self.access.principal or "dashboard"
+
+    def query(self, name: str) -> str:
+        """A parameter of the query; empty if it is absent."""
+        return self.request.query_params.get(name, "").strip()
+
+    def given(self, *names: str) -> dict[str, str]:
+        """Those of the parameters that are there, of the form or else of the query."""
+        values = {name: self.form.get(name, self.query(name)).strip() for name in names}
+        return {name: value for name, value in values.items() if value}
+
+    def wanted(self, name: str) -> str:
+        """A parameter of the form, or else of the query, that must be there.
+
+        Raises:
+            Problem: 400, it is absent.
+        """
+        value = self.form.get(name) or self.request.query_params.get(name, "")
+        if not value:
+            raise Problem(400, "missing-parameter", f"the parameter {name!r} must be there")
+        return value
+
+    def chosen(self, name: str) -> list[str]:
+        """All values of a parameter of the form, or else of the query, each once."""
+        return list(dict.fromkeys(self.form.getlist(name) or self.request.query_params.getlist(name)))
+
+    def check(self, action: Action) -> None:
+        """Refuse an action that the access lacks, where one route has several.
+
+        Raises:
+            Problem: 403, the access lacks it.
+        """
+        if not self.access.allows(action):
+            raise Problem(403, "not-allowed", f"this request needs the action {action.value!r}, which its access lacks")
+
+    async def part(self, name: str, reading: Awaitable[T], instead: T) -> T:
+        """Return what a part of the page reads; ``instead`` if that takes too long, and the page says so.
+
+        If several parts are slow, they have half as long again together, so that the page is not lost with them.
+        """
+        left = self.began + 1.5 * self.app.timeout - time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(left, self.app.timeout))):
+                return await reading
+        except TimeoutError:
+            self.missing.append(name)
+            return instead
+
+    async def shared(self, key: Any, seconds: float, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what was read at most so many seconds ago, by whomever."""
+        return await self.database.shared.read(key, seconds, read)
+
+    def shown(self, job_type: str, payload: Any) -> str | None:
+        """Return a payload as it is shown; None if it must not be."""
+        if not self.payloads:
+            return None
+        redact = self.app.redact
+        return formats.payload(payload if redact is None else redact(job_type, payload))
+
+    def render(self, template: str, **context: Any) -> Response:
+        """Return a page."""
+        return self.app.render(
+            self.request, template, self.access, database=self.database, zone=self.zone, now=self.now,
+            missing=self.missing, **context,
+        )  # fmt: skip
+
+    def go(self, path: str, **query: str) -> Response:
+        """Return the redirection after a change."""
+        if self.request.method == "POST":
+            self.database.shared.forget()
+        parameters = f"?{urlencode(query)}" if query else ""
+        return RedirectResponse(f"{self.base}{path}{parameters}", 303, self.app.headers)

@@ -1,0 +1,155 @@
+"""Errors as ``application/problem+json`` (RFC 9457): one table from errors to statuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from queuert.errors import (
+    BlockerMismatchError,
+    CapabilityMissingError,
+    ChainAlreadyClosedError,
+    ChainCancelledError,
+    ChainNotFoundError,
+    ChainNotRetriableError,
+    ConfigurationError,
+    InvalidCursorError,
+    InvalidIdentifierError,
+    JobFailedError,
+    JobIdConflictError,
+    JobNotFoundError,
+    JobTypeMismatchError,
+    NotInStatusError,
+    PayloadDecodeError,
+    PayloadError,
+    QueuertError,
+    SchemaMissingError,
+    StateUnavailableError,
+    UnknownJobTypeError,
+    WaitTimeoutError,
+)
+from queuert.webhooks.errors import WebhookNotFoundError
+
+_log = logging.getLogger("queuert.web")
+
+MEDIA_TYPE = "application/problem+json"
+
+_TABLE: tuple[tuple[type[QueuertError], int, str], ...] = (
+    (ChainNotFoundError, 404, "chain-not-found"),
+    (WebhookNotFoundError, 404, "webhook-not-found"),
+    (JobNotFoundError, 404, "job-not-found"),
+    (ChainAlreadyClosedError, 409, "chain-already-closed"),
+    (ChainNotRetriableError, 409, "chain-not-retriable"),
+    (NotInStatusError, 409, "not-in-status"),
+    (JobIdConflictError, 409, "id-exists"),
+    (JobTypeMismatchError, 409, "other-job-type"),
+    (InvalidCursorError, 400, "invalid-cursor"),
+    (PayloadDecodeError, 500, "unreadable-payload"),
+    (PayloadError, 422, "invalid-payload"),
+    (UnknownJobTypeError, 422, "unknown-job-type"),
+    (InvalidIdentifierError, 422, "invalid-identifier"),
+    (BlockerMismatchError, 422, "other-blockers"),
+    (ConfigurationError, 422, "invalid-argument"),
+    (CapabilityMissingError, 501, "not-supported-by-the-store"),
+    (StateUnavailableError, 503, "store-unavailable"),
+    (SchemaMissingError, 503, "store-unavailable"),
+    (JobFailedError, 409, "chain-failed"),
+    (ChainCancelledError, 409, "chain-cancelled"),
+    (WaitTimeoutError, 504, "still-open"),
+)
+"""The status and the code of each error; the first class that fits counts. The last three are those of ``result()`` in
+routes of an application: a wait of the interface itself that ends is no error."""
+
+_UNAVAILABLE = "the store cannot be reached, or has no tables: repeat the request later"
+_FAILED = "the request failed: see the log of the server"
+
+
+class InvalidPart(BaseModel):
+    """What is wrong with a part of a request."""
+
+    path: str = Field(description="Where: a parameter, or a path in the body such as input.lines[3].")
+    reason: str
+
+
+class ProblemBody(BaseModel):
+    """An error, as RFC 9457 has it."""
+
+    type: str = Field(description="urn:queuert:problem: and a code, by which programs tell errors apart.")
+    title: str
+    status: int
+    detail: str = Field(description="What must be, what was given, and what to do.")
+    errors: list[InvalidPart] | None = Field(default=None, description="What is wrong with which part of the request.")
+
+
+class Problem(Exception):
+    """An error of a request, as it is answered."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[InvalidPart] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.body = ProblemBody(
+            type=f"urn:queuert:problem:{code}",
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=detail,
+            errors=None if errors is None else list(errors),
+        )
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """The answer."""
+        content = to_json(self.body, exclude_none=True)
+        return Response(content, self.body.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return the problem of an error; one that nobody expects is logged, and its text is not shown."""
+    if isinstance(error, Problem):
+        return error
+    for kind, status, code in _TABLE:
+        if not isinstance(error, kind):
+            continue
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            _log.error("the store is not available: %s", error)
+            return Problem(status, code, _UNAVAILABLE, headers={"Retry-After": "1"})
+        parts = [InvalidPart(path=error.path, reason=error.reason)] if isinstance(error, PayloadError) else None
+        return Problem(status, code, str(error), errors=parts)
+    _log.error("a request failed", exc_info=error)
+    return Problem(500, "failed", _FAILED)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answer an error of Queuert by a problem with its status: 404, 409, 422, 503 and so on.
+
+    For routes of your own, in FastAPI and Starlette::
+
+        app.add_exception_handler(QueuertError, answer_error)
+    """
+    return problem_of(error).response()
+
+
+async def answer_http_exception(request: Request, error: Any) -> Response:
+    """Answer what the router raised (404, 405), or a callback of the application."""
+    assert isinstance(error, HTTPException)
+    code = phrase_code(error.status_code)
+    return Problem(error.status_code, code, str(error.detail), headers=error.headers).response()
+
+
+def phrase_code(status: int) -> str:
+    """Return the code of an error that has a status alone, such as ``not-found``."""
+    return HTTPStatus(status).phrase.lower().replace(" ", "-")

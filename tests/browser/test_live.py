@@ -1,0 +1,189 @@
+"""Pages that refresh themselves in Chromium: politely, or not at all; and the keys."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from queuert import NewChain
+from queuert.testing.shop.job_types import Order, order, restock
+from tests.browser.conftest import Visit, Visitor
+from tests.browser.shop import LEVEL, Shop
+
+
+def row_ids(page: Page) -> list[str]:
+    """The ids of the rows of a list."""
+    found: list[str] = page.eval_on_selector_all("tr[data-row]", "all => all.map(row => row.id)")
+    return found
+
+
+def live(visitor: Visitor, path: str) -> Page:
+    """A page that listens."""
+    page = visitor.open(path)
+    expect(page.locator(".live-text")).to_have_text("Live")
+    return page
+
+
+def start(shop: Shop, count: int = 1) -> list[str]:
+    return shop.start(*[NewChain(restock, "live", attributes={"of": "live"}) for _ in range(count)])
+
+
+LIST = "/chains?attribute=of%3Dlive"
+
+
+def test_a_list_says_how_many_are_new_and_moves_nothing(visit: Visit, shop: Shop) -> None:
+    [first] = start(shop)
+    page = live(visit(), LIST)
+    before = row_ids(page)
+    page.locator("tr[data-row]").first.hover()
+    new = start(shop, 2)
+    expect(page.get_by_role("button", name="2 new")).to_be_visible()
+    assert row_ids(page) == before
+    # What is there is updated in its place.
+    shop.run(shop.client.cancel_chain(first))
+    expect(page.locator("tr[data-row]", has_text=first[-6:]).locator(".pill").first).to_contain_text("cancelled")
+    assert row_ids(page) == before
+    page.get_by_role("button", name="2 new").click()
+    expect(page.locator("tr[data-row]")).to_have_count(len(before) + 2)
+    assert row_ids(page)[:2] == [f"row-{id}" for id in reversed(new)]
+    expect(page.locator(".new-rows")).to_have_count(0)
+
+
+def test_paused_means_paused_and_a_tab_has_one_stream(visit: Visit, shop: Shop) -> None:
+    start(shop)
+    page, other = live(visit(), LIST), live(visit(), LIST)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".live-text")).to_have_text("Paused")
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    start(shop)
+    # The other page has heard of it; this one has not asked.
+    expect(other.get_by_role("button", name="1 new")).to_be_visible()
+    assert requests == []
+    page.goto(page.url)
+    expect(page.locator(".live-text")).to_have_text("Paused")
+    assert not [one for one in requests if "/live" in one]
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".live-text")).to_have_text("Live")
+    assert len([one for one in requests if "/live" in one]) == 1
+
+
+def test_a_hidden_tab_is_silent_and_reads_once_when_it_is_seen(visit: Visit, shop: Shop) -> None:
+    start(shop)
+    page, other = live(visit(), LIST), live(visit(), LIST)
+    hide = """hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange')) }"""
+    page.evaluate(hide, True)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    start(shop)
+    expect(other.get_by_role("button", name="1 new")).to_be_visible()
+    assert requests == []
+    page.evaluate(hide, False)
+    expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    assert sum("/live" in one for one in requests) == 1
+
+
+def test_a_lost_connection_is_opened_again_and_the_page_read(visit: Visit, shop: Shop) -> None:
+    start(shop)
+    page, other = live(visit(), LIST), live(visit(), LIST)
+    shop.dashboard._live.stop()
+    expect(page.locator(".live-text")).not_to_have_text("Live")
+    shop.dashboard._live._stopped = False
+    start(shop)
+    expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    other.reload()
+    expect(other.locator(".live-text")).to_have_text("Live")
+
+
+def test_a_session_that_has_ended_stops_the_page(visit: Visit, shop: Shop) -> None:
+    visitor = visit()
+    page = live(visitor, LIST)
+    page.context.set_extra_http_headers({LEVEL: "none"})
+    start(shop)
+    expect(page.locator(".live-text")).to_contain_text("The session has ended")
+    assert page.get_by_role("heading", name="Chains").is_visible()
+
+
+def test_what_is_under_the_pointer_keeps_its_shape(visit: Visit, shop: Shop) -> None:
+    page = live(visit(), "/")
+    warnings, ready = page.locator(".warnings"), page.locator(".stats dd").first
+    warnings.locator("p").first.hover()
+    count, shown = warnings.locator("p").count(), ready.inner_text()
+    shop.run(shop.client.pause_job_types(["pack"], by="maria"))
+    try:
+        start(shop, 3)
+        expect(ready).not_to_have_text(shown)
+        assert warnings.locator("p").count() == count
+        page.get_by_role("heading", name="Overview").hover()
+        start(shop)
+        expect(warnings).to_contain_text("pack was paused")
+    finally:
+        shop.run(shop.client.resume_job_types(["pack"]))
+
+
+def test_what_was_opened_or_typed_stays(visit: Visit, shop: Shop) -> None:
+    [id] = start(shop)
+    page = live(visit(), LIST)
+    page.get_by_label(f"Select {id}").check()
+    page.get_by_label("Attributes").fill("half typed")
+    start(shop)
+    expect(page.get_by_role("button", name="1 new")).to_be_visible()
+    page.get_by_role("button", name="1 new").click()
+    assert page.get_by_label(f"Select {id}").is_checked()
+    assert page.get_by_label("Attributes").input_value() == "half typed"
+
+
+def test_events_flow_while_the_pointer_is_elsewhere(visit: Visit, shop: Shop) -> None:
+    page = live(visit(), "/events?type=restock")
+    page.get_by_role("heading", name="Events").hover()
+    [id] = start(shop)
+    expect(page.locator("tr[data-row]").first).to_contain_text(id[-6:])
+    page.locator("tr[data-row]").first.hover()
+    start(shop)
+    expect(page.get_by_role("button", name=re.compile("new"))).to_be_visible()
+    expect(page.locator("tr[data-row]").first).to_contain_text(id[-6:])
+
+
+def test_the_page_of_a_chain_follows_it_to_its_end(visit: Visit, shop: Shop) -> None:
+    [id] = shop.start(NewChain(order, Order(number=1, customer="ada", cents=1), id="followed"))
+    page = live(visit(), f"/chain?id={id}")
+    assert page.locator(".title .pill").inner_text().strip().endswith("open")
+    with shop.worker():
+        expect(page.locator(".title .pill")).to_contain_text("completed")
+    expect(page.locator("[data-region=jobs] tbody tr")).to_have_count(4)
+    expect(page.locator(".graph .node")).to_have_count(4)
+    expect(page.get_by_role("region", name="Output")).to_contain_text("JD1")
+
+
+def test_keys_lead_everywhere(visit: Visit, shop: Shop) -> None:
+    start(shop, 2)
+    page = visit().open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.wait_for_url("**/chains")
+    page.goto(page.url + "?attribute=of%3Dlive")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("tr[data-row]").nth(1).get_by_role("checkbox")).to_be_checked()
+    page.keyboard.press("k")
+    first = row_ids(page)[0].removeprefix("row-")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/chain?id={first}")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("gc?")
+    expect(page.get_by_role("searchbox")).to_have_value("gc?")
+    assert page.get_by_role("dialog").count() == 0
+
+
+def test_a_mark_of_a_chart_says_what_it_is(visit: Visit) -> None:
+    page = visit().open("/type?name=charge&span=6h")
+    page.locator("[data-region=rates] .hit").nth(40).hover()
+    expect(page.locator(".tip")).to_contain_text("finished")

@@ -1,0 +1,203 @@
+"""Bulk operations: durable changes to all chains of a filter, on each store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from queuert import AsyncClient, JobType, JobTypes, NewChain
+from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction
+from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdentifierError
+from queuert.ids import new_token
+from queuert.jobs import ChainStatus, JobError
+from queuert.notify.in_process import InProcessNotify
+from queuert.state import AsyncStore, StateAdapter
+from queuert.state.postgres import PostgresState
+from queuert.state.sqlite import SQLiteState
+from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
+from queuert.testing.conformance.builders import ask, expire, fail
+
+work = JobType("work", input=int, output=int)
+other = JobType("other", input=int, output=int)
+JOB_TYPES = JobTypes(work, other)
+
+
+class Queue:
+    """A client, and the store behind it."""
+
+    def __init__(self, client: AsyncClient, store: AsyncStore) -> None:
+        self.client = client
+        self.store = store
+
+    async def failed(self, count: int, type: JobType[int, int] = work) -> list[str]:
+        """Start chains whose jobs then fail."""
+        chains = await self.client.start_chains([NewChain(type, number) for number in range(count)])
+        await self.fail_all(type.name)
+        return [chain.id for chain in chains]
+
+    async def fail_all(self, type: str) -> None:
+        while claimed := await self.store.claim(ClaimRequest({type: 60.0}, 500, "me", new_token())):
+            await self.store.finish([fail(job) for job in claimed])
+
+    async def statuses(self, ids: list[str]) -> list[ChainStatus]:
+        return [chain.status for chain in await self.store.get_chains(ids) if chain is not None]
+
+
+@pytest.fixture(params=["postgres", "sqlite", "redis"])
+def state(request: pytest.FixtureRequest) -> StateAdapter:
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        from queuert.state.redis import RedisState
+
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState()
+
+
+@pytest.fixture
+async def queue(state: StateAdapter) -> AsyncIterator[Queue]:
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client:
+        yield Queue(client, store)
+    await store.aclose()
+
+
+async def test_retry_by_filter_takes_the_failed_chains_of_the_type(queue: Queue) -> None:
+    failed, others = await queue.failed(BATCH + 7), await queue.failed(2, other)
+    preview = await queue.client.preview_bulk_operation("retry", job_types=[work])
+    assert (preview.count, preview.more) == (BATCH + 7, False)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana", job_types=[work])
+    assert (operation.status, operation.seen, operation.requested_by) == (ChainStatus.OPEN, 0, "ana")
+    assert await queue.client.run_bulk_operations(batches=1) == 1
+    half = await queue.client.get_bulk_operation(operation.id)
+    assert (half.status, half.seen, half.changed) == (ChainStatus.OPEN, BATCH, BATCH)
+    assert await queue.client.run_bulk_operations() == 1
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, BATCH + 7, BATCH + 7, 0)
+    assert set(await queue.statuses(failed)) == {ChainStatus.OPEN}
+    assert set(await queue.statuses(others)) == {ChainStatus.FAILED}
+    assert await queue.client.run_bulk_operations() == 0
+    assert [one.id for one in await queue.client.list_bulk_operations()] == [operation.id]
+
+
+async def test_only_chains_with_the_error_are_retried(queue: Queue) -> None:
+    down, wrong = await queue.failed(BATCH), await queue.client.start_chains([NewChain(work, n) for n in range(2)])
+    for job in await queue.store.claim(ClaimRequest({"work": 60.0}, 10, "me", new_token())):
+        error = JobError("handler", "no such user\nat line 7", "app.UserMissing", "Traceback")
+        await queue.store.finish([Finish(job, FinishKind.FAIL, error=error)])
+    summary = "app.UserMissing: no such user"
+    preview = await queue.client.preview_bulk_operation("retry", job_types=[work], error=summary)
+    assert (preview.count, preview.more) == (2, False)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana", job_types=[work], error=summary)
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped, done.error_summary) == (2, 2, 0, summary)
+    assert set(await queue.statuses(down)) == {ChainStatus.FAILED}
+    assert set(await queue.statuses([chain.id for chain in wrong])) == {ChainStatus.OPEN}
+
+
+async def test_what_failed_again_since_the_start_is_skipped(queue: Queue) -> None:
+    ids = await queue.failed(3)
+    operation = await queue.client.start_bulk_operation(BulkAction.RETRY, requested_by="ana")
+    await queue.client.retry_chain(ids[0])
+    await queue.fail_all("work")
+    await queue.failed(2)
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (3, 2, 1)
+    assert await queue.statuses(ids) == [ChainStatus.FAILED, ChainStatus.OPEN, ChainStatus.OPEN]
+
+
+async def test_a_batch_whose_process_died_is_done_by_another(queue: Queue) -> None:
+    ids = await queue.failed(3)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    # The process dies right after its claim.
+    [claimed] = await queue.store.claim(ask(BULK_OPERATION_TYPE))
+    assert await queue.client.run_bulk_operations() == 0
+    await expire(queue.store, claimed)
+    done = await queue.client.get_bulk_operation(operation.id)
+    while done.status is ChainStatus.OPEN:
+        await queue.client.run_bulk_operations()
+        done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.changed, done.skipped) == (3, 0)
+    assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+
+
+async def test_a_cancelled_operation_changes_nothing_more(queue: Queue) -> None:
+    ids = await queue.failed(BATCH + 1)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    await queue.client.run_bulk_operations(batches=1)
+    await queue.client.cancel_chain(operation.id, reason="a mistake")
+    assert await queue.client.run_bulk_operations() == 0
+    stopped = await queue.client.get_bulk_operation(operation.id)
+    assert (stopped.status, stopped.changed, str(stopped.error)) == (ChainStatus.CANCELLED, BATCH, "a mistake")
+    assert (await queue.statuses(ids)).count(ChainStatus.FAILED) == 1
+
+
+async def test_cancel_takes_open_chains_but_not_operations(queue: Queue) -> None:
+    chains = await queue.client.start_chains([NewChain(work, number) for number in range(3)])
+    waiting = await queue.client.start_bulk_operation("retry", requested_by="ben")
+    operation = await queue.client.start_bulk_operation("cancel", requested_by="ana", reason="not needed")
+    while await queue.client.run_bulk_operations(batches=1):
+        pass
+    assert (await queue.client.get_bulk_operation(operation.id)).changed == 3
+    assert (await queue.client.get_bulk_operation(waiting.id)).status is ChainStatus.COMPLETED
+    [record, *_] = await queue.store.get_chains([chain.id for chain in chains])
+    assert record is not None
+    assert (record.status, str(record.error)) == (ChainStatus.CANCELLED, "not needed")
+
+
+async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:
+    [blocker, *others] = await queue.failed(3)
+    await queue.client.start_chain(other, 1, blockers=[blocker])
+    operation = await queue.client.start_bulk_operation("delete", requested_by="ana", job_types=["work"])
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (3, 2, 1)
+    assert await queue.store.get_chains(others) == [None, None]
+
+
+async def test_filter_is_kept_and_shown(queue: Queue) -> None:
+    given = {"user": "17", "tag": ("a", "b")}
+    match = await queue.client.start_chain(work, 1, attributes=given)
+    await queue.client.start_chain(work, 2, attributes={"user": "17", "tag": "a"})
+    operation = await queue.client.start_bulk_operation("cancel", requested_by="ana", attributes=given)
+    assert (operation.attributes, operation.statuses) == (given, (ChainStatus.OPEN,))
+    await queue.client.run_bulk_operations()
+    assert (await queue.client.get_bulk_operation(operation.id)).changed == 1
+    assert await queue.statuses([match.id]) == [ChainStatus.CANCELLED]
+
+
+async def test_counting_of_a_preview_ends(queue: Queue) -> None:
+    await queue.failed(5)
+    preview = await queue.client.preview_bulk_operation("retry", counted_up_to=3)
+    assert (preview.count, preview.more) == (3, True)
+
+
+async def test_an_input_that_nobody_wrote_fails_the_operation(queue: Queue) -> None:
+    [started] = await queue.store.start_jobs([NewJob("mine", BULK_OPERATION_TYPE, "{}")])
+    assert await queue.client.run_bulk_operations() == 1
+    assert await queue.statuses([started.id]) == [ChainStatus.FAILED]
+
+
+async def test_bad_arguments_are_refused(queue: Queue) -> None:
+    client = queue.client
+    with pytest.raises(ConfigurationError, match="action must be among"):
+        await client.start_bulk_operation("explode", requested_by="ana")
+    with pytest.raises(ConfigurationError, match="statuses of a bulk retry must be among"):
+        await client.start_bulk_operation("retry", requested_by="ana", statuses=["open"])
+    with pytest.raises(ConfigurationError, match="needs priority"):
+        await client.start_bulk_operation("reprioritize", requested_by="ana")
+    with pytest.raises(ConfigurationError, match="reason must only be given to a bulk cancel"):
+        await client.start_bulk_operation("retry", requested_by="ana", reason="no")
+    with pytest.raises(InvalidIdentifierError, match="requested_by"):
+        await client.start_bulk_operation("retry", requested_by="")
+    with pytest.raises(ConfigurationError, match="counted_up_to"):
+        await client.preview_bulk_operation("retry", counted_up_to=0)
+    with pytest.raises(ChainNotFoundError):
+        await client.get_bulk_operation("unknown")
+    chain = await client.start_chain(work, 1)
+    with pytest.raises(ConfigurationError, match="must be written by start_bulk_operation"):
+        await client.get_bulk_operation(chain)

@@ -1,0 +1,228 @@
+"""Cascades: a retry with what failed together, a cancel with what nobody else waits for, on each store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from queuert import AsyncClient, JobType, JobTypes, NewChain, after
+from queuert.client import async_cascades
+from queuert.errors import ChainNotFoundError, ChainNotRetriableError, ConfigurationError, PayloadError
+from queuert.ids import new_token
+from queuert.jobs import ChainStatus, JobStatus
+from queuert.notify.in_process import InProcessNotify
+from queuert.state import AsyncStore, StateAdapter
+from queuert.state.postgres import PostgresState
+from queuert.state.sqlite import SQLiteState
+from queuert.state.types import ClaimRequest, NewJob
+from queuert.testing.conformance.builders import ask, claim_one, complete, fail, wait
+
+work = JobType("work", input=int, output=int)
+join = JobType("join", input=int, output=int)
+JOB_TYPES = JobTypes(work, join)
+
+
+class Queue:
+    """A client, and the store behind it, on which a test plays the worker."""
+
+    def __init__(self, client: AsyncClient, store: AsyncStore) -> None:
+        self.client = client
+        self.store = store
+
+    async def fail_all(self, type: str) -> None:
+        while claimed := await self.store.claim(ClaimRequest({type: 60.0}, 500, "me", new_token())):
+            await self.store.finish([fail(job) for job in claimed])
+
+    async def statuses(self, *ids: str) -> list[ChainStatus]:
+        return [chain.status for chain in await self.store.get_chains(ids) if chain is not None]
+
+    async def failed_tree(self, dependents: int) -> tuple[str, list[str]]:
+        """A failed blocker, and chains that failed after they had waited for it."""
+        blocker = await self.client.start_chain(work, 1)
+        chains = await self.client.start_chains([NewChain(join, n, blockers=[blocker]) for n in range(dependents)])
+        await self.fail_all("work")
+        await self.fail_all("join")
+        return blocker.id, [chain.id for chain in chains]
+
+
+@pytest.fixture(params=["postgres", "sqlite", "redis"])
+def state(request: pytest.FixtureRequest) -> StateAdapter:
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        from queuert.state.redis import RedisState
+
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState()
+
+
+@pytest.fixture
+async def queue(state: StateAdapter) -> AsyncIterator[Queue]:
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client:
+        yield Queue(client, store)
+    await store.aclose()
+
+
+async def test_a_failed_blocker_is_retried_with_all_its_failed_dependents(queue: Queue) -> None:
+    blocker, dependents = await queue.failed_tree(1_000)
+    retried = await queue.client.retry_chain(blocker, cascade=True)
+    assert retried[0] == blocker
+    assert sorted(retried[1:]) == sorted(dependents)
+    jobs = await queue.store.get_jobs(dependents)
+    assert {job.status for job in jobs if job is not None} == {JobStatus.BLOCKED}
+    assert (await queue.store.claim(ask("join"))) == []
+    await queue.store.finish([complete(await claim_one(queue.store))])
+    assert len(await queue.store.claim(ask("join", limit=1_000))) == 1_000
+
+
+async def test_a_failed_dependent_is_retried_with_its_failed_blockers(queue: Queue) -> None:
+    blocker, [one, other] = await queue.failed_tree(2)
+    assert await queue.client.retry_chain(one, cascade=True) == [one, blocker]
+    assert await queue.statuses(one, blocker, other) == [ChainStatus.OPEN, ChainStatus.OPEN, ChainStatus.FAILED]
+
+
+async def test_a_cascade_of_retries_goes_through_levels(queue: Queue) -> None:
+    first = await queue.client.start_chain(work, 1)
+    second = await queue.client.start_chain(join, 1, blockers=[first])
+    third = await queue.client.start_chain(join, 1, blockers=[second])
+    await queue.fail_all("work")
+    await queue.fail_all("join")
+    assert await queue.client.retry_chain(first, cascade=True) == [first.id, second.id, third.id]
+
+
+async def test_what_failed_for_other_causes_stays_failed(queue: Queue) -> None:
+    # The dependent completed in spite of its failed blocker, or failed before it was retried and failed again.
+    blocker, [early] = await queue.failed_tree(1)
+    await queue.client.retry_chain(blocker)
+    done = await queue.client.start_chain(join, 1, blockers=[blocker])
+    await queue.fail_all("work")
+    await queue.store.finish([complete(await claim_one(queue.store, "join"))])
+    assert await queue.client.retry_chain(blocker, cascade=True) == [blocker]
+    assert await queue.statuses(early, done.id) == [ChainStatus.FAILED, ChainStatus.COMPLETED]
+
+
+async def test_without_a_cascade_only_the_given_chains_are_retried(queue: Queue) -> None:
+    blocker, [dependent] = await queue.failed_tree(1)
+    assert await queue.client.retry_chains([blocker, blocker]) == [blocker]
+    assert await queue.statuses(dependent) == [ChainStatus.FAILED]
+
+
+async def test_a_cascade_of_a_chain_that_cannot_be_retried_is_refused(queue: Queue) -> None:
+    open_chain = await queue.client.start_chain(work, 1)
+    with pytest.raises(ChainNotRetriableError):
+        await queue.client.retry_chain(open_chain, cascade=True)
+    with pytest.raises(ChainNotFoundError):
+        await queue.client.retry_chain("nowhere", cascade=True)
+    with pytest.raises(ChainNotFoundError):
+        await queue.client.cancel_chain("nowhere", cascade=True)
+
+
+async def test_a_cascade_is_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocker, dependents = await queue.failed_tree(3)
+    monkeypatch.setattr(async_cascades, "MAX_CASCADE", 3)
+    with pytest.raises(ConfigurationError, match="a cascade must have at most 3 chains"):
+        await queue.client.retry_chain(blocker, cascade=True)
+    assert set(await queue.statuses(blocker, *dependents)) == {ChainStatus.FAILED}
+
+
+async def test_cancel_takes_children_and_blockers_that_nobody_else_waits_for(queue: Queue) -> None:
+    alone, shared = await queue.client.start_chains([NewChain(work, 1), NewChain(work, 2)])
+    parent = await queue.client.start_chain(join, 1, blockers=[alone, shared])
+    other = await queue.client.start_chain(join, 2, blockers=[shared])
+    assert await queue.client.cancel_chain(parent, cascade=True)
+    cancelled, still_open = ChainStatus.CANCELLED, ChainStatus.OPEN
+    assert await queue.statuses(parent.id, alone.id, shared.id, other.id) == [
+        cancelled,
+        cancelled,
+        still_open,
+        still_open,
+    ]
+    assert await queue.client.cancel_chains([other], cascade=True) == [True, True]
+    assert await queue.statuses(shared.id) == [cancelled]
+
+
+async def test_cancel_takes_the_children_of_a_job_and_theirs(queue: Queue) -> None:
+    parent = await queue.client.start_chain(join, 1)
+    claimed = await claim_one(queue.store, "join")
+    await queue.store.finish([wait(claimed, NewJob("child", "work", "1"))])
+    child = await claim_one(queue.store)
+    await queue.store.finish([wait(child, NewJob("grandchild", "work", "1"))])
+    assert await queue.client.cancel_chains([parent], cascade=True) == [True, True, True]
+    assert set(await queue.statuses(parent.id, "child", "grandchild")) == {ChainStatus.CANCELLED}
+
+
+async def test_two_chains_that_share_a_blocker_are_cancelled_with_it(queue: Queue) -> None:
+    shared = await queue.client.start_chain(work, 1)
+    chains = await queue.client.start_chains([NewChain(join, n, blockers=[shared]) for n in range(2)])
+    assert await queue.client.cancel_chains(chains, cascade=True) == [True, True, True]
+
+
+async def test_a_chain_is_retried_with_another_input(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.fail_all("work")
+    with pytest.raises(PayloadError):
+        await queue.client.retry_chain_with_input(chain, "no number")
+    assert await queue.statuses(chain.id) == [ChainStatus.FAILED]
+    await queue.client.retry_chain_with_input(chain, 17)
+    assert (await claim_one(queue.store)).input == "17"
+    with pytest.raises(ChainNotRetriableError):
+        await queue.client.retry_chain_with_input(chain, 18)
+    with pytest.raises(ChainNotFoundError):
+        await queue.client.retry_chain_with_input("nowhere", 18)
+
+
+async def test_a_client_without_the_job_type_stores_plain_json(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.fail_all("work")
+    async with AsyncClient(queue.client.state, JobTypes(), notify=InProcessNotify()) as operator:
+        await operator.retry_chain_with_input(chain.id, {"new": [1]})
+    assert (await claim_one(queue.store)).input.replace(" ", "") == '{"new":[1]}'
+
+
+async def test_what_waits_gets_another_input(queue: Queue) -> None:
+    chain, other = await queue.client.start_chains([NewChain(work, 1), NewChain(work, 2, run_at=after(hours=1))])
+    with pytest.raises(PayloadError):
+        await queue.client.edit_chain_input(chain, "no number")
+    assert await queue.client.edit_chain_input(chain, 17)
+    assert await queue.client.edit_chain_input(other.id, 18)
+    assert (await other.refresh()).input == 18
+    assert (await claim_one(queue.store)).input == "17"
+    assert not await queue.client.edit_chain_input(chain, 19), "it runs"
+    await queue.client.cancel_chain(other)
+    assert not await queue.client.edit_chain_input(other, 19), "it is closed"
+    with pytest.raises(ChainNotFoundError):
+        await queue.client.edit_chain_input("nowhere", 18)
+
+
+async def test_what_waits_is_rescheduled_and_reprioritized(queue: Queue) -> None:
+    first, second = await queue.client.start_chains([NewChain(work, 1), NewChain(work, 2)])
+    assert await queue.client.reschedule_chains([first], after(hours=1)) == [True]
+    assert await queue.client.reprioritize_chains([first, second], 7) == [True, True]
+    claimed = await claim_one(queue.store)
+    assert (claimed.id, claimed.priority) == (second.id, 7)
+    assert await queue.client.reschedule_chains([first, second], after()) == [True, False]
+    assert (await claim_one(queue.store)).id == first.id
+    with pytest.raises(ConfigurationError, match="run_at must be"):
+        await queue.client.reschedule_chains([first], 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        await queue.client.reprioritize_chains([first], 2**40)
+    with pytest.raises(ChainNotFoundError):
+        await queue.client.reprioritize_chains(["nowhere"], 1)
+
+
+async def test_bulk_operations_reschedule_and_reprioritize(queue: Queue) -> None:
+    first, second = await queue.client.start_chains([NewChain(work, 1), NewChain(work, 2)])
+    running = await claim_one(queue.store)
+    later = await queue.client.start_bulk_operation("reschedule", requested_by="ana", run_at=after(hours=1))
+    higher = await queue.client.start_bulk_operation("reprioritize", requested_by="ana", priority=3)
+    await queue.client.run_bulk_operations()
+    for id in (later.id, higher.id):
+        done = await queue.client.get_bulk_operation(id)
+        assert (done.seen, done.changed, done.skipped) == (2, 1, 1)
+    [waiting] = {first.id, second.id} - {running.id}
+    [job] = await queue.store.get_jobs([waiting])
+    assert job is not None
+    assert (job.priority, job.status) == (3, JobStatus.SCHEDULED)

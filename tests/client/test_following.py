@@ -1,0 +1,251 @@
+"""Following the event log, on each store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert.client import event_feed
+from queuert.client.async_following import AsyncEventFollower
+from queuert.errors import ChainNotFoundError, ClosedError, ConfigurationError, InvalidCursorError
+from queuert.event_log import EventFilter, EventKind, JobEvent
+from queuert.ids import new_id
+from queuert.new_chain import NewChain
+from queuert.state.adapter import StateAdapter
+from queuert.state.paging import Page, PageRequest
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
+from queuert.state.sync_store import Store
+from queuert.worker.attempt import Attempt
+from tests.support.waiting import WAIT
+
+echo = JobType("echo", input=int, output=int)
+other = JobType("other", input=int, output=int)
+JOB_TYPES = JobTypes(echo, other)
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite", "memory"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
+    """Each store."""
+    if request.param == "sqlite":
+        return SQLiteState(tmp_path / "jobs.db")
+    if request.param == "memory":
+        return SQLiteState()
+    if request.param == "redis":
+        return RedisState(request.getfixturevalue("redis_url"), namespace=new_id())
+    return PostgresState(request.getfixturevalue("dsn"))
+
+
+@pytest.fixture
+async def client(state: StateAdapter) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(state, JOB_TYPES) as client:
+        yield client
+
+
+def _processors() -> Processors:
+    processors = Processors(JOB_TYPES)
+
+    @processors.handles(echo)
+    async def handle(attempt: Attempt[int, int]) -> int:
+        return attempt.input
+
+    return processors
+
+
+async def _take(follower: AsyncEventFollower, count: int) -> list[JobEvent]:
+    async with asyncio.timeout(WAIT):
+        return [await anext(follower) for _ in range(count)]
+
+
+def _summary(events: list[JobEvent]) -> list[tuple[str, str]]:
+    return [(one.job_id, one.kind) for one in events]
+
+
+async def test_a_chain_is_followed_from_before_its_start_to_its_end(client: AsyncClient) -> None:
+    cursor = await client.event_cursor()
+    chain = await client.start_chain(echo, 1)
+    async with InProcessWorker(client, _processors()), asyncio.timeout(WAIT):
+        events = [event async for event in client.follow(chain, after=cursor)]
+    assert _summary(events) == [(chain.id, "created"), (chain.id, "started"), (chain.id, "completed")]
+
+
+async def test_a_follower_gets_what_is_committed_after_it_subscribed(client: AsyncClient) -> None:
+    async with client.follow_events() as events:
+        chains = [await client.start_chain(echo, number) for number in range(3)]
+        assert _summary(await _take(events, 3)) == [(chain.id, "created") for chain in chains]
+
+
+async def test_a_follower_continues_after_a_cursor(client: AsyncClient) -> None:
+    chains = await asyncio.gather(*(client.start_chain(echo, number) for number in range(5)))
+    async with client.follow_events(after="beginning") as events:
+        first = await _take(events, 2)
+        cursor = events.cursor
+    assert cursor == first[-1].cursor
+    async with client.follow_events(after=cursor) as events:
+        rest = await _take(events, 3)
+        later = await client.start_chain(echo, 6)
+        rest += await _take(events, 1)
+    assert [one.job_id for one in first + rest][5:] == [later.id]
+    assert {one.job_id for one in first + rest} == {chain.id for chain in chains} | {later.id}
+
+
+async def test_a_follower_gets_only_what_its_filter_selects(client: AsyncClient) -> None:
+    async with (
+        client.follow_events(job_types=[other]) as of_type,
+        client.follow_events(kinds=[EventKind.CANCELLED]) as of_kind,
+    ):
+        first = await client.start_chain(echo, 1)
+        second = await client.start_chain(other, 1)
+        await first.cancel()
+        assert _summary(await _take(of_type, 1)) == [(second.id, "created")]
+        assert _summary(await _take(of_kind, 1)) == [(first.id, "cancelled")]
+        assert await of_kind.next(timeout=0) is None
+        assert not of_kind.ended
+
+
+async def test_following_ends_with_the_chain(client: AsyncClient) -> None:
+    cancelled, closed, deleted = await asyncio.gather(*(client.start_chain(echo, number) for number in range(3)))
+    await closed.cancel()
+    async with asyncio.timeout(WAIT), client.follow(cancelled) as of_cancelled, client.follow(deleted) as of_deleted:
+        assert await of_cancelled.next(timeout=0) is None
+        await cancelled.cancel()
+        assert [event.kind async for event in of_cancelled][-1] == "cancelled"
+        assert of_cancelled.ended
+        after_close = await client.event_cursor()
+        assert [event async for event in client.follow(closed, after=after_close)] == []
+        await deleted.cancel()
+        assert [event.kind async for event in of_deleted][-1] == "cancelled"
+        cursor = of_deleted.cursor
+        await client.delete_chains([deleted])
+        assert _summary([event async for event in client.follow(deleted, after=cursor)]) == [(deleted.id, "deleted")]
+
+
+async def test_following_a_chain_that_does_not_exist_raises(client: AsyncClient) -> None:
+    async with asyncio.timeout(WAIT):
+        with pytest.raises(ChainNotFoundError, match="nothing"):
+            await anext(client.follow("nothing"))
+
+
+async def test_following_ends_if_the_end_of_the_chain_is_not_logged(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "CHECK", 0.0)
+    await client.set_event_level("off")
+    chain = await client.start_chain(echo, 1)
+    async with asyncio.timeout(WAIT), client.follow(chain) as events:
+        await chain.cancel()
+        assert [event async for event in events] == []
+
+
+async def test_a_slow_follower_misses_nothing(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_feed, "QUEUE", 3)
+    async with client.follow_events() as slow, client.follow_events() as quick:
+        started = [chain.id for chain in await client.start_chains([_new(number) for number in range(10)])]
+        assert {one.job_id for one in await _take(quick, 10)} == set(started)  # It was too slow as well.
+        started += [(await client.start_chain(echo, number)).id for number in range(3)]
+        assert [one.job_id for one in await _take(quick, 3)] == started[10:]
+        read = [one.job_id for one in await _take(slow, 13)]
+        assert read[10:] == started[10:]
+        assert set(read) == set(started)
+        assert await slow.next(timeout=0) is None
+
+
+async def test_a_cancelled_call_loses_no_event(client: AsyncClient) -> None:
+    async with client.follow_events() as events:
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        chain = await client.start_chain(echo, 1)
+        assert _summary(await _take(events, 1)) == [(chain.id, "created")]
+
+
+async def test_followers_share_one_reader(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[EventFilter] = []
+    ticks: list[Store] = []
+    tick = event_feed.EventFeed._tick
+
+    def counted_tick(feed: event_feed.EventFeed, store: Store) -> None:
+        if not ticks:
+            list_events = store.list_events
+
+            def counted_read(filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
+                reads.append(filter)
+                return list_events(filter, page)
+
+            monkeypatch.setattr(store, "list_events", counted_read)
+        ticks.append(store)
+        tick(feed, store)
+
+    monkeypatch.setattr(event_feed.EventFeed, "_tick", counted_tick)
+    followers = [client.follow_events() for _ in range(500)]
+    for follower in followers:
+        await follower.__aenter__()
+    chain = await client.start_chain(echo, 1)
+    for follower in followers:
+        assert _summary(await _take(follower, 1)) == [(chain.id, "created")]
+        await follower.aclose()
+    assert 1 <= len(reads) <= len(ticks)
+
+
+async def test_what_makes_no_sense_is_refused(client: AsyncClient) -> None:
+    with pytest.raises(ConfigurationError, match="kinds"):
+        client.follow_events(kinds="started")
+    with pytest.raises(InvalidCursorError):
+        await anext(client.follow_events(after="nowhere"))
+
+
+async def test_followers_end_with_their_client(state: StateAdapter) -> None:
+    client = AsyncClient(state, JOB_TYPES)
+    async with client.follow_events() as events:
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        await client.aclose()
+        with pytest.raises(ClosedError):
+            await waiting
+    with pytest.raises(ClosedError):
+        await anext(client.follow_events())
+
+
+async def test_progress_is_an_event(client: AsyncClient) -> None:
+    reported = asyncio.Event()
+    processors = Processors(JOB_TYPES)
+
+    @processors.handles(echo)
+    async def handle(attempt: Attempt[int, int]) -> int:
+        for done in range(100):
+            attempt.record_progress(done, 100, message="pages")
+        await reported.wait()
+        return 1
+
+    cursor = await client.event_cursor()
+    chain = await client.start_chain(echo, 1)
+    async with InProcessWorker(client, processors), asyncio.timeout(WAIT):
+        async for event in client.follow(chain, after=cursor):
+            if event.kind == EventKind.PROGRESSED:
+                assert event.progress is not None
+                assert (event.attempt, event.worker is None, event.progress.message) == (1, False, "pages")
+                reported.set()
+    logged = await client.list_events(chain=chain, kinds=[EventKind.PROGRESSED])
+    assert 1 <= len(logged) <= 2
+    assert reported.is_set()
+
+
+def test_by_a_sync_client(state: StateAdapter) -> None:
+    with Client(state, JOB_TYPES) as client:
+        cursor = client.event_cursor()
+        with client.follow_events() as events:
+            chain = client.start_chain(echo, 1)
+            chain.cancel()
+            assert [next(events).kind, next(events).kind] == ["created", "cancelled"]
+            assert events.next(timeout=0) is None
+        assert next(events, None) is None
+        assert [event.kind for event in client.follow(chain, after=cursor)] == ["created", "cancelled"]
+
+
+def _new(number: int) -> NewChain[int]:
+    return NewChain(echo, number)

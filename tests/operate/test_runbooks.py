@@ -1,0 +1,303 @@
+"""Each runbook on the trouble that it is for: its commands show the cause, and mend it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, RetryPolicy
+from queuert.cli import main
+from queuert.embedded import EmbeddedRedis
+from queuert.errors import StateError, StateUnavailableError
+from queuert.ids import new_id
+from queuert.notify.in_process import InProcessNotify
+from queuert.schedules import RecurringSchedule
+from queuert.state.diagnosis import Thresholds
+from queuert.state.redis import RedisState
+from queuert.state.types import ClaimRequest, ReapRequest
+from queuert.workers import WorkerHeartbeat
+from tests.conftest import server_is_missing
+from tests.faults.disks import limited_files
+
+PAGE = (Path(__file__).parents[2] / "docs/operate/runbooks.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+
+page = JobType("page", input=int, output=int)
+book = JobType("book", input=int, output=int)
+JOB_TYPES = JobTypes(page, book)
+
+APPLICATION = """
+from pathlib import Path
+
+from queuert import JobType, JobTypes, Processors, RetryPolicy
+
+page = JobType("page", input=int, output=int)
+book = JobType("book", input=int, output=int)
+processors = Processors(JobTypes(page, book), retry=RetryPolicy(max_attempts=1))
+
+
+@processors.handles(page)
+@processors.handles(book)
+def handle(attempt):
+    if Path("broken").exists():
+        raise ValueError("no paper")
+    return attempt.input
+"""
+
+
+class Runbook:
+    """Runs the commands of one section, and knows which were run."""
+
+    def __init__(self, heading: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        blocks = re.findall(r"^```(sh|sql)\n(.*?)^```", SECTIONS[heading], re.MULTILINE | re.DOTALL)
+        self.commands = [line for kind, text in blocks if kind == "sh" for line in text.splitlines()]
+        self.statements = [text.strip() for kind, text in blocks if kind == "sql"]
+        self.ran: set[str] = set()
+
+    def __call__(self, beginning: str, *, code: int = 0, **words: str) -> str:
+        """Run the command that begins like this, with these words for those in capitals; return what it prints."""
+        [command] = [one for one in self.commands if f"{one} ".startswith(f"queuert {beginning} ")]
+        self.ran.add(command)
+        self._capsys.readouterr()
+        name, *arguments = shlex.split(re.sub(r"\b[A-Z]{2,}\b", lambda found: words[found[0]], command))
+        assert name == "queuert"
+        assert main(arguments) == code
+        captured = self._capsys.readouterr()
+        return captured.out + captured.err
+
+
+@pytest.fixture
+def runbook(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[str], Runbook]]:
+    """The runbook of a heading; at the end all its commands must have been run."""
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    made: list[Runbook] = []
+
+    def make(heading: str) -> Runbook:
+        made.append(Runbook(heading, capsys))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.ran == set(one.commands)
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[Client]:
+    with Client(PostgresState(dsn), JOB_TYPES, notify=InProcessNotify()) as client:
+        yield client
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Processors of both types in a module of the current directory; a file ``broken`` breaks them."""
+    (tmp_path / "application_of_runbooks.py").write_text(APPLICATION, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "application_of_runbooks:processors"
+    sys.modules.pop("application_of_runbooks", None)
+
+
+def alive(client: Client, *types: str) -> None:
+    """Let a worker of these types be alive."""
+    store = client.state.sync_store(max_connections=1)
+    store.open()
+    store.record_heartbeat(WorkerHeartbeat("worker-1", "worker-1", "here", 1, "1", types, 5, 0, 0.0), 60.0)
+    store.close()
+
+
+def test_a_paused_type(runbook: Callable[[str], Runbook], client: Client) -> None:
+    run = runbook("A type is paused and forgotten")
+    client.pause_job_types([page], reason="stock-taking", by="ana")
+    chain = client.start_chain(page, 1)
+    alive(client, "page")
+    assert "type page is paused since" in run("why", ID=chain.id)
+    listed = run("job-types list")
+    assert "stock-taking" in listed
+    assert "ana" in listed
+    assert run("job-types resume", TYPE="page") == "resumed 1: page\n"
+    assert client.list_paused_job_types() == []
+
+
+def test_a_poison_job(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
+    run = runbook("A poison job")
+    poison, other = client.start_chain(page, 1), client.start_chain(page, 2)
+    store = client.state.sync_store(max_connections=1)
+    store.open()
+    [held] = store.claim(ClaimRequest({"page": 60.0}, 1, "worker-7", "00000000-0000-0000-0000-000000000007"))
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE queuert.job SET lease_expires_at = now() - interval '1 s' WHERE id = %s", [held.id])
+    store.reap(ReapRequest({"page": RetryPolicy(max_crashes=1)}))
+    store.close()
+    assert poison.id in run("chains list", TYPE="page")
+    shown = run("jobs show", ID=poison.id)
+    assert "worker-7" in shown
+    assert "lease_expired" in shown
+    assert run("chains cancel", OPEN=other.id).startswith("cancelled 1")
+    assert run("chains retry", ID=poison.id) == "retried 1\n"
+    assert poison.refresh().status == "open"
+
+
+def test_a_flood(runbook: Callable[[str], Runbook], client: Client) -> None:
+    run = runbook("A tenant's flood")
+    flood = client.start_chains([NewChain(page, number, attributes={"tenant": "acme"}) for number in range(20)])
+    waits = client.start_chain(page, 99, attributes={"tenant": "other"})
+    alive(client, "page")
+    assert "20 ready jobs are claimed before it" in run("why", ID=waits.id)
+    assert run("chains list", TYPE="page").count('{"tenant": "acme"}') == 19, "the newest twenty"
+    assert "20 chains" in run("operations start cancel --type", TYPE="page", NAME="acme")
+    assert all(one.refresh().status == "open" for one in flood)
+    assert re.search(r"^changed +20$", run("operations start cancel --yes", TYPE="page", NAME="acme"), re.MULTILINE)
+    assert "cancel" in run("operations list")
+    assert all(one.refresh().status == "cancelled" for one in flood)
+    assert client.get_job(waits.id).status is JobStatus.READY
+
+
+def test_dead_workers(runbook: Callable[[str], Runbook], client: Client, application: str) -> None:
+    run = runbook("The worker pool is dead")
+    chain = client.start_chain(page, 5)
+    assert run("workers") == "none\n"
+    assert "no worker is alive" in run("why", ID=chain.id)
+    run("worker", APPLICATION=application)
+    assert chain.refresh().status == "completed"
+
+
+@pytest.mark.fault
+def test_a_full_disk(
+    runbook: Callable[[str], Runbook], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from queuert import migrations
+    from queuert.embedded import EmbeddedServerError
+
+    run = runbook("The disk is full")
+    with limited_files() as disk:
+        try:
+            disk.server.start()
+        except EmbeddedServerError as error:
+            server_is_missing(error)
+        migrations.upgrade(disk.server.dsn())
+        monkeypatch.setenv("QUEUERT_URL", disk.server.dsn())
+        texts = JobType("text", input=str, output=str)
+        with Client(PostgresState(disk.server.dsn()), JobTypes(texts), notify=InProcessNotify()) as client:
+            first = client.start_chain(texts, "first")
+            client.cancel_chain(first)
+            disk.fill()
+            with pytest.raises(StateError):
+                client.start_chains([NewChain(texts, new_id() * 20_000) for _ in range(100)])
+            disk.free()
+            if not disk.server.running:
+                disk.server.start()
+            assert "cancelled" in run("stats")
+            assert run("doctor", code=_anything()) != ""
+            with psycopg.connect(disk.server.dsn()) as connection:
+                connection.execute(
+                    "UPDATE queuert.job SET created_at = %(then)s, chain_closed_at = %(then)s WHERE id = %(id)s",
+                    {"then": datetime.now(UTC) - timedelta(days=40), "id": first.id},
+                )
+            assert run("prune").startswith("deleted 1")
+            assert client.start_chain(texts, "after").status == "open"
+
+
+class _Anything(int):
+    """Equal to each exit code: what ``doctor`` finds of a server for tests is not at issue."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def _anything() -> int:
+    return _Anything()
+
+
+def test_an_old_snapshot(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
+    run = runbook("An old snapshot")
+    look, mend = run.statements
+    with psycopg.connect(dsn) as old, psycopg.connect(dsn, autocommit=True) as operator:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT count(*) FROM queuert.job")
+        assert "transactions" in run("doctor", code=_anything())
+        found = PostgresState(dsn).diagnose(Thresholds(transaction_seconds=0.0))
+        assert any(one.check == "transactions" for one in found)
+        pids = [row[0] for row in operator.execute(look)]
+        assert old.info.backend_pid in pids
+        operator.execute(mend.replace("PID", str(old.info.backend_pid)))
+        with pytest.raises(psycopg.OperationalError):
+            old.execute("SELECT 1")
+
+
+def test_a_lost_redis(
+    runbook: Callable[[str], Runbook],
+    private_redis: Callable[..., EmbeddedRedis],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = runbook("Redis is lost")
+    server = private_redis()
+    monkeypatch.setenv("QUEUERT_URL", server.url())
+    with Client(RedisState(server.url()), JOB_TYPES, notify=InProcessNotify()) as client:
+        client.start_chain(page, 1, id="order-1")
+        server.stop()
+        run("stats", code=3)
+        with pytest.raises(StateUnavailableError):
+            client.start_chain(page, 2, id="order-2")
+        server.start()
+        monkeypatch.setenv("QUEUERT_URL", server.url())
+        assert "persist" in run("doctor", code=_anything())
+    with Client(RedisState(server.url()), JOB_TYPES, notify=InProcessNotify()) as client:
+        for number in (1, 2, 1):
+            client.start_chain(page, number, id=f"order-{number}", attach=True)
+        assert {one.id for one in client.list_chains()} == {"order-1", "order-2"}
+
+
+def test_a_schedule_twice(runbook: Callable[[str], Runbook], client: Client) -> None:
+    run = runbook("A schedule runs twice")
+    for name in ("nightly", "every-night"):
+        client.put_schedules([RecurringSchedule(name, page, 1, cron="0 3 * * *")])
+    listed = run("schedules list")
+    assert "nightly" in listed
+    assert "every-night" in listed
+    assert run("schedules delete", OLD="nightly").startswith("deleted 1")
+    assert [one.name for one in client.list_schedules()] == ["every-night"]
+
+
+def test_a_failed_blocker(runbook: Callable[[str], Runbook], client: Client, application: str) -> None:
+    run = runbook("A failed blocker with 1,000 dependents")
+    blocker = client.start_chain(page, 1)
+    client.start_chains([NewChain(book, number, blockers=[blocker]) for number in range(1_000)])
+    Path("broken").touch()
+    assert main(["worker", application, "--once", "--concurrency", "20"]) == 0
+    failed = client.list_chains(job_types=[book], statuses=["failed"], limit=1)
+    assert blocker.id in run("why", ID=failed.items[0].id)
+    assert failed.items[0].id in run("chains show", BLOCKER=blocker.id)
+    Path("broken").unlink()
+    assert run("chains retry BLOCKER", BLOCKER=blocker.id) == "retried 1001\n"
+    assert main(["worker", application, "--once", "--concurrency", "20"]) == 0
+    assert {one.status: one.count for one in client.count_jobs(["book"])} == {JobStatus.COMPLETED: 1_000}
+
+
+def test_a_forgotten_handler(runbook: Callable[[str], Runbook], client: Client, application: str) -> None:
+    run = runbook("A deploy forgot a handler")
+    chain = client.start_chain(page, 1, deduplication=Deduplicate("one"))
+    alive(client, "book")
+    assert "no live worker handles type page: the live workers handle book" in run("why", ID=chain.id)
+    forgotten = (
+        Path("application_of_runbooks.py").read_text(encoding="utf-8").replace("@processors.handles(page)\n", "")
+    )
+    Path("forgotten_handler.py").write_text(forgotten, encoding="utf-8")
+    assert "job type 'page' has no handler" in run("check", MODULE="forgotten_handler", code=1)
+
+
+def test_every_runbook_is_tried() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert len(SECTIONS) == 10
+    assert [heading for heading in SECTIONS if f'"{heading}"' not in source] == []

@@ -1,0 +1,403 @@
+"""The pages of the dashboard, and the changes that they ask for, on each store."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
+from queuert.errors import ConfigurationError
+from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
+from queuert.web.dashboard import DashboardApp
+from queuert.web.dashboard.app import CSP
+from queuert.web.dashboard.formats import MAX_PAYLOAD
+from queuert.web.dashboard.pages.shared import EXACT
+from queuert.web.dashboard.routes import PAGES, Page
+from tests.support.harness import Harness
+from tests.support.job_types import anything, number, text
+from tests.support.waiting import WAIT
+from tests.web.applications import Http
+
+TOKEN = "operator-" + "0" * 20
+HOSTILE = "</a> ../..\"'<script>alert(1)</script>&#x27;🎈%2F?#"
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def dashboard(harness: Harness, access: Access = FULL_ACCESS, **settings: Any) -> DashboardApp:
+    """A dashboard with the same access for all."""
+    return DashboardApp(harness.client, access=lambda request: access, **settings)
+
+
+async def read(web: httpx.AsyncClient, path: str, **query: str) -> str:
+    """Read a page, which must be one."""
+    answer = await web.get(path, params=query or None)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return answer.text
+
+
+async def fail_jobs(harness: Harness, *inputs: object, error: str = "the gateway is down") -> list[str]:
+    """Run a chain for each input, and let it fail."""
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        raise ValueError(error)
+
+    harness.handles(anything, handler, retry=ONCE, replace=True)
+    chains = [await harness.client.start_chain(anything, one) for one in inputs]
+    async with harness.worker():
+        await harness.client.wait(chains, timeout=WAIT)
+    return [chain.id for chain in chains]
+
+
+def form_fields(page: str, action: str) -> dict[str, str]:
+    """The hidden fields of the form of a page that leads there."""
+    found = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', page, re.DOTALL)
+    assert found is not None, page
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found[1])
+    return {unescape(name): unescape(value) for name, value in fields}
+
+
+async def test_an_operator_finds_failures_and_retries_those_with_one_error(harness: Harness, http: Http) -> None:
+    down = await fail_jobs(harness, 1, 2)
+    [wrong] = await fail_jobs(harness, 3, error="no such user")
+    web = http(dashboard(harness, Access(Action, principal="ada")), follow_redirects=True)
+    assert ">3</a>" in await read(web, "/")
+    page = await read(web, "/failures")
+    assert "<b>ValueError</b> the gateway is down" in page
+    assert "All 3 failed chains" in page
+    confirm = await read(web, "/failures/retry", **form_fields(page, "/failures/retry"))
+    assert "Retry 2 failed chains?" in confirm
+    answer = await web.post("/failures/retry", data=form_fields(confirm, "/failures/retry"))
+    assert "The operation was started." in answer.text
+    assert "ada" in answer.text
+    await harness.client.run_bulk_operations()
+    statuses = [(await harness.client.get_chain(id)).status for id in (*down, wrong)]
+    assert statuses == [ChainStatus.OPEN, ChainStatus.OPEN, ChainStatus.FAILED]
+    assert "the gateway is down" not in await read(web, "/failures")
+    assert "No chain has failed in this time." in await read(web, "/failures", before="2h")
+    assert (await web.get("/failures", params={"since": "yesterday"})).status_code == 400
+
+
+async def test_a_failed_chain_shows_its_error_and_its_attempts(harness: Harness, http: Http) -> None:
+    [id] = await fail_jobs(harness, {"address": "<b>here</b>"})
+    web = http(dashboard(harness), follow_redirects=True)
+    page = await read(web, "/chain", id=id)
+    assert "the gateway is down" in page
+    assert "Traceback" in page
+    assert "&lt;b&gt;here&lt;/b&gt;" in page
+    assert 'class="b-failed"' in page
+    job = await read(web, "/job", id=id)
+    assert "attempt 1 failed" in job
+    assert "States that the job was in: ready then running then failed" in job
+    assert "holds the lease" not in job
+    answer = await web.post("/chain/retry", data={"id": id})
+    assert "The chain was retried" in answer.text
+    assert (await harness.client.get_chain(id)).status is ChainStatus.OPEN
+
+
+async def test_a_blocked_chain_says_what_it_waits_for(harness: Harness, http: Http) -> None:
+    blocker = await harness.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(text, "a", blockers=[blocker])
+    web = http(dashboard(harness), follow_redirects=True)
+    page = await read(web, "/chain", id=chain.id)
+    assert "waits for 1 open chain" in page
+    assert "no live worker" in page.lower() or "no worker" in page.lower()
+    assert blocker.id in page
+    assert chain.id in await read(web, "/chain", id=blocker.id)
+    confirm = await read(web, "/chain/cancel", id=blocker.id)
+    assert "1 job waits for it" in confirm
+    answer = await web.post("/chain/cancel", data={"id": blocker.id, "reason": "not needed"})
+    assert "The chain was cancelled." in answer.text
+    assert "not needed" in answer.text
+    answer = await web.post("/chain/cancel", data={"id": blocker.id})
+    assert "Nothing was cancelled" in answer.text
+
+
+async def test_a_chain_is_deleted_after_a_question(harness: Harness, http: Http) -> None:
+    chain = await harness.client.start_chain(number, 1)
+    web = http(dashboard(harness), follow_redirects=True)
+    assert "cannot be undone" in await read(web, "/chain/delete", id=chain.id)
+    assert "The chain was deleted." in (await web.post("/chain/delete", data={"id": chain.id})).text
+    assert (await web.post("/chain/delete", data={"id": chain.id})).status_code == 404
+    assert (await web.get("/chain", params={"id": chain.id})).status_code == 404
+
+
+async def test_a_scheduled_job_runs_now(harness: Harness, http: Http) -> None:
+    chain = await harness.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(harness), follow_redirects=True)
+    assert "Run now" in await read(web, "/job", id=chain.id)
+    assert "The job is due now." in (await web.post("/job/trigger", data={"id": chain.id})).text
+    assert (await harness.client.get_job(chain.id)).status is JobStatus.READY
+    await chain.cancel()
+    assert (await web.post("/job/trigger", data={"id": chain.id})).status_code == 409
+
+
+async def test_lists_are_filtered_and_turned(harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("chains", "jobs"):
+        monkeypatch.setattr(f"queuert.web.dashboard.pages.{module}.PAGE", 2)
+    chains = [await harness.client.start_chain(number, n, attributes={"user": f"u{n}"}) for n in range(3)]
+    other = await harness.client.start_chain(text, "a")
+    web = http(dashboard(harness))
+    for path in ("/chains", "/jobs"):
+        page = await read(web, path, type="number")
+        assert chains[2].id in page
+        assert chains[0].id not in page
+        assert other.id not in page
+        older = re.search(rf'href="({path}\?[^"]*cursor[^"]*)"', page)
+        assert older is not None
+        last = await read(web, unescape(older[1]))
+        assert chains[0].id in last
+        assert "Older" not in last
+        assert "Newest" in last
+    assert chains[1].id in await read(web, "/chains", attribute="user=u1", status="open")
+    assert "No chains match this filter." in await read(web, "/chains", attribute="user=nobody")
+    assert (await web.get("/chains", params={"attribute": "user"})).status_code == 400
+    assert (await web.get("/chains", params={"status": "lost"})).status_code == 422
+    assert (await web.get("/chains", params={"cursor": "wrong"})).status_code == 400
+
+
+async def test_all_chains_of_a_filter_are_cancelled_by_an_operation(harness: Harness, http: Http) -> None:
+    mine = [await harness.client.start_chain(number, n, attributes={"user": "17"}) for n in range(3)]
+    other = await harness.client.start_chain(number, 4)
+    web = http(dashboard(harness, Access(Action, principal="ada")), follow_redirects=True)
+    page = await read(web, "/chains", status="open", attribute="user=17")
+    confirm = await read(web, "/operations/start", **form_fields(page, "/operations/start"))
+    assert "Cancel 3 chains?" in confirm
+    answer = await web.post("/operations/start", data=form_fields(confirm, "/operations/start"))
+    assert "The operation was started." in answer.text
+    assert "ada" in answer.text
+    while await harness.client.run_bulk_operations():
+        pass
+    assert [(await one.refresh()).status for one in mine] == [ChainStatus.CANCELLED] * 3
+    assert (await other.refresh()).status is ChainStatus.OPEN
+    refused = await web.post("/operations/start", data={"action": "cancel", "status": "failed"})
+    assert refused.status_code == 422
+    assert (await web.post("/operations/start", data={"action": "drop"})).status_code == 400
+    reader = http(dashboard(harness, Access([Action.READ, Action.RETRY])))
+    assert (await reader.post("/operations/start", data={"action": "cancel"})).status_code == 403
+
+
+async def test_a_type_is_paused_and_resumed(harness: Harness, http: Http) -> None:
+    await harness.client.start_chain(number, 1)
+    web = http(dashboard(harness, Access(Action, principal="ada")), follow_redirects=True)
+    assert "No worker handles" in await read(web, "/")
+    answer = await web.post("/types/pause", data={"type": "number", "reason": "<down>"})
+    assert "paused by ada: &lt;down&gt;" in answer.text
+    [paused] = await harness.client.list_paused_job_types()
+    assert (paused.type, paused.by, paused.reason) == ("number", "ada", "<down>")
+    assert "was paused" in await read(web, "/")
+    await web.post("/types/resume", data={"type": "number"})
+    assert await harness.client.list_paused_job_types() == []
+
+
+async def test_schedules_are_paused_resumed_and_run(harness: Harness, http: Http) -> None:
+    await harness.client.put_schedules([RecurringSchedule("nightly", number, 1, cron="0 3 * * *")])
+    web = http(dashboard(harness), follow_redirects=True)
+    assert "0 3 * * *" in await read(web, "/schedules")
+    assert "The schedule is paused." in (await web.post("/schedules/pause", data={"name": "nightly"})).text
+    assert (await harness.client.list_schedules())[0].paused
+    assert "The schedule is resumed." in (await web.post("/schedules/resume", data={"name": "nightly"})).text
+    assert "The schedule was run now." in (await web.post("/schedules/run", data={"name": "nightly"})).text
+    assert (await web.post("/schedules/pause", data={"name": "unknown"})).status_code == 404
+
+
+async def test_a_worker_and_what_it_holds(harness: Harness, http: Http) -> None:
+    async def handler(attempt: Any) -> Outcome[Any]:
+        web = http(dashboard(harness))
+        job = await harness.client.get_job(attempt.job_id)
+        assert job.holder is not None
+        assert job.id in await read(web, "/worker", name=job.holder)
+        assert "holds the lease, which expires" in await read(web, "/job", id=job.id)
+        return await read(web, "/workers")
+
+    harness.handles(anything, handler, retry=ONCE)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, 1)
+        page = await chain.result(WAIT)
+    assert "1 of" in page or "0 of" in page
+    assert "no heartbeat in the last minute" in await read(http(dashboard(harness)), "/worker", name="vanished")
+
+
+async def test_ids_and_texts_may_be_anything(harness: Harness, http: Http) -> None:
+    for id in (HOSTILE, "..", ".", "a/b"):
+        await harness.client.start_chain(text, HOSTILE, id=id, attributes={"note": HOSTILE})
+    web = http(dashboard(harness, environment="<prod>"), follow_redirects=True)
+    for path in ("/", "/chains", "/jobs"):
+        page = await read(web, path)
+        assert "<script>alert" not in page
+        assert "&lt;prod&gt;" in page
+    links = {unescape(link) for link in re.findall(r'href="(/chain\?[^"]*)"', await read(web, "/chains"))}
+    assert len(links) == 4
+    for link in links:
+        assert "<script>alert" not in await read(web, link)
+    for id in (HOSTILE, "..", ".", "a/b"):
+        answer = await web.get("/search", params={"q": id})
+        assert answer.status_code == 200
+        assert answer.url.params["id"] == id
+    missing = await web.get("/search", params={"q": HOSTILE + "x"})
+    assert missing.status_code == 404
+    assert "<script>alert" not in missing.text
+
+
+async def test_payloads_are_shown_only_with_their_action(local: Harness, http: Http) -> None:
+    [id] = await fail_jobs(local, "secret-input", error="secret-error")
+    web = http(dashboard(local, READ_ACCESS))
+    paths = ("/", "/chains", "/chain", "/jobs", "/job", "/failures", "/events")
+    pages = [await read(web, path, id=id) for path in paths]
+    assert not [page for page in pages if "secret" in page]
+    assert "read_payloads" in pages[2]
+    redacting = http(dashboard(local, redact=lambda job_type, payload: {"type": job_type}))
+    page = await read(redacting, "/job", id=id)
+    assert "secret-input" not in page
+    assert "&#34;type&#34;: &#34;anything&#34;" in page
+
+
+async def test_why_a_chain_waits_shows_no_error_without_payloads(local: Harness, http: Http) -> None:
+    async def handler(attempt: Any) -> Outcome[Any]:
+        raise ValueError("secret-error")
+
+    local.handles(anything, handler, retry=RetryPolicy(initial_delay=300.0))
+    chain = await local.client.start_chain(anything, 1)
+    parent = await local.client.start_chain(text, "a", blockers=[chain])
+    async with local.worker():
+        async for state in chain.watch(timeout=WAIT):
+            if state.last_error is not None:
+                break
+    for id in (chain.id, parent.id):
+        assert "secret-error" in await read(http(dashboard(local)), "/chain", id=id)
+        page = await read(http(dashboard(local, READ_ACCESS)), "/chain", id=id)
+        assert "after attempt 1 failed" in page.lower()
+        assert "secret-error" not in page
+
+
+async def test_a_large_payload_is_cut(local: Harness, http: Http) -> None:
+    chain = await local.client.start_chain(anything, "x" * (2 * MAX_PAYLOAD))
+    page = await read(http(dashboard(local)), "/chain", id=chain.id)
+    assert "65,538 more characters" in page
+    assert page.count("x") < 2 * MAX_PAYLOAD
+
+
+PARAMETERS = {"id": "one", "name": "one", "type": "one", "action": "retry", "q": "one"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
+async def test_each_page_needs_its_action(local: Harness, http: Http, page: Page) -> None:
+    for access in (NO_ACCESS, Access([one for one in Action if one != page.action])):
+        web = http(dashboard(local, access))
+        answer = await web.request(page.method, page.path, params=PARAMETERS)
+        assert answer.status_code == 403, answer.text
+        assert page.action in answer.text
+    closed = http(DashboardApp(local.client))
+    assert (await closed.request(page.method, page.path, params=PARAMETERS)).status_code == 403
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.method == "POST"], ids=lambda page: page.path)
+async def test_a_page_of_another_site_changes_nothing(local: Harness, http: Http, page: Page) -> None:
+    web = http(dashboard(local))
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "http://evil.test"}):
+        answer = await web.post(page.path, params=PARAMETERS, headers=headers)
+        assert (answer.status_code, "another site" in answer.text) == (403, True)
+
+
+async def test_each_answer_has_the_headers_that_protect_it(local: Harness, http: Http) -> None:
+    web = http(dashboard(local))
+    for path in ("/", "/chains", "/nothing", "/chain?id=missing", "/login"):
+        answer = await web.get(path)
+        assert answer.headers["content-security-policy"] == CSP
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son[a-z]+=|javascript:", answer.text)
+    assert (await web.get("/static/dashboard.css")).status_code == 200
+    assert (await web.get("/static/../app.py")).status_code == 404
+    assert (await web.get("/static/%2e%2e%2fapp.py")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status"),
+    [
+        (b"id=" + b"x" * 70_000, {"Content-Type": "application/x-www-form-urlencoded"}, 413),
+        (b"{}", {"Content-Type": "application/json"}, 415),
+        (b"id=%ff", {"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        ("id=é".encode(), {"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        (b"", {}, 400),
+    ],
+)
+async def test_a_form_that_is_not_valid(
+    local: Harness, http: Http, content: bytes, headers: dict[str, str], status: int
+) -> None:
+    answer = await http(dashboard(local)).post("/chain/retry", content=content, headers=headers)
+    assert answer.status_code == status
+
+
+async def test_a_browser_logs_in_with_a_token(local: Harness, http: Http) -> None:
+    access = bearer_tokens({TOKEN: FULL_ACCESS})
+    web = http(DashboardApp(local.client, access=access))
+    answer = await web.get("/chains?status=open")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fchains%3Fstatus%3Dopen")
+    assert 'value="/chains?status=open"' in (await web.get(answer.headers["location"])).text
+    wrong = await web.post("/login", data={"token": "wrong", "next": "/"})
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
+    answer = await web.post("/login", data={"token": TOKEN, "next": "/chains?status=open"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/chains?status=open")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    assert "Log out" in await read(web, "/chains")
+    # The cookie stands for the token in the interface as well, and no longer once the token is changed.
+    api = http(WebApp(local.client, access=access), cookies=dict(web.cookies))
+    assert (await api.get("/chains")).status_code == 200
+    changed = http(
+        DashboardApp(local.client, access=bearer_tokens({TOKEN + "1": FULL_ACCESS})), cookies=dict(web.cookies)
+    )
+    assert (await changed.get("/")).status_code == 303
+    await web.post("/logout")
+    assert (await web.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize("place", ["https://evil.test", "//evil.test", "/\\evil.test", "evil", ""])
+async def test_a_login_leads_to_no_other_site(local: Harness, http: Http, place: str) -> None:
+    web = http(DashboardApp(local.client, access=bearer_tokens({TOKEN: FULL_ACCESS})))
+    answer = await web.post("/login", data={"token": TOKEN, "next": place})
+    assert answer.headers["location"] == "/"
+
+
+async def test_a_prefix_is_in_all_links(local: Harness, http: Http) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    chain = await local.client.start_chain(number, 1)
+    mounted = Starlette(routes=[Mount("/ops/queue", dashboard(local))])
+    web = http(mounted, headers={"X-Forwarded-Prefix": "/outer"})
+    for path in ("/ops/queue/", "/ops/queue/chains", f"/ops/queue/chain?id={chain.id}"):
+        page = await read(web, path)
+        links = re.findall(r'(?:href|action|src)="([^"#]+)"', page)
+        assert links
+        assert not [link for link in links if not link.startswith("/outer/ops/queue/")]
+    answer = await web.post("/ops/queue/chain/cancel", data={"id": chain.id})
+    assert answer.headers["location"].startswith("/outer/ops/queue/chain?")
+
+
+async def test_jobs_of_all_types_are_counted_once_for_all_who_ask(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, counted = local.client.count_jobs, []
+
+    async def counting(**settings: Any) -> Any:
+        counted.append(settings)
+        return await count(**settings)
+
+    monkeypatch.setattr(local.client, "count_jobs", counting)
+    web = http(dashboard(local))
+    for _ in range(3):
+        await read(web, "/")
+    assert counted == [{"exact_up_to": EXACT}]
+
+
+def test_a_client_must_be_async() -> None:
+    with pytest.raises(ConfigurationError, match="must be an AsyncClient, got JobTypes"):
+        DashboardApp(JobTypes(JobType("one", input=int, output=int)))  # type: ignore[arg-type]

@@ -1,0 +1,288 @@
+"""Streams that say when something has happened, several databases, and preferences."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from queuert import AsyncClient
+from queuert.errors import ConfigurationError
+from queuert.state.sqlite import SQLiteState
+from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, bearer_tokens
+from queuert.web.dashboard import DashboardApp
+from queuert.web.dashboard import live as live_module
+from queuert.web.dashboard.live import LiveStreams
+from queuert.web.dashboard.visit import SharedReads
+from tests.support.harness import Harness
+from tests.support.job_types import JOB_TYPES, number
+from tests.support.waiting import in_time
+from tests.web.applications import Http
+
+
+def everything(request: Any) -> Access:
+    return FULL_ACCESS
+
+
+class Stream:
+    """A stream that a test reads event by event."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[str] = asyncio.Queue()
+
+    async def next(self) -> str:
+        return await in_time(self.events.get())
+
+
+@asynccontextmanager
+async def opened(app: DashboardApp, path: str = "/live") -> AsyncIterator[Stream]:
+    """Open a stream of the application, without a server between."""
+    stream, gone = Stream(), asyncio.Event()
+    address, _, query = path.partition("?")
+    scope: dict[str, Any] = {
+        "type": "http", "method": "GET", "path": address, "raw_path": address.encode(), "root_path": "",
+        "query_string": query.encode(), "headers": [], "scheme": "http", "server": ("queue.test", 80),
+        "client": ("127.0.0.1", 1), "http_version": "1.1",
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        for name in re.findall(r"^event: (\w+)$", message.get("body", b"").decode(), re.MULTILINE):
+            stream.events.put_nowait(name)
+
+    task = asyncio.create_task(app(scope, receive, send))
+    try:
+        yield stream
+    finally:
+        gone.set()
+        await in_time(task)
+
+
+@pytest.fixture(autouse=True)
+def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "TICK", 0.02)
+
+
+async def test_a_stream_says_when_something_happens(harness: Harness) -> None:
+    app = DashboardApp(harness.client, access=everything)
+    async with opened(app) as stream:
+        assert await stream.next() == "open"
+        await harness.client.start_chain(number, 1)
+        assert await stream.next() == "changed"
+
+
+async def test_the_stream_of_a_chain_says_only_what_happens_to_it(harness: Harness) -> None:
+    mine, other = [await harness.client.start_chain(number, n) for n in range(2)]
+    app = DashboardApp(harness.client, access=everything)
+    async with opened(app) as all_chains, opened(app, f"/live?chain={mine.id}") as one:
+        assert [await all_chains.next(), await one.next()] == ["open", "open"]
+        await other.cancel()
+        while await all_chains.next() != "changed":
+            pass
+        assert one.events.empty()
+        await mine.cancel()
+        assert await one.next() == "changed"
+
+
+async def test_streams_end_when_the_server_stops(harness: Harness) -> None:
+    app = DashboardApp(harness.client, access=everything)
+    async with opened(app) as stream:
+        assert await stream.next() == "open"
+        app.stop()
+    async with opened(app) as stream:
+        pass
+    assert stream.events.empty()
+
+
+async def test_a_stream_needs_access_and_a_place(harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = http(DashboardApp(harness.client, access=lambda request: NO_ACCESS))
+    assert (await closed.get("/live")).status_code == 403
+    token = http(DashboardApp(harness.client, access=bearer_tokens({"t" * 20: FULL_ACCESS})))
+    assert (await token.get("/live")).status_code == 401
+    monkeypatch.setattr(live_module, "MOST_STREAMS", 0)
+    assert (await http(DashboardApp(harness.client, access=everything)).get("/live")).status_code == 503
+
+
+async def test_a_session_that_has_ended_ends_its_stream(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "CHECK_ACCESS", 0.05)
+    allowed = [FULL_ACCESS]
+    app = DashboardApp(harness.client, access=lambda request: allowed[0])
+    streams = LiveStreams()
+    app._live = streams
+    async with opened(app) as stream:
+        assert await stream.next() == "open"
+        allowed[0] = NO_ACCESS
+        while streams._open:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_one_reads_for_all_who_ask_at_once() -> None:
+    shared, reading, reads = SharedReads(), asyncio.Event(), 0
+
+    async def read() -> int:
+        nonlocal reads
+        reads += 1
+        await reading.wait()
+        return reads
+
+    tasks = [asyncio.create_task(shared.read("counts", 60.0, read)) for _ in range(5)]
+    await asyncio.sleep(0)
+    reading.set()
+    assert await asyncio.gather(*tasks) == [1] * 5
+    shared.forget()
+    assert await shared.read("counts", 60.0, read) == 2
+
+
+async def test_a_part_that_takes_too_long_is_left_out(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled = asyncio.Event()
+
+    async def slow(**settings: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    monkeypatch.setattr(local.client, "count_jobs", slow)
+    answer = await http(DashboardApp(local.client, access=everything, timeout=1.0)).get("/")
+    assert answer.status_code == 200
+    assert "Left out, since it took longer than 1 s: the counts of jobs" in answer.text
+    assert cancelled.is_set()
+
+
+async def test_a_page_that_takes_too_long_says_so(local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(**settings: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(local.client, "list_chains", slow)
+    answer = await http(DashboardApp(local.client, access=everything, timeout=0.05)).get("/chains")
+    assert (answer.status_code, "did not answer within 0.1 seconds" in answer.text) == (504, True)
+
+
+# --- several databases ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[dict[str, AsyncClient]]:
+    clients = {name: AsyncClient(SQLiteState(tmp_path / f"{name}.db"), JOB_TYPES) for name in ("shop", "reports")}
+    yield clients
+    for client in clients.values():
+        await client.aclose()
+
+
+async def test_each_database_has_its_pages(two: dict[str, AsyncClient], http: Http) -> None:
+    mine = await two["shop"].start_chain(number, 1)
+    other = await two["reports"].start_chain(number, 2)
+    web = http(DashboardApp(two, access=everything), follow_redirects=True)
+    first = await web.get("/chains?status=open")
+    assert str(first.url).endswith("/@shop/chains?status=open")
+    assert (mine.id in first.text, other.id in first.text) == (True, False)
+    second = await web.get("/@reports/chains")
+    assert (mine.id in second.text, other.id in second.text) == (False, True)
+    # Links stay in the database, except those to the others.
+    links = set(re.findall(r'(?:href|action)="([^"#]+)"', second.text))
+    apart = ("/static/", "/preferences")
+    assert {one for one in links if not one.startswith(("/@reports/", *apart))} == {"/@shop/"}
+    answer = await web.post("/@reports/chain/cancel", data={"id": other.id})
+    assert "The chain was cancelled." in answer.text
+    assert (await web.post("/chain/cancel", data={"id": mine.id})).status_code == 404
+    assert (await web.get("/@unknown/chains")).status_code == 404
+    assert (await mine.refresh()).status == "open"
+
+
+async def test_databases_below_a_prefix(two: dict[str, AsyncClient], http: Http) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    mounted = Starlette(routes=[Mount("/ops/queue", DashboardApp(two, access=everything))])
+    web = http(mounted, headers={"X-Forwarded-Prefix": "/outer"})
+    answer = await web.get("/ops/queue/chains")
+    assert answer.headers["location"] == "/outer/ops/queue/@shop/chains"
+    page = await web.get("/ops/queue/@reports/chains")
+    links = re.findall(r'(?:href|action|src)="([^"#]+)"', page.text)
+    assert not [link for link in links if not link.startswith("/outer/ops/queue/")]
+
+
+async def test_a_login_leads_back_to_the_database(two: dict[str, AsyncClient], http: Http) -> None:
+    web = http(DashboardApp(two, access=bearer_tokens({"t" * 20: FULL_ACCESS})), follow_redirects=True)
+    answer = await web.get("/@reports/chains")
+    assert 'name="next" value="/@reports/chains"' in answer.text
+    answer = await web.post("/login", data={"token": "t" * 20, "next": "/@reports/chains"})
+    assert str(answer.url).endswith("/@reports/chains")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "é"])
+async def test_the_name_of_a_database_can_be_in_a_path(local: Harness, name: str) -> None:
+    if name != "..":
+        with pytest.raises(ConfigurationError, match="name of a database must match"):
+            DashboardApp({name: local.client})
+
+
+async def test_settings_are_checked(local: Harness) -> None:
+    with pytest.raises(ConfigurationError, match="timeout must be above 0"):
+        DashboardApp(local.client, timeout=0)
+    with pytest.raises(ConfigurationError, match="trace_url must have"):
+        DashboardApp(local.client, trace_url="https://tempo.example/")
+    with pytest.raises(ConfigurationError, match="one or more of them"):
+        DashboardApp({})
+
+
+# --- preferences ------------------------------------------------------------------------------------------------------
+
+
+async def test_theme_and_time_zone_are_kept(local: Harness, http: Http) -> None:
+    await local.client.start_chain(number, 1)
+    web = http(DashboardApp(local.client, access=lambda request: READ_ACCESS))
+    assert 'data-theme="auto"' in (await web.get("/")).text
+    answer = await web.post("/preferences", data={"theme": "dark", "next": "/chains?status=open"})
+    assert answer.headers["location"] == "/chains?status=open"
+    await web.post("/preferences", data={"zone": "Asia/Kolkata", "next": "/chains"})
+    page = (await web.get("/chains")).text
+    assert 'data-theme="dark"' in page
+    assert re.search(r'title="[\d :.-]+ IST"', page)
+    for bad in ({"theme": "pink"}, {"zone": "../../etc/passwd"}, {"zone": "Mars/Base"}, {"zone": "A" * 200}):
+        assert (await web.post("/preferences", data=bad)).status_code == 400
+    web.cookies.clear()
+    web.cookies.update({"queuert_zone": "../x", "queuert_theme": "<b>"})
+    page = (await web.get("/chains")).text
+    assert ('data-theme="auto"' in page, "<b>" in page) == (True, False)
+
+
+async def test_preferences_lead_to_no_other_site_and_need_access(local: Harness, http: Http) -> None:
+    web = http(DashboardApp(local.client, access=everything))
+    answer = await web.post("/preferences", data={"theme": "dark", "next": "//evil.test"})
+    assert answer.headers["location"] == "/"
+    answer = await web.post("/preferences", data={"theme": "dark"}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 403
+    closed = http(DashboardApp(local.client))
+    assert (await closed.post("/preferences", data={"theme": "dark"})).status_code == 403
+
+
+async def test_a_trace_is_linked(local: Harness, http: Http) -> None:
+    store = local.client.state.async_store()
+    await store.open()
+    from queuert.state.types import NewJob
+
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    context = f'{{"traceparent":"00-{trace}-00f067aa0ba902b7-01"}}'
+    await store.start_jobs([NewJob("one", "number", "1", trace_context=context)])
+    await store.aclose()
+    web = http(DashboardApp(local.client, access=everything, trace_url="https://tempo.example/trace/{trace_id}"))
+    assert f"https://tempo.example/trace/{trace}" in (await web.get("/job?id=one")).text
+    assert (await local.client.get_job("one")).trace_id == trace
+
+
+async def test_a_read_of_the_api_is_no_page(local: Harness, http: Http) -> None:
+    """The stream is not one of the pages: it answers in words, and sends no page to a program."""
+    answer: httpx.Response = await http(DashboardApp(local.client)).get("/live")
+    assert (answer.status_code, answer.headers["content-type"]) == (403, "text/plain; charset=utf-8")
