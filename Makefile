@@ -36,22 +36,11 @@ demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 	@mkdir -p .cache/demo
 	@.venv-demo/bin/python -m queuert.cli dev demo --report .cache/demo/report.md $(ARGS)
 
-# Many tests wait, for servers, leases or processes: four processes keep two cores busy. Each starts servers of its own. Apart
-# from them come those of Spark, a session a process and a file's tests in one of them, and those of chaos, which start a
-# dozen processes each and wait for most of their time.
-APART = tests/spark tests/chaos
 PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
-# Where ARGS selects tests of another part alone there is nothing to run (5). A part that fails does not keep the next from
-# running: what failed is said at the end.
-OR_NONE = || [ $$? -eq 5 ]
-
+# All tests run in parts, which scripts/run_tests.py names; those of some paths in one run.
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
-	@trap 'exit 130' INT; failed=; \
-	$(PYTEST) -n 4 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE) || failed="$$failed, all but $(APART)"; \
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE) || failed="$$failed, tests/spark"; \
-	$(PYTEST) -n 4 --dist worksteal tests/chaos $(ARGS) $(OR_NONE) || failed="$$failed, tests/chaos"; \
-	[ -z "$$failed" ] || { echo "make: tests failed in: $${failed#, }" >&2; exit 1; }
+	@QUEUERT_REQUIRE_SERVERS=1 $(DEV) scripts/run_tests.py $(ARGS)
 else
 	@$(PYTEST) $(ARGS)
 endif
