@@ -45,29 +45,16 @@ else
 	@.venv-demo/bin/python -m queuert.cli dev demo --report .cache/demo/report.md $(ARGS)
 endif
 
-# Many tests wait, for servers, leases or processes: four processes keep two cores busy. Each starts servers of its own. Apart
-# from them come those of Spark, a session a process and a file's tests in one of them, and those of chaos, which start a
-# dozen processes each and wait for most of their time. Those in a browser share one, and one database: they run beside those
-# of Spark. So do those of plans: each file fills databases of a hundred thousand rows, once if one process has the file.
-PLANS = $(wildcard tests/state/test_plans.py tests/state/test_*_plans.py tests/state/test_fan_in.py)
-APART = tests/spark tests/browser $(PLANS) tests/chaos
 # Bytecode is kept, wherever the environment says not to: hundreds of tests start processes, and each would compile all that
 # it imports again.
-PYTEST = PYTHONDONTWRITEBYTECODE= QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
-# Where ARGS selects tests of another part alone there is nothing to run (5). A part that fails does not keep the next from
-# running: what failed is said at the end.
-OR_NONE = || [ $$? -eq 5 ]
+TESTING = PYTHONDONTWRITEBYTECODE= QUEUERT_REQUIRE_SERVERS=1 $(DEV)
 
+# All tests run in parts, which scripts/run_tests.py names; those of some paths in one run.
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
-	@trap 'exit 130' INT; failed=; \
-	$(PYTEST) -n 4 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE) || failed="$$failed, the main part"; \
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark tests/browser $(PLANS) $(ARGS) $(OR_NONE) || \
-		failed="$$failed, Spark, browser and plans"; \
-	$(PYTEST) -n 4 --dist worksteal tests/chaos $(ARGS) $(OR_NONE) || failed="$$failed, chaos"; \
-	[ -z "$$failed" ] || { echo "make: tests failed in: $${failed#, }" >&2; exit 1; }
+	@$(TESTING) scripts/run_tests.py $(ARGS)
 else
-	@$(PYTEST) $(ARGS)
+	@$(TESTING) -m pytest $(ARGS)
 endif
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks

@@ -36,6 +36,8 @@ from tests.support.invariants import add_checks
 
 __all__ = ["pytest_terminal_summary"]
 
+pytest_plugins = ("tests.support.failures", "tests.support.runaways")
+
 FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
 
 _SCRAM_ITERATIONS_SINCE = 160000

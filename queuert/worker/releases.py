@@ -127,6 +127,7 @@ class ReleaseQueue:
                 await _sleep(pause, self._woken)
             else:
                 await self._try_release()
+                await asyncio.sleep(0)  # A store may answer, or fail, without letting others run.
 
     @property
     def _pause(self) -> float:

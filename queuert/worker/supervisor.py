@@ -96,8 +96,8 @@ class SupervisedLoop:
                     failures, self._failures = self._failures, 0
                     self.error = None
                     self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=failures))
-                if pause is not None:
-                    await self.pause(pause)
+                # A step may end without having waited for anything, and so may all that follow: others must run.
+                await (asyncio.sleep(0) if pause is None else self.pause(pause))
             except asyncio.CancelledError:
                 error_to_report = self._unrequested_cancellation()
             except Exception as error:

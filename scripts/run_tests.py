@@ -1,0 +1,161 @@
+"""Run all tests in their parts; then run those that failed once more, alone.
+
+A test that fails again has failed. One that passes then is *unsteady*: it is named at the end, and what it printed both
+times is kept in `.cache/unsteady/`. The run fails if a test has failed, or if four are unsteady. `docs/design/tests.md`
+says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MOST_UNSTEADY = 3
+"""Unsteady tests with which a run passes."""
+
+MOST_AGAIN = 30
+"""Failed tests that are run again. With more of them something is broken, and need not be told twice."""
+
+AGAIN = ("-n", "1", f"--max-worker-restart={MOST_AGAIN}", "--record-passed")
+"""One process, which is replaced if a test ends it."""
+
+PYTEST = (sys.executable, "-m", "pytest")
+_NO_TESTS = 5
+"""What pytest returns where the given arguments select no test of a part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests that run together."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+# Many tests wait, for servers, leases or processes: four processes keep two cores busy. Each starts servers of its own.
+# Apart from them come those of Spark, a session a process and a file's tests in one of them, and those of chaos, which
+# start a dozen processes each and wait for most of their time. Those in a browser share one, and one database: they run
+# beside those of Spark. So do those of plans: each file fills databases of a hundred thousand rows, once if one process
+# has the file.
+PLANS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/state").glob("test_*plans.py"))
+BY_FILE = ("tests/spark", "tests/browser", "tests/state/test_fan_in.py", *PLANS)
+APART = (*BY_FILE, "tests/chaos")
+PARTS = (
+    Part("main", ("-n", "4", "--dist", "worksteal", *(f"--ignore={path}" for path in APART))),
+    Part("Spark, browser and plans", ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *BY_FILE)),
+    Part("chaos", ("-n", "4", "--dist", "worksteal", "tests/chaos")),
+)
+
+
+@dataclass
+class Outcome:
+    """The result of a run."""
+
+    failed: list[str] = field(default_factory=list)
+    unsteady: dict[str, Path] = field(default_factory=dict)
+    """Tests, with the files that have the output of both runs."""
+    broken: list[str] = field(default_factory=list)
+    """Why a part, or what failed in it, could not be run to its end."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run counts as passed."""
+        return not self.failed and not self.broken and len(self.unsteady) <= MOST_UNSTEADY
+
+    def lines(self) -> list[str]:
+        """What to print at the end."""
+        lines = [f"tests: {why}" for why in self.broken]
+        if self.failed:
+            lines += [f"tests: {len(self.failed)} failed:", *(f"  {name}" for name in sorted(self.failed))]
+        if self.unsteady:
+            lines.append(
+                f"tests: {len(self.unsteady)} unsteady: failed, and passed when run again alone "
+                f"(the run fails with more than {MOST_UNSTEADY})"
+            )
+            lines += [f"  {name}\n    see {path}" for name, path in sorted(self.unsteady.items())]
+        return [*lines, f"tests: {'passed' if self.passed else 'failed'}"]
+
+
+class Run:
+    """One run in a directory: records and outputs are kept in its `.cache/`."""
+
+    def __init__(self, root: Path, pytest: Sequence[str] = PYTEST) -> None:
+        self._root = root
+        self._pytest = pytest
+        self._cache = root / ".cache"
+        self._outcome = Outcome()
+
+    def run(self, parts: Sequence[Part], arguments: Sequence[str]) -> Outcome:
+        """Run each part, also after one that failed; then what failed."""
+        shutil.rmtree(self._cache / "unsteady", ignore_errors=True)
+        failed: dict[str, str] = {}
+        for part in parts:
+            failed |= self._run_part(part, arguments)
+        if len(failed) > MOST_AGAIN:
+            self._outcome.failed += failed
+            print(f"tests: {len(failed)} failed: more than {MOST_AGAIN} are not run again", flush=True)
+        elif failed:
+            self._run_again(failed)
+        return self._outcome
+
+    def _run_part(self, part: Part, arguments: Sequence[str]) -> dict[str, str]:
+        """Run a part; return what failed, with its output."""
+        code, record = self._call(part.name, [*part.arguments, *arguments])
+        if code in (0, _NO_TESTS):
+            return {}
+        failed: dict[str, str] = record.get("failed", {})
+        for path in record.get("not_collected", ()):
+            self._outcome.broken.append(f"{path} could not be collected")
+        if code != 1 or not (failed or record.get("not_collected")):
+            self._outcome.broken.append(f"the part {part.name!r} did not run to its end: pytest returned {code}")
+        return failed
+
+    def _run_again(self, failed: dict[str, str]) -> None:
+        print(f"tests: {len(failed)} failed, and are run again, alone", flush=True)
+        _, record = self._call("again", [*AGAIN, *failed])
+        passed: dict[str, str] = record.get("passed", {})
+        for name, first in failed.items():
+            # One whose process died has passed nowhere.
+            if name in passed and name not in record["failed"]:
+                self._outcome.unsteady[name] = self._keep(name, first, passed[name])
+            else:
+                self._outcome.failed.append(name)
+
+    def _call(self, name: str, arguments: Sequence[str]) -> tuple[int, dict[str, dict[str, str]]]:
+        path = self._cache / "tests" / f"{name}.json"
+        path.unlink(missing_ok=True)
+        command = [*self._pytest, "--record", str(path), *arguments]
+        code = subprocess.run(command, cwd=self._root, check=False).returncode
+        return code, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def _keep(self, name: str, first: str, second: str) -> Path:
+        directory = self._cache / "unsteady"
+        directory.mkdir(parents=True, exist_ok=True)
+        readable = re.sub(r"\W+", "_", name.rpartition("::")[2])[:60]
+        path = directory / f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}.txt"
+        texts = (name, "=== among the others: failed ===", first, "=== alone: passed ===", second)
+        path.write_text("\n".join(texts), encoding="utf-8")
+        return path.relative_to(self._root)
+
+
+def main() -> int:
+    """Run everything, with the arguments of the command line for each part."""
+    try:
+        outcome = Run(ROOT).run(PARTS, sys.argv[1:])
+    except KeyboardInterrupt:
+        return 130
+    print("\n".join(outcome.lines()), flush=True)
+    return 0 if outcome.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
