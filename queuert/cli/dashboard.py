@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     with without_the_end_of_the_process(), _workspace() as workspace, EmbeddedPostgres() as server:
         dsn = server.dsn()
         upgrade(dsn)
-        asyncio.run(_show(dsn, workspace, args))
+        with asyncio.Runner() as runner:
+            runner.run(_show(dsn, workspace, args))
     return Exit.DONE
 
 

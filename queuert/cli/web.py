@@ -142,8 +142,8 @@ def run(args: argparse.Namespace) -> int:
             app = WebApp(client, access=access, stream_tokens=tokens)
             await serve(app, dashboard, args.host, args.port, root_path=args.root_path)
 
-    with without_the_end_of_the_process():
-        asyncio.run(serve_until_signal())
+    with without_the_end_of_the_process(), asyncio.Runner() as runner:
+        runner.run(serve_until_signal())
     return Exit.DONE
 
 

@@ -13,8 +13,9 @@ import pytest
 from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from queuert.worker import claimer
-from queuert.worker.leases import lease_time
+from queuert.state.types import ClaimedJob
+from queuert.worker.runner import AttemptRunner
+from queuert.worker.runtime import WorkerRuntime
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import JOB_TYPES, echo, number, relay, text
 from tests.support.waiting import WAIT, Gate, in_time, until
@@ -70,14 +71,17 @@ async def test_a_claim_that_was_answered_after_its_lease_is_given_back(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job does not begin, waits for no reaper, and the attempt does not count."""
-    requested = iter([lease_time() - 3_600])
+    make_runners, delays = WorkerRuntime.make_runners, [3_600.0]
 
     @harness.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input
 
-    # When the claim was sent is the first time that the claimer asks for.
-    monkeypatch.setattr(claimer, "lease_time", lambda: next(requested, None) or lease_time())
+    def make_late(worker: WorkerRuntime, jobs: Sequence[ClaimedJob], sent_at: float) -> list[AttemptRunner]:
+        return make_runners(worker, jobs, sent_at - (delays.pop() if delays else 0.0))
+
+    # The first claim that takes a job counts as sent an hour ago; one that takes none may come before it.
+    monkeypatch.setattr(WorkerRuntime, "make_runners", make_late)
     chain = await harness.client.start_chain(number, 1)
     async with harness.worker():
         assert await chain.result(timeout=WAIT) == 1

@@ -47,7 +47,11 @@ def _state(scratch: Scratch) -> PostgresState:
 
 
 class Ours:
-    """Starts jobs through the synchronous client, and runs them by one worker in this process."""
+    """Starts jobs through the synchronous client, and runs them by one worker in this process.
+
+    Event loops are made before the coroutines that run in them: with ``asyncio.run``, Ctrl-C while a loop is made leaves
+    a coroutine that nobody awaits, and a warning of it.
+    """
 
     def __init__(self, scratch: Scratch, *, concurrency: int) -> None:
         self._scratch = scratch
@@ -73,7 +77,8 @@ class Ours:
 
     def drain(self, jobs: int) -> float:
         """Return the seconds from the worker's start until all jobs are completed."""
-        return asyncio.run(self._drain(jobs))
+        with asyncio.Runner() as runner:
+            return runner.run(self._drain(jobs))
 
     async def _drain(self, jobs: int) -> float:
         completions = _Completions(jobs)
@@ -93,7 +98,8 @@ class Ours:
 
     def latencies(self, jobs: int) -> list[float]:
         """Return the seconds from a start to its handler with an idle worker, for one job after the other."""
-        return asyncio.run(self._latencies(jobs))
+        with asyncio.Runner() as runner:
+            return runner.run(self._latencies(jobs))
 
     async def _latencies(self, jobs: int) -> list[float]:
         found: list[float] = []
