@@ -1,4 +1,4 @@
-"""Run all tests in their parts; then run those that failed once more, alone.
+"""Run all tests in their parts, in an order that is the same each time; then run those that failed once more, alone.
 
 A test that fails again has failed. One that passes then is *unsteady*: it is named at the end, and what it printed both
 times is kept in `.cache/unsteady/`. The run fails if a test has failed, or if four are unsteady. `docs/design/tests.md`
@@ -13,9 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +29,13 @@ MOST_AGAIN = 30
 
 AGAIN = ("-n", "1", f"--max-worker-restart={MOST_AGAIN}", "--record-passed")
 """One process, which is replaced if a test ends it."""
+
+ORDER = "--randomly-seed="
+SEED = "20261126"
+"""The order of the tests in each part, unless the arguments have another. pytest prints it at the head of each part."""
+
+SLOWEST = 10
+"""The tests that took longest are named at the end: so many."""
 
 PYTEST = (sys.executable, "-m", "pytest")
 _NO_TESTS = 5
@@ -65,6 +74,10 @@ class Outcome:
     """Tests, with the files that have the output of both runs."""
     broken: list[str] = field(default_factory=list)
     """Why a part, or what failed in it, could not be run to its end."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """How many tests were skipped for each reason."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each test took."""
 
     @property
     def passed(self) -> bool:
@@ -72,8 +85,13 @@ class Outcome:
         return not self.failed and not self.broken and len(self.unsteady) <= MOST_UNSTEADY
 
     def lines(self) -> list[str]:
-        """What to print at the end."""
-        lines = [f"tests: {why}" for why in self.broken]
+        """What to print at the end: what matters most comes last."""
+        slowest = sorted(self.seconds.items(), key=lambda one: -one[1])[:SLOWEST]
+        lines = ["tests: the slowest, in seconds:", *(f"{seconds:8.1f}  {name}" for name, seconds in slowest)]
+        if self.skipped:
+            lines.append(f"tests: {self.skipped.total()} skipped:")
+            lines += [f"{count:8}  {reason}" for reason, count in self.skipped.most_common()]
+        lines += [f"tests: {why}" for why in self.broken]
         if self.failed:
             lines += [f"tests: {len(self.failed)} failed:", *(f"  {name}" for name in sorted(self.failed))]
         if self.unsteady:
@@ -109,7 +127,10 @@ class Run:
 
     def _run_part(self, part: Part, arguments: Sequence[str]) -> dict[str, str]:
         """Run a part; return what failed, with its output."""
-        code, record = self._call(part.name, [*part.arguments, *arguments])
+        order = () if any(one.startswith(ORDER) for one in arguments) else (ORDER + SEED,)
+        code, record = self._call(part.name, [*part.arguments, *order, *arguments])
+        self._outcome.skipped.update(record.get("skipped", {}))
+        self._outcome.seconds |= record.get("seconds", {})
         if code in (0, _NO_TESTS):
             return {}
         failed: dict[str, str] = record.get("failed", {})
@@ -130,7 +151,7 @@ class Run:
             else:
                 self._outcome.failed.append(name)
 
-    def _call(self, name: str, arguments: Sequence[str]) -> tuple[int, dict[str, dict[str, str]]]:
+    def _call(self, name: str, arguments: Sequence[str]) -> tuple[int, dict[str, Any]]:
         path = self._cache / "tests" / f"{name}.json"
         path.unlink(missing_ok=True)
         command = [*self._pytest, "--record", str(path), *arguments]

@@ -11,7 +11,7 @@ from scripts.run_tests import MOST_AGAIN, MOST_UNSTEADY, Outcome, Part, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PLUGINS = ("-p", "tests.support.failures", "-p", "xdist.plugin", "-p", "no:cacheprovider")
+PLUGINS = ("-p", "tests.support.record", "-p", "xdist.plugin", "-p", "pytest_randomly", "-p", "no:cacheprovider")
 PYTEST = (sys.executable, "-m", "pytest", *PLUGINS)
 
 
@@ -65,7 +65,7 @@ def test_a_run_without_failures_passes(tmp_path: Path, capfd: pytest.CaptureFixt
     passing = "def test_passes(): pass"
     outcome, printed = outcome_of(tmp_path, capfd, first=passing, second=passing)
     assert outcome.passed
-    assert outcome.lines() == ["tests: passed"]
+    assert outcome.lines()[-1] == "tests: passed"
     assert "run again" not in printed
 
 
@@ -139,3 +139,45 @@ def test_arguments_that_select_nothing_of_a_part_are_no_failure(
     )
     assert outcome.passed
     assert "1 passed" in printed
+
+
+def test_what_was_skipped_is_counted_by_reason_and_the_slowest_are_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    skipping = """
+import pytest
+
+@pytest.mark.parametrize("number", range({count}))
+def test_skipped(number):
+    pytest.skip("no server: install one")
+
+@pytest.mark.skip(reason="no openssl")
+def test_marked():
+    pass
+"""
+    outcome, _ = outcome_of(tmp_path, capfd, first=skipping.format(count=3), second=skipping.format(count=2))
+    lines = outcome.lines()
+    begin = lines.index("tests: 7 skipped:")
+    assert lines[begin + 1 : begin + 3] == ["       5  no server: install one", "       2  no openssl"]
+    assert lines[0] == "tests: the slowest, in seconds:"
+    assert {line.split()[-1] for line in lines[1:begin]} == set(outcome.seconds)
+    assert outcome.passed
+
+
+def test_the_order_is_the_same_each_time_and_can_be_given(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    many = """
+import pytest
+
+@pytest.mark.parametrize("number", range(20))
+def test_it(number):
+    with open("order", "a") as order:
+        print(number, file=order)
+"""
+
+    def order(*arguments: str) -> list[str]:
+        (tmp_path / "order").unlink(missing_ok=True)
+        outcome_of(tmp_path, capfd, arguments, first=many)
+        return (tmp_path / "order").read_text().split()
+
+    assert order() == order()
+    assert order() != order("--randomly-seed=1")

@@ -124,7 +124,7 @@ def run(directory: Path, tests: str, *arguments: str) -> Ran:
     """Run these tests with the limits."""
     (directory / "test_all.py").write_text(tests)
     record = directory / "record.json"
-    names = ("tests.support.runaways", "tests.support.failures", "pytest_timeout", "xdist.plugin", "no:cacheprovider")
+    names = ("tests.support.runaways", "tests.support.record", "pytest_timeout", "xdist.plugin", "no:cacheprovider")
     plugins = [argument for name in names for argument in ("-p", name)]
     options = (f"--rootdir={directory}", "-o", "addopts=", "--memory-limit=600", "--record", str(record))
     done = subprocess.run(

@@ -1,8 +1,9 @@
-"""Writes down which tests failed, with their output, for `scripts/run_tests.py`: a plugin of pytest."""
+"""Writes what a run of tests brought to a file, for `scripts/run_tests.py`: a plugin of pytest."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ _RECORD = pytest.StashKey["Record"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
-    parser.addoption("--record", type=Path, metavar="FILE", help="write which tests failed to this file")
+    """Add the options."""
+    parser.addoption("--record", type=Path, metavar="FILE", help="write which tests failed, and more, to this file")
     parser.addoption("--record-passed", action="store_true", help="write the output of tests that passed there, too")
 
 
@@ -33,6 +34,8 @@ class Record:
         self._passed: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._not_collected: list[str] = []
+        self._skipped: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Files that cannot be imported are no tests that could be run again."""
@@ -41,14 +44,23 @@ class Record:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has failed if one of its phases has."""
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self._failed[report.nodeid] = self._failed.get(report.nodeid, "") + _text(report)
         elif self._keep_passed:
             self._passed[report.nodeid] = self._passed.get(report.nodeid, "") + _text(report)
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
 
     def pytest_sessionfinish(self) -> None:
         """Write the file."""
-        record = {"failed": self._failed, "passed": self._passed, "not_collected": self._not_collected}
+        record = {
+            "failed": self._failed,
+            "passed": self._passed,
+            "not_collected": self._not_collected,
+            "skipped": self._skipped,
+            "seconds": self._seconds,
+        }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(record), encoding="utf-8")
 
