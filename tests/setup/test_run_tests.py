@@ -11,7 +11,7 @@ from scripts.run_tests import MOST_AGAIN, MOST_UNSTEADY, Outcome, Part, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PLUGINS = ("-p", "tests.support.record", "-p", "xdist.plugin", "-p", "pytest_randomly", "-p", "no:cacheprovider")
+PLUGINS = ("-p", "tests.support.record", "-p", "xdist", "-p", "randomly", "-p", "no:cacheprovider")
 PYTEST = (sys.executable, "-m", "pytest", *PLUGINS)
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import runaways
-
 ROOT = Path(__file__).resolve().parents[2]
 
 TIMEOUTS = """
@@ -92,17 +90,12 @@ def test_allocates_without_end():
         hoard.append(bytearray(10_000_000))
 
 
-def test_allocates_at_once():
-    bytearray(10**11)
-
-
-@pytest.mark.timeout(1)
 def test_allocates_and_swallows_the_error():
     hoard = []
     while True:
         try:
             hoard.append(bytearray(10_000_000))
-        except Exception:
+        except BaseException:
             pass
 
 
@@ -124,9 +117,9 @@ def run(directory: Path, tests: str, *arguments: str) -> Ran:
     """Run these tests with the limits."""
     (directory / "test_all.py").write_text(tests)
     record = directory / "record.json"
-    names = ("tests.support.runaways", "tests.support.record", "pytest_timeout", "xdist.plugin", "no:cacheprovider")
+    names = ("tests.support.runaways", "tests.support.record", "timeout", "xdist", "no:cacheprovider")
     plugins = [argument for name in names for argument in ("-p", name)]
-    options = (f"--rootdir={directory}", "-o", "addopts=", "--memory-limit=600", "--record", str(record))
+    options = (f"--rootdir={directory}", "-o", "addopts=", "--memory-limit=400", "--record", str(record))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *options, *arguments, str(directory)],
         cwd=ROOT,
@@ -189,15 +182,10 @@ def test_one_that_catches_every_timeout_ends_its_process(timeouts: Ran) -> None:
 
 
 def test_each_that_allocates_without_end_fails_and_no_other(memory: Ran) -> None:
-    assert set(memory.failed) == {"allocates_without_end", "allocates_at_once", "allocates_and_swallows_the_error"}
-    assert "MemoryError" in memory.failed["allocates_at_once"]
-
-
-def test_one_that_has_filled_its_process_ends_it(tmp_path: Path) -> None:
-    ran = run(tmp_path, MEMORY, "--timeout=60")
-    assert ran.code == runaways.EXIT_CODE
-    assert "MemoryError" in ran.printed
-    assert "test_allocates_without_end: its process ends" in ran.printed
+    assert set(memory.failed) == {"allocates_without_end", "allocates_and_swallows_the_error"}
+    for test, text in memory.failed.items():
+        assert "crashed while running" in text
+        assert f"test_{test} made its process take more than 400 MB of memory: its process ends" in memory.printed
 
 
 def test_the_memory_of_each_process_is_printed(timeouts: Ran) -> None:

@@ -4,41 +4,38 @@
 |---|---|
 | a test that reaches its timeout | it fails, also if the code under test caught the exception |
 | one that goes on after that | the exception is raised again, and at last the process ends: its test has failed |
-| one that allocates without end | it gets `MemoryError` at `--memory-limit`, and its process ends |
+| one that allocates without end | its process ends at `--memory-limit`: its test has failed |
 
 pytest-timeout raises its exception in the test, once. What catches every exception, as the loops of a worker do,
-catches that one too: the test ran on for as long as it liked, and then passed. `docs/design/tests.md` says more.
+catches that one too: the test ran on for as long as it liked, and then passed. Where a process ends, pytest-xdist names
+its test and runs the others in another one. `docs/design/tests.md` says more.
 """
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import pytest
 import pytest_timeout
 
-MEMORY_LIMIT = 4096
-"""Megabytes of data of one test process, and of each that it starts. A test process takes less than one gigabyte; every
-thread counts as 8 MB, though it uses little of it."""
+MEMORY_LIMIT = 2048
+"""Megabytes that a test process may take. It takes some 500; servers and the JVM have processes of their own."""
 
 RINGS = 3
 """How often the timeout is raised in a test before its process is ended."""
 
 EXIT_CODE = 70
 
-_FULL = 0.75
-"""The share of the limit that a test must leave free for the next one."""
-
-_MEGABYTE = 2**20
+_LOOK_EVERY = 0.1
+"""Seconds between two looks at the memory."""
 
 
 class Watch:
@@ -69,8 +66,35 @@ class Watch:
         raise_timeout(number, frame)
 
 
+class MemoryWatch(threading.Thread):
+    """Ends the process when it has taken more than it may."""
+
+    def __init__(self, megabytes: int) -> None:
+        super().__init__(name="memory of the tests", daemon=True)
+        self.item: pytest.Item | None = None
+        """The test that runs."""
+        self._megabytes = megabytes
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Look again and again."""
+        while not self._ended.wait(_LOOK_EVERY):
+            if self.item is not None and peak_memory() > self._megabytes:
+                leave(self.item, f"made its process take more than {self._megabytes} MB of memory")
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self.join()
+
+
+def peak_memory() -> int:
+    """Return the most megabytes that this process has taken at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 _WATCH = pytest.StashKey[Watch]()
-_LIMIT = pytest.StashKey[int]()
+_MEMORY = pytest.StashKey[MemoryWatch]()
 _PEAKS = pytest.StashKey[dict[str, int]]()
 
 
@@ -81,23 +105,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=MEMORY_LIMIT,
         metavar="MEGABYTES",
-        help="data that one test process may have; 0 for no limit",
+        help="memory that one test process may take; 0 for no limit",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Limit the memory of this process."""
-    limit: Any = config.getoption("memory_limit")
-    config.stash[_LIMIT] = limit * _MEGABYTE
+    """Keep what the processes report."""
     config.stash[_PEAKS] = {}
-    _limit_memory(config.stash[_LIMIT])
 
 
-def _limit_memory(limit: int) -> None:
-    """Set the soft limit of this process; 0 removes it. Its children inherit it, and may raise it."""
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    with contextlib.suppress(ValueError):  # The process itself was given less.
-        resource.setrlimit(resource.RLIMIT_DATA, (limit or most, most))
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Watch the memory of this process."""
+    limit: Any = session.config.getoption("memory_limit")
+    watch = session.config.stash[_MEMORY] = MemoryWatch(limit)
+    if limit:
+        watch.start()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Remember which test runs."""
+    item.config.stash[_MEMORY].item = item
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,15 +146,8 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that has reached its timeout, and end the process of one that took all memory."""
-    if call.excinfo is not None:
-        _limit_memory(0)  # The report takes some, too.
+    """Fail a test that has reached its timeout, whatever its report says."""
     report = yield
-    limit = item.config.stash[_LIMIT]
-    if report.failed and limit and _data_size() > limit * _FULL:
-        # Whatever keeps it, the next test would have none: its frames, other threads, a module.
-        leave(item, f"took nearly all memory that its process may have:\n{report.longreprtext}\n{item.nodeid}")
-    _limit_memory(limit)
     watch = item.stash.get(_WATCH, None)
     if watch is None:
         return report
@@ -142,18 +164,8 @@ def pytest_runtest_makereport(
     return report
 
 
-def _data_size() -> int:
-    """Return what counts against the limit, in bytes; 0 where the system does not say."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    lines = dict(line.split(":", 1) for line in status.splitlines())
-    return int(lines["VmData"].split()[0]) * 1024
-
-
 def leave(item: pytest.Item, why: str) -> NoReturn:
-    """End this process: pytest-xdist reports the test as failed, and runs the others in another one."""
+    """End this process, and say why."""
     capture: Any = item.config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         capture.suspend_global_capture(in_=True)
@@ -170,7 +182,10 @@ def leave(item: pytest.Item, why: str) -> NoReturn:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the process that started this one how much memory it took at most."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    watch = session.config.stash[_MEMORY]
+    if watch.is_alive():
+        watch.end()
+    peak = peak_memory()
     output: Any = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["peak"] = peak

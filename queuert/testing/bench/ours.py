@@ -49,8 +49,8 @@ def _state(scratch: Scratch) -> PostgresState:
 class Ours:
     """Starts jobs through the synchronous client, and runs them by one worker in this process.
 
-    Event loops are made before the coroutines that run in them: with ``asyncio.run``, Ctrl-C while a loop is made leaves
-    a coroutine that nobody awaits, and a warning of it.
+    Event loops are made before the coroutines that run in them: with ``asyncio.run``, Ctrl-C while a loop is made
+    leaves a coroutine that nobody awaits, and a warning of it.
     """
 
     def __init__(self, scratch: Scratch, *, concurrency: int) -> None:
