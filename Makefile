@@ -25,7 +25,7 @@ DEV = .venv/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
 
-.PHONY: help demo test check bench docs lock format clean environment
+.PHONY: help demo test test-all check bench docs lock format clean environment
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
 .PHONY: check-security check-words check-vendor check-next audit sbom moved
 
@@ -49,13 +49,16 @@ endif
 # it imports again.
 TESTING = PYTHONDONTWRITEBYTECODE= QUEUERT_REQUIRE_SERVERS=1 $(DEV)
 
-# All tests run in parts, which scripts/run_tests.py names; those of some paths in one run.
-test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
+# Both sizes run in parts, which scripts/run_tests.py names; the tests of some paths, all of them, in one run.
+test: .venv/.installed ## Run the quick size of the tests on real servers (ARGS="-k name"), or all of a path (ARGS="tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
 	@$(TESTING) scripts/run_tests.py $(ARGS)
 else
 	@$(TESTING) -m pytest $(ARGS)
 endif
+
+test-all: .venv/.installed ## Run all tests on real servers, in random order
+	@$(TESTING) scripts/run_tests.py --all $(ARGS)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \

@@ -1,4 +1,6 @@
-"""Run all tests in their parts, in an order that is the same each time; then run those that failed once more, alone.
+"""Run the tests of a size in their parts; then run those that failed once more, alone.
+
+The quick size has an order that is the same each time; `--all` runs everything, in an order that is new each time.
 
 A test that fails again has failed. One that passes then is *unsteady*: it is named at the end, and what it printed both
 times is kept in `.cache/unsteady/`. The run fails if a test has failed, or if four are unsteady. `docs/design/tests.md`
@@ -7,13 +9,15 @@ says why.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +36,14 @@ AGAIN = ("-n", "1", f"--max-worker-restart={MOST_AGAIN}", "--record-passed")
 
 ORDER = "--randomly-seed="
 SEED = "20261126"
-"""The order of the tests in each part, unless the arguments have another. pytest prints it at the head of each part."""
+"""The order of the quick size, unless the arguments have another. pytest prints it at the head of each part."""
+
+ALL = ("--size=all", "--both-modes")
+QUICK = ("--size=quick",)
+
+SLOW_FILE = ROOT / "tests/support/slow.txt"
+SLOW = 1.5
+"""Seconds from which a test function is slow, by the median of its cases, on two cores that all tests share."""
 
 SLOWEST = 10
 """The tests that took longest are named at the end: so many."""
@@ -127,8 +138,7 @@ class Run:
 
     def _run_part(self, part: Part, arguments: Sequence[str]) -> dict[str, str]:
         """Run a part; return what failed, with its output."""
-        order = () if any(one.startswith(ORDER) for one in arguments) else (ORDER + SEED,)
-        code, record = self._call(part.name, [*part.arguments, *order, *arguments])
+        code, record = self._call(part.name, [*part.arguments, *arguments])
         self._outcome.skipped.update(record.get("skipped", {}))
         self._outcome.seconds |= record.get("seconds", {})
         if code in (0, _NO_TESTS):
@@ -168,12 +178,39 @@ class Run:
         return path.relative_to(self._root)
 
 
+def write_slow(seconds: dict[str, float], path: Path = SLOW_FILE) -> None:
+    """Write the names of the slow test functions, as `tests/support/sizes.py` reads them."""
+    functions: dict[str, list[float]] = defaultdict(list)
+    for name, took in seconds.items():
+        functions[name.partition("[")[0]].append(took)
+    slow = sorted(name for name, all_took in functions.items() if statistics.median(all_took) > SLOW)
+    path.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+
+
+def pytest_arguments(given: Sequence[str], *, everything: bool) -> list[str]:
+    """Return what pytest gets in each part."""
+    if everything:
+        return [*ALL, *given]
+    order = [] if any(one.startswith(ORDER) for one in given) else [ORDER + SEED]
+    return [*QUICK, *order, *given]
+
+
 def main() -> int:
-    """Run everything, with the arguments of the command line for each part."""
+    """Run a size, with the other arguments of the command line for each part."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--all", action="store_true", help="run everything, not the quick size")
+    parser.add_argument(
+        "--write-slow", action="store_true", help=f"then write {SLOW_FILE.name} anew, by what was measured"
+    )
+    options, given = parser.parse_known_args()
+    if options.write_slow and not options.all:
+        parser.error("--write-slow needs --all: only a run of everything measures everything")
     try:
-        outcome = Run(ROOT).run(PARTS, sys.argv[1:])
+        outcome = Run(ROOT).run(PARTS, pytest_arguments(given, everything=options.all))
     except KeyboardInterrupt:
         return 130
+    if options.write_slow and not outcome.broken:
+        write_slow(outcome.seconds)
     print("\n".join(outcome.lines()), flush=True)
     return 0 if outcome.passed else 1
 

@@ -36,7 +36,7 @@ from tests.support.invariants import add_checks
 
 __all__ = ["pytest_terminal_summary"]
 
-pytest_plugins = ("tests.support.record", "tests.support.runaways")
+pytest_plugins = ("tests.support.record", "tests.support.runaways", "tests.support.sizes")
 
 FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
 

@@ -175,7 +175,6 @@ def test_everything_that_is_copied_exists_and_is_not_ignored(instructions: list[
         assert source.partition("/")[0] in allowed
 
 
-@pytest.mark.slow
 def test_what_is_copied_makes_a_wheel(instructions: list[tuple[str, str]], tmp_path: Path) -> None:
     """No more than that is there when the image is built, so that a file that the metadata names may be missing."""
     tree = tmp_path / "tree"

@@ -242,7 +242,6 @@ def test_the_run_itself_failing_is_no_violation(
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 def test_an_interrupted_run_says_so_at_once() -> None:
     arguments = ("--store", "sqlite", "--jobs", "40", "--faults", "4", "--seconds", "100")
     process = subprocess.Popen(

@@ -25,7 +25,7 @@ from queuert.testing.chaos.stores import OwnedStore, owned_store
 from tests.conftest import server_is_missing
 
 pytestmark = [
-    pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.fault, pytest.mark.timeout(600),
     pytest.mark.skipif(not can_be_measured(), reason="this system does not tell what a process takes up"),
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
 _ROOT = Path(__file__).parents[2]
 # As long as its faults take one after the other: clients that have made all their starts can no longer be killed.

@@ -15,7 +15,7 @@ from queuert.testing.chaos.fleet import Missed
 from queuert.testing.chaos.plan import Fault, Op, Plan
 from tests.chaos.hanging import HUNG
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

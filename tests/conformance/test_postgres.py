@@ -12,6 +12,8 @@ from queuert.state.postgres import PostgresState
 from queuert.testing.conformance import Mode
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 
+pytestmark = pytest.mark.every_case
+
 
 class Rows:
     """A table of the user's own."""

@@ -11,6 +11,8 @@ from queuert.state.redis import RedisState
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 from queuert.testing.redis_scan import scan
 
+pytestmark = pytest.mark.every_case
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedRedis]:

@@ -13,6 +13,8 @@ from queuert.state.sqlite import SQLiteState
 from queuert.testing.conformance import Mode
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 
+pytestmark = pytest.mark.every_case
+
 
 class Rows:
     """A table of the user's own, in the same file."""

@@ -98,8 +98,8 @@ def require_proof(output: str, files: int) -> None:
     assert "The proof holds" in output
 
 
+@pytest.mark.quick
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_with_a_kill(temporary: Path) -> None:
     report = temporary / "report.md"
@@ -116,7 +116,6 @@ def test_a_run_with_a_kill(temporary: Path) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_run_with_spark(temporary: Path) -> None:
@@ -141,7 +140,6 @@ def test_a_run_with_spark(temporary: Path) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_on_a_given_database_it_leaves_nothing(temporary: Path, bare_dsn: str) -> None:
     code, output, errors = run(temporary, *SMALL, "--url", bare_dsn)
@@ -153,7 +151,6 @@ def test_on_a_given_database_it_leaves_nothing(temporary: Path, bare_dsn: str) -
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_is_kept_can_be_looked_at_and_is_not_overwritten(temporary: Path, bare_dsn: str) -> None:
     code, output, _ = run(temporary, *SMALL, "--url", bare_dsn, "--keep")
@@ -170,7 +167,6 @@ def test_what_is_kept_can_be_looked_at_and_is_not_overwritten(temporary: Path, b
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_kept_server_starts_as_it_says(temporary: Path) -> None:
     code, output, _ = run(temporary, *SMALL, "--keep")
@@ -190,7 +186,6 @@ def test_the_kept_server_starts_as_it_says(temporary: Path) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["demo-1", "driver"])
 def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -> None:
@@ -210,7 +205,6 @@ def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("moment", "number"),

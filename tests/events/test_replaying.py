@@ -82,7 +82,6 @@ class LoggedPlace(PostgresPlace):
         return super().emptied()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_any_sequence_is_reported_by_the_log(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:

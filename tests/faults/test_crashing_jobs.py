@@ -18,7 +18,7 @@ from tests.faults.harness import FaultHarness
 from tests.support.waiting import START, WAIT, until
 from tests.support.worker_process import WorkerProcess
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.fault]
 
 TO_DO = "select count(*) from queuert.job where status not in ('completed', 'failed')"
 
@@ -48,6 +48,7 @@ async def restarted(harness: FaultHarness, processes: int, concurrency: int) -> 
             await replacing
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("death", ["exit", "segfault", "kill"])
 async def test_poisonous_jobs_end_at_the_cap(harness: FaultHarness, death: str) -> None:
     """The poison jobs count every death, and the good jobs that died with them run again."""

@@ -113,6 +113,7 @@ async def comes_back(disk: SmallDisk, witness: Witness) -> None:
                 return
 
 
+@pytest.mark.quick
 async def test_it_is_full_for_a_while(disk: SmallDisk, harness: DiskHarness) -> None:
     witness = Witness(disk.server.dsn())
     chains = await harness.client.start_chains([NewChain(completing, great()), NewChain(returning, great())])

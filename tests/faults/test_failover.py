@@ -145,6 +145,7 @@ async def repeated(ask: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.quick
 async def test_asynchronous(pair: Pair, harness: FaultHarness, before: Side, after: Side) -> None:
     """Writes acknowledged after the last one that the standby received are lost, and a claim among them is made again.
 

@@ -38,6 +38,7 @@ async def takes_part(harness: FaultHarness, frozen: WorkerProcess, job_type: Job
     assert finishes(frozen) == {(other.id, attempt)}
 
 
+@pytest.mark.quick
 @MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 @pytest.mark.parametrize("second_is", ["running", "finished"])

@@ -80,6 +80,7 @@ async def test_others_go_on_beside_a_process_that_stands_still(
         assert await process.ended() == 0
 
 
+@pytest.mark.quick
 async def test_types_without_limits_are_claimed_beside_one_who_holds_the_limits(
     dsn: str, store: Store, one: Callable[[Any], Any]
 ) -> None:

@@ -34,5 +34,6 @@ async def test_on_postgres(dsn: str) -> None:
     assert (await killed(dsn))["kills"] == KILLS
 
 
+@pytest.mark.quick
 async def test_on_sqlite(tmp_path: Path) -> None:
     assert (await killed(str(tmp_path / "jobs.db")))["kills"] == KILLS

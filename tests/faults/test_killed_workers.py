@@ -24,6 +24,7 @@ async def killed_at(harness: FaultHarness, chain: AsyncChain[int], step: str) ->
     return holder
 
 
+@pytest.mark.quick
 @MODES
 async def test_killed_in_the_handler(harness: FaultHarness, job_type: JobType[Plan, int]) -> None:
     chain = await harness.client.start_chain(job_type, Plan(before=[1, 2]))
@@ -44,6 +45,7 @@ async def test_killed_in_the_handler(harness: FaultHarness, job_type: JobType[Pl
     assert harness.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
+@pytest.mark.quick
 @MODES
 async def test_killed_between_the_handler_and_the_commit(harness: FaultHarness, job_type: JobType[Plan, int]) -> None:
     chain = await harness.client.start_chain(job_type, Plan(completes=True, inside=[1]))

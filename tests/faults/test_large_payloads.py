@@ -66,6 +66,7 @@ async def test_large_inputs_are_claimed_by_bytes(url: str) -> None:
     await drain(url, random.randbytes(MEGABYTE // 2).hex()[:-64])
 
 
+@pytest.mark.quick
 async def test_large_inputs_that_postgres_compresses_are_claimed_by_bytes(dsn: str) -> None:
     """Their stored size is a hundredth of their length."""
     await drain(dsn, "x" * (MEGABYTE - 64))

@@ -46,6 +46,7 @@ async def ends(client: AsyncClient, how: str) -> None:
     assert job.last_error is not None
 
 
+@pytest.mark.quick
 @WAYS
 async def test_in_a_process_for_handlers(client: AsyncClient, how: str) -> None:
     """At most the child process dies; the worker has its own memory, and continues."""

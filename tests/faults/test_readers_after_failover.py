@@ -98,6 +98,7 @@ def test_a_reader_goes_on_by_itself_when_its_last_event_outlived_the_failover(pa
     assert followed(pair.address, cursor)[0] == names
 
 
+@pytest.mark.quick
 def test_a_reader_hears_what_is_new_on_a_standby_that_lags(pair: Pair) -> None:
     """No event is lost there: it arrives later."""
     names = start(pair.primary.dsn(), "first", 3)

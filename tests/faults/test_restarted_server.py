@@ -117,6 +117,7 @@ async def test_under_load(server: EmbeddedPostgres, harness: FaultHarness, how: 
         assert not process.has_ended
 
 
+@pytest.mark.quick
 async def test_an_idle_worker(server: EmbeddedPostgres, harness: FaultHarness) -> None:
     """Its loops report that they fail, and that they work again, every time."""
     # Only the first loop that notices the outage fails at once. The others wait for a connection for their whole

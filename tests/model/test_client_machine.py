@@ -201,19 +201,16 @@ class ClientMachine(RuleBasedStateMachine):
             assert {blocker.chain_id for blocker in self.client.get_blockers(id)} == set(one.blockers)
 
 
-@pytest.mark.slow
 def test_any_calls_on_postgres(dsn: str) -> None:
     with Client(PostgresState(dsn), JOB_TYPES) as client:
         try_sequences(ClientMachine, 15, client=client)
 
 
-@pytest.mark.slow
 def test_any_calls_on_sqlite(tmp_path: Path) -> None:
     with Client(SQLiteState(tmp_path / "queue.db"), JOB_TYPES) as client:
         try_sequences(ClientMachine, 25, client=client)
 
 
-@pytest.mark.slow
 def test_any_calls_in_memory() -> None:
     with Client(SQLiteState(), JOB_TYPES) as client:
         try_sequences(ClientMachine, 25, client=client)

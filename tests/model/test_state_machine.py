@@ -459,7 +459,6 @@ class FreshPlace:
             self._store.close()
 
 
-@pytest.mark.slow
 def test_any_sequence_of_operations(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:
         store = PostgresState(dsn).sync_store(max_connections=1)
@@ -470,7 +469,6 @@ def test_any_sequence_of_operations(dsn: str) -> None:
             store.close()
 
 
-@pytest.mark.slow
 def test_any_sequence_on_redis(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
 
@@ -485,7 +483,6 @@ def test_any_sequence_on_redis(redis_url: str) -> None:
             place.close()
 
 
-@pytest.mark.slow
 def test_any_sequence_on_sqlite(tmp_path: Path) -> None:
     place = FreshPlace(lambda name: SQLiteState(tmp_path / name), lambda name: [])
     try:
@@ -494,7 +491,6 @@ def test_any_sequence_on_sqlite(tmp_path: Path) -> None:
         place.close()
 
 
-@pytest.mark.slow
 def test_any_sequence_in_memory() -> None:
     place = FreshPlace(lambda name: SQLiteState(), lambda name: [])
     try:
@@ -520,6 +516,6 @@ class PlainPlace:
         return jobs, {id: status.value for id, status in self._store.chains.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.quick
 def test_any_sequence_on_the_simulated_store() -> None:
     try_sequences(StoreMachine, 50, place=PlainPlace())

@@ -64,7 +64,7 @@ def test_every_requirement_is_pinned_by_hashes() -> None:
 
 def test_the_make_targets_are_listed() -> None:
     output = run("make", "help", MAKEFLAGS="", MAKELEVEL="0")
-    for target in ("demo", "test", "check", "bench", "docs", "lock", "format", "clean"):
+    for target in ("demo", "test", "test-all", "check", "bench", "docs", "lock", "format", "clean"):
         assert f"make {target} " in output
     assert output == run("make", MAKEFLAGS="", MAKELEVEL="0")
 
@@ -108,7 +108,6 @@ def test_extras_are_complete() -> None:
     assert extras["all"] == [f"queuert[{','.join(name for name in extras if name != 'all')}]"]
 
 
-@pytest.mark.slow
 def test_the_distributions_carry_the_migrations(tmp_path: Path) -> None:
     run(sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path))
     [wheel], [source] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")

@@ -11,7 +11,7 @@ from scripts.run_tests import MOST_AGAIN, MOST_UNSTEADY, Outcome, Part, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PLUGINS = ("-p", "tests.support.record", "-p", "xdist", "-p", "randomly", "-p", "no:cacheprovider")
+PLUGINS = ("-p", "tests.support.record", "-p", "xdist", "-p", "no:cacheprovider")
 PYTEST = (sys.executable, "-m", "pytest", *PLUGINS)
 
 
@@ -162,22 +162,3 @@ def test_marked():
     assert lines[0] == "tests: the slowest, in seconds:"
     assert {line.split()[-1] for line in lines[1:begin]} == set(outcome.seconds)
     assert outcome.passed
-
-
-def test_the_order_is_the_same_each_time_and_can_be_given(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    many = """
-import pytest
-
-@pytest.mark.parametrize("number", range(20))
-def test_it(number):
-    with open("order", "a") as order:
-        print(number, file=order)
-"""
-
-    def order(*arguments: str) -> list[str]:
-        (tmp_path / "order").unlink(missing_ok=True)
-        outcome_of(tmp_path, capfd, arguments, first=many)
-        return (tmp_path / "order").read_text().split()
-
-    assert order() == order()
-    assert order() != order("--randomly-seed=1")

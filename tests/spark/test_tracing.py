@@ -151,7 +151,6 @@ def test_a_write_is_a_span_to_which_its_jobs_link(spark: SparkSession, dsn: str)
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_example_is_one_picture_of_five_processes(dsn: str, receiver: Receiver) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}

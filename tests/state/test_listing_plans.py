@@ -18,7 +18,7 @@ from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain, without_indexes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 JOBS = 1_000_000
 TYPES = [f"type{number}" for number in range(20)]

@@ -17,7 +17,7 @@ from queuert.state.types import PruneRequest
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 JOBS = 200_000
 LIMIT = 100

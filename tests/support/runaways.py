@@ -27,7 +27,7 @@ import pytest
 import pytest_timeout
 
 MEMORY_LIMIT = 2048
-"""Megabytes that a test process may take. It takes some 500; servers and the JVM have processes of their own."""
+"""Megabytes that a test process may take. It takes up to 1,100; servers and the JVM have processes of their own."""
 
 RINGS = 3
 """How often the timeout is raised in a test before its process is ended."""
