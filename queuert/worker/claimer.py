@@ -126,7 +126,7 @@ class Claimer:
             initial_delay=0.01, max_delay=_max_empty_claim_delay((limits or {}).values())
         )
         self.claiming_since: float | None = None
-        """When the current claim was sent (by the lease clock); None while the claimer waits."""
+        """When the current query was sent (by the lease clock); None while the claimer waits for no answer."""
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=worker.name, observers=worker.observers)
 
@@ -191,10 +191,13 @@ class Claimer:
             return
         self._woken.clear()
         claimed, more = await self._claim(demand)
+        # From here on handlers begin. One that blocks the event loop must not look like a claim that is not answered.
+        self.claiming_since = None
         if not more:
             # Let the claimed jobs begin first: the next query is not urgent.
             await asyncio.sleep(0)
             if not self.loop.stopping:
+                self.claiming_since = lease_time()
                 await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
     async def _claim(self, demand: int) -> tuple[int, bool]:

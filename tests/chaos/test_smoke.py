@@ -69,7 +69,7 @@ class Run:
             pass
 
 
-@pytest.mark.parametrize("store", list(_RUNS))
+@pytest.mark.parametrize("store", [pytest.param("postgres", marks=pytest.mark.quick), "redis", "sqlite"])
 def test_everything_holds(tmp_path: Path, store: str) -> None:
     with closing(Run(store, tmp_path)) as run:
         report, said = run.report()

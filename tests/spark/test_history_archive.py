@@ -125,6 +125,7 @@ def test_retried_meanwhile(spark: SparkSession, dsn: str, tmp_path: Path) -> Non
     assert (archived(tmp_path), left(dsn)) == (["c1", "c2", "c3"], [])
 
 
+@pytest.mark.quick
 def test_changed_while_read(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     """A chain of which not all jobs were read is not in the archive."""
     add_chains(dsn, 4)

@@ -122,6 +122,7 @@ def test_rollups(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
         assert list(third.dates) == [late]
 
 
+@pytest.mark.quick
 def test_hours_that_were_not_over(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     """An hour that was not over when its events were passed by is written when it is; lost events are told of."""
     run(dsn, LOG, count=40)

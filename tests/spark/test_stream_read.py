@@ -56,6 +56,7 @@ def test_batches_and_restarts(spark: SparkSession, dsn: str, tmp_path: Path) -> 
         assert run(spark, dsn, tmp_path, failOnDataLoss=False) == [["c"]]
 
 
+@pytest.mark.quick
 def test_the_table_must_be_named(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     register(spark)
     reader = spark.readStream.format("queuert").option("url", dsn)
