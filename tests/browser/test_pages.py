@@ -115,7 +115,7 @@ def test_all_links_lead_to_pages_below_a_prefix(visit: Visit, shop: Shop) -> Non
     base = "/ops/queue"
     visitor = visit(base=base)
     page, seen = visitor.page, dict[str, int]()
-    for name in PAGES.keys() - {"missing"}:
+    for name in [one for one in PAGES if one != "missing"]:
         visitor.open(path_of(shop, name))
         addresses = "all => all.map(one => one.href?.baseVal ?? one.href ?? one.src)"
         links = page.eval_on_selector_all("a[href], link[href], script[src], img[src]", addresses)
@@ -125,8 +125,11 @@ def test_all_links_lead_to_pages_below_a_prefix(visit: Visit, shop: Shop) -> Non
                 continue
             assert place.startswith(f"{shop.address}{base}/"), link
             seen[place] = 0
-    # One of each kind is enough: rows have the same links.
-    kinds = {link.split("?")[0]: link for link in seen}
+    # One of each kind is enough: rows have the same links. The first is one of a chain that is there: those of deliveries
+    # lead to chains that were pruned.
+    kinds: dict[str, str] = {}
+    for link in seen:
+        kinds.setdefault(link.split("?")[0], link)
     for link in kinds.values():
         seen[link] = page.request.get(link).status
     assert {link: seen[link] for link in kinds.values() if seen[link] != 200} == {}
