@@ -25,7 +25,7 @@ DEV = .venv/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
 
-.PHONY: help demo test test-all check bench docs lock format clean environment
+.PHONY: help demo test test-all test-steady check bench docs lock format clean environment
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
 .PHONY: check-security check-words check-vendor check-next audit sbom moved
 
@@ -59,6 +59,9 @@ endif
 
 test-all: .venv/.installed ## Run all tests on real servers, in random order
 	@$(TESTING) scripts/run_tests.py --all $(ARGS)
+
+test-steady: .venv/.installed ## Run the quick size five times beside busy processes, and count what fails
+	@$(TESTING) scripts/run_tests.py --steady $(ARGS)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \

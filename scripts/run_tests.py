@@ -1,6 +1,8 @@
 """Run the tests of a size in their parts; then run those that failed once more, alone.
 
-The quick size has an order that is the same each time; `--all` runs everything, in an order that is new each time.
+The quick size has an order that is the same each time; `--all` runs everything, in an order that is new each time;
+`--failed` runs what failed last; `--steady` runs the quick size again and again beside busy processes, and counts what
+fails.
 
 A test that fails again has failed. One that passes then is *unsteady*: it is named at the end, and what it printed both
 times is kept in `.cache/unsteady/`. The run fails if a test has failed, or if four are unsteady. `docs/design/tests.md`
@@ -10,6 +12,7 @@ says why.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import re
@@ -18,7 +21,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,13 @@ SLOWEST = 10
 PYTEST = (sys.executable, "-m", "pytest")
 _NO_TESTS = 5
 """What pytest returns where the given arguments select no test of a part."""
+
+
+ROUNDS = 5
+BUSY = 4
+"""How often `--steady` runs the quick size, and beside how many processes that do nothing but keep a processor busy."""
+
+_BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 @dataclass(frozen=True)
@@ -121,14 +131,20 @@ class Run:
         self._root = root
         self._pytest = pytest
         self._cache = root / ".cache"
+        self._last = self._cache / "tests" / "failed.txt"
         self._outcome = Outcome()
+
+    def last_failed(self) -> list[str]:
+        """Return the tests that failed in the last run, whatever they did alone."""
+        return self._last.read_text(encoding="utf-8").splitlines() if self._last.exists() else []
 
     def run(self, parts: Sequence[Part], arguments: Sequence[str]) -> Outcome:
         """Run each part, also after one that failed; then what failed."""
-        shutil.rmtree(self._cache / "unsteady", ignore_errors=True)
         failed: dict[str, str] = {}
         for part in parts:
             failed |= self._run_part(part, arguments)
+        self._last.parent.mkdir(parents=True, exist_ok=True)
+        self._last.write_text("".join(f"{name}\n" for name in failed), encoding="utf-8")
         if len(failed) > MOST_AGAIN:
             self._outcome.failed += failed
             print(f"tests: {len(failed)} failed: more than {MOST_AGAIN} are not run again", flush=True)
@@ -195,6 +211,33 @@ def pytest_arguments(given: Sequence[str], *, everything: bool) -> list[str]:
     return [*QUICK, *order, *given]
 
 
+@contextlib.contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Keep processors busy. The processes end with this one, too."""
+    processes = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def steady(run: Callable[[], Outcome], report: Path, *, rounds: int = ROUNDS, busy: int = BUSY) -> bool:
+    """Run several times beside busy processes; write how often each test failed. Return whether none did."""
+    failed: Counter[str] = Counter()
+    broken: list[str] = []
+    with busy_processes(busy):
+        for _ in range(rounds):
+            outcome = run()
+            failed.update([*outcome.failed, *outcome.unsteady])
+            broken += outcome.broken
+    lines = [*broken, *(f"{count} of {rounds}  {name}" for name, count in failed.most_common())]
+    report.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    print(f"tests: {len(failed)} failed beside {busy} busy processes: {report}", *lines, sep="\n  ", flush=True)
+    return not lines
+
+
 def main() -> int:
     """Run a size, with the other arguments of the command line for each part."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -202,11 +245,24 @@ def main() -> int:
     parser.add_argument(
         "--write-slow", action="store_true", help=f"then write {SLOW_FILE.name} anew, by what was measured"
     )
+    parser.add_argument("--failed", action="store_true", help="run what failed in the last run")
+    parser.add_argument("--steady", action="store_true", help="run the quick size beside busy processes, several times")
     options, given = parser.parse_known_args()
     if options.write_slow and not options.all:
         parser.error("--write-slow needs --all: only a run of everything measures everything")
+    arguments = pytest_arguments(given, everything=options.all)
+    parts: Sequence[Part] = PARTS
+    if options.failed:
+        last = Run(ROOT).last_failed()
+        if not last:
+            print("tests: none failed in the last run")
+            return 0
+        parts, arguments = [Part("failed", ("-n", "2", *last))], given
+    shutil.rmtree(ROOT / ".cache" / "unsteady", ignore_errors=True)
     try:
-        outcome = Run(ROOT).run(PARTS, pytest_arguments(given, everything=options.all))
+        if options.steady:
+            return 0 if steady(lambda: Run(ROOT).run(PARTS, arguments), ROOT / ".cache" / "steady.txt") else 1
+        outcome = Run(ROOT).run(parts, arguments)
     except KeyboardInterrupt:
         return 130
     if options.write_slow and not outcome.broken:

@@ -18,6 +18,7 @@ Without a server, tests are skipped; with `QUEUERT_REQUIRE_SERVERS=1`, as in `ma
 
 import contextlib
 import gc
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NoReturn, Protocol
@@ -63,6 +64,16 @@ def pytest_collection_finish() -> None:
     """Thousands of collected tests stay until the end: looking for garbage among them again and again takes minutes."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def log_settings() -> Iterator[None]:
+    """Leave the log as it was found: commands set it up, and what is logged costs the tests after them."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 class StartPostgres(Protocol):

@@ -125,8 +125,8 @@ def test_all_links_lead_to_pages_below_a_prefix(visit: Visit, shop: Shop) -> Non
                 continue
             assert place.startswith(f"{shop.address}{base}/"), link
             seen[place] = 0
-    # One of each kind is enough: rows have the same links. The first is one of a chain that is there: those of deliveries
-    # lead to chains that were pruned.
+    # One of each kind is enough: rows have the same links. The first is one of a chain that is there: those of
+    # deliveries lead to chains that were pruned.
     kinds: dict[str, str] = {}
     for link in seen:
         kinds.setdefault(link.split("?")[0], link)

@@ -1,6 +1,5 @@
 """What the tests of the command line share."""
 
-import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,13 +89,3 @@ def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     yield name
     for module in (name, "fails_at_import"):
         sys.modules.pop(module, None)
-
-
-@pytest.fixture
-def log_settings() -> Iterator[None]:
-    """Leave the log as it was found, after a command that sets it up."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)

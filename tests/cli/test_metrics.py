@@ -53,9 +53,7 @@ def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.Capt
     assert message in capsys.readouterr().err
 
 
-def test_settings_of_a_port_without_one(
-    application: str, log_settings: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_a_port_without_one(application: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["worker", f"{application}:both", "--url", "dbname=nowhere", "--stale-after", "5"]
     assert main(arguments) == 2
     assert "need --metrics-port: add it" in capsys.readouterr().err

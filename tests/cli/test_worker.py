@@ -316,7 +316,6 @@ def test_no_address(application: str, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "QUEUERT_URL" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("log_settings")
 def test_unreachable(application: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["worker", f"{application}:both", "--url", UNREACHABLE]) == 3
     error = capsys.readouterr().err
@@ -325,7 +324,6 @@ def test_unreachable(application: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "hunter2" not in error
 
 
-@pytest.mark.usefixtures("log_settings")
 def test_no_schema(application: str, bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["worker", f"{application}:both", "--url", bare_dsn]) == 3
     error = capsys.readouterr().err

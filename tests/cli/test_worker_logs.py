@@ -142,7 +142,7 @@ def test_json_takes_whatever_is_extra() -> None:
     assert (entry["message"], entry["nan"], entry["extra_time"]) == ("x", "nan", "t")
 
 
-def test_json_is_refused_where_the_application_logs_itself(log_settings: None) -> None:
+def test_json_is_refused_where_the_application_logs_itself() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     with pytest.raises(UsageError, match="--log-json must not be given"):
         configure(None, as_json=True)

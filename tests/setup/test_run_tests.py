@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.run_tests import MOST_AGAIN, MOST_UNSTEADY, Outcome, Part, Run
+from scripts.run_tests import MOST_AGAIN, MOST_UNSTEADY, Outcome, Part, Run, steady
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -162,3 +162,31 @@ def test_marked():
     assert lines[0] == "tests: the slowest, in seconds:"
     assert {line.split()[-1] for line in lines[1:begin]} == set(outcome.seconds)
     assert outcome.passed
+
+
+def test_what_failed_last_is_known_across_parts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also what passed when it was run again."""
+    run = Run(tmp_path, PYTEST)
+    assert run.last_failed() == []
+    outcome_of(tmp_path, capfd, first=UNSTEADY.format(count=1), second="def test_fails(): assert False")
+    assert run.last_failed() == ["test_first.py::test_unsteady[0]", "test_second.py::test_fails"]
+    outcome_of(tmp_path, capfd, first=UNSTEADY.format(count=1), second="def test_passes(): pass")
+    assert run.last_failed() == []
+
+
+def test_rounds_beside_busy_processes_are_counted(tmp_path: Path) -> None:
+    """A test counts whether it failed again alone or not."""
+    outcomes = [
+        Outcome(failed=["a"], unsteady={"b": Path("b.txt")}),
+        Outcome(),
+        Outcome(unsteady={"a": Path("a.txt")}, broken=["the part 'chaos' did not run to its end"]),
+    ]
+    report = tmp_path / "steady.txt"
+    assert not steady(lambda: outcomes.pop(), report, rounds=3, busy=1)
+    assert report.read_text().splitlines() == [
+        "the part 'chaos' did not run to its end",
+        "2 of 3  a",
+        "1 of 3  b",
+    ]
+    assert steady(Outcome, report, rounds=2, busy=1)
+    assert report.read_text() == ""
