@@ -27,6 +27,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from tests.support.sizes import SLOW_FILE, function_of  # noqa: E402  (the directory must be on the path first)
 
 MOST_UNSTEADY = 3
 """Unsteady tests with which a run passes."""
@@ -44,7 +48,6 @@ SEED = "20261126"
 ALL = ("--size=all", "--both-modes")
 QUICK = ("--size=quick",)
 
-SLOW_FILE = ROOT / "tests/support/slow.txt"
 SLOW = 1.5
 """Seconds from which a test function is slow, by the median of its cases, on two cores that all tests share."""
 
@@ -198,7 +201,7 @@ def write_slow(seconds: dict[str, float], path: Path = SLOW_FILE) -> None:
     """Write the names of the slow test functions, as `tests/support/sizes.py` reads them."""
     functions: dict[str, list[float]] = defaultdict(list)
     for name, took in seconds.items():
-        functions[name.partition("[")[0]].append(took)
+        functions[function_of(name)].append(took)
     slow = sorted(name for name, all_took in functions.items() if statistics.median(all_took) > SLOW)
     path.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
 
@@ -250,6 +253,10 @@ def main() -> int:
     options, given = parser.parse_known_args()
     if options.write_slow and not options.all:
         parser.error("--write-slow needs --all: only a run of everything measures everything")
+    if options.write_slow and given:
+        parser.error(
+            f"--write-slow takes no other arguments, and was given {' '.join(given)}: they would leave tests out"
+        )
     arguments = pytest_arguments(given, everything=options.all)
     parts: Sequence[Part] = PARTS
     if options.failed:

@@ -68,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def log_settings() -> Iterator[None]:
-    """Leave the log as it was found: commands set it up, and what is logged costs the tests after them."""
+    """Leave the log as it was found: Litestar sets it up, and commands do; what is logged costs the next tests."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

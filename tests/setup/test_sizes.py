@@ -118,6 +118,17 @@ def test_slow_functions_are_those_whose_median_is(tmp_path: Path) -> None:
     assert path.read_text() == "a::g\nb::f\n"
 
 
+@pytest.mark.parametrize("given", [["--write-slow"], ["--all", "--write-slow", "-k", "stop"]])
+def test_slow_functions_are_not_written_by_a_run_that_leaves_tests_out(given: list[str]) -> None:
+    before = slow_functions()
+    done = subprocess.run(
+        [sys.executable, "scripts/run_tests.py", *given], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--write-slow" in done.stderr
+    assert slow_functions() == before
+
+
 def functions_of(path: Path) -> Iterator[tuple[str, bool]]:
     """The test functions of a file, and whether they are marked for the quick size."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
