@@ -227,18 +227,22 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def steady(run: Callable[[], Outcome], report: Path, *, rounds: int = ROUNDS, busy: int = BUSY) -> bool:
-    """Run several times beside busy processes; write how often each test failed. Return whether none did."""
+    """Run several times beside busy processes; write how often each test failed. Return whether none did.
+
+    The report is written after each round, for one that ends the run early.
+    """
     failed: Counter[str] = Counter()
     broken: list[str] = []
     with busy_processes(busy):
-        for _ in range(rounds):
+        for number in range(1, rounds + 1):
             outcome = run()
             failed.update([*outcome.failed, *outcome.unsteady])
             broken += outcome.broken
-    lines = [*broken, *(f"{count} of {rounds}  {name}" for name, count in failed.most_common())]
-    report.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(f"tests: {len(failed)} failed beside {busy} busy processes: {report}", *lines, sep="\n  ", flush=True)
-    return not lines
+            lines = [*broken, *(f"{count} of {number}  {name}" for name, count in failed.most_common())]
+            report.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            done = f"{number} of {rounds} rounds beside {busy} busy processes"
+            print(f"tests: {len(failed)} failed in {done}: {report}", *lines, sep="\n  ", flush=True)
+    return not (failed or broken)
 
 
 def main() -> int:
@@ -250,6 +254,7 @@ def main() -> int:
     )
     parser.add_argument("--failed", action="store_true", help="run what failed in the last run")
     parser.add_argument("--steady", action="store_true", help="run the quick size beside busy processes, several times")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often --steady runs it (%(default)s)")
     options, given = parser.parse_known_args()
     if options.write_slow and not options.all:
         parser.error("--write-slow needs --all: only a run of everything measures everything")
@@ -268,7 +273,8 @@ def main() -> int:
     shutil.rmtree(ROOT / ".cache" / "unsteady", ignore_errors=True)
     try:
         if options.steady:
-            return 0 if steady(lambda: Run(ROOT).run(PARTS, arguments), ROOT / ".cache" / "steady.txt") else 1
+            report = ROOT / ".cache" / "steady.txt"
+            return 0 if steady(lambda: Run(ROOT).run(PARTS, arguments), report, rounds=options.rounds) else 1
         outcome = Run(ROOT).run(parts, arguments)
     except KeyboardInterrupt:
         return 130

@@ -182,7 +182,14 @@ def test_rounds_beside_busy_processes_are_counted(tmp_path: Path) -> None:
         Outcome(unsteady={"a": Path("a.txt")}, broken=["the part 'chaos' did not run to its end"]),
     ]
     report = tmp_path / "steady.txt"
-    assert not steady(lambda: outcomes.pop(), report, rounds=3, busy=1)
+    seen: list[bool] = []
+
+    def run() -> Outcome:
+        seen.append(report.exists())
+        return outcomes.pop()
+
+    assert not steady(run, report, rounds=3, busy=1)
+    assert seen == [False, True, True]
     assert report.read_text().splitlines() == [
         "the part 'chaos' did not run to its end",
         "2 of 3  a",
