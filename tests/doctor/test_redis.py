@@ -52,11 +52,7 @@ def test_all_is_well(private_redis: StartRedis, capsys: pytest.CaptureFixture[st
 def test_settings_at_risk(
     private_redis: StartRedis, settings: dict[str, str | int], check: str, severity: Severity, remedy: str
 ) -> None:
-    url = private_redis().url()
-    with redis.Redis.from_url(url) as client:
-        for name, value in settings.items():
-            client.config_set(name, value)
-    one = problem(url, check)
+    one = problem(private_redis(options=settings).url(), check)
     assert one.severity is severity
     assert remedy in one.remedy
 
