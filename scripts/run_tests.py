@@ -48,7 +48,7 @@ SEED = "20261126"
 ALL = ("--size=all", "--both-modes")
 QUICK = ("--size=quick",)
 
-SLOW = 1.5
+SLOW = 1.0
 """Seconds from which a test function is slow, by the median of its cases, on two cores that all tests share."""
 
 SLOWEST = 10

@@ -110,6 +110,7 @@ async def test_what_failed_again_since_the_start_is_skipped(queue: Queue) -> Non
     assert await queue.statuses(ids) == [ChainStatus.FAILED, ChainStatus.OPEN, ChainStatus.OPEN]
 
 
+@pytest.mark.quick
 async def test_a_batch_whose_process_died_is_done_by_another(queue: Queue) -> None:
     ids = await queue.failed(3)
     operation = await queue.client.start_bulk_operation("retry", requested_by="ana")

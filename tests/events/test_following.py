@@ -6,6 +6,8 @@ import asyncio
 
 import psycopg
 
+import pytest
+
 from queuert import AsyncClient, JobType, JobTypes, PostgresState
 from tests.support.waiting import WAIT
 
@@ -13,6 +15,7 @@ number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)
 
 
+@pytest.mark.quick
 async def test_nothing_is_skipped_or_repeated_while_a_transaction_is_held_open_and_a_thousand_commit(dsn: str) -> None:
     async with (
         AsyncClient(PostgresState(dsn), JOB_TYPES, max_connections=8) as client,

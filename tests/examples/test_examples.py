@@ -273,6 +273,7 @@ def test_every_example_is_known() -> None:
     assert sorted(PRINTS) == EXAMPLES
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, dsn: str) -> None:
     done = run("-m", f"examples.{name}", dsn=dsn)

@@ -140,6 +140,7 @@ def test_whoever_may_start_chains_in_sql_still_may(bare_dsn: str) -> None:
             connection.execute(sql.SQL("DROP OWNED BY {name}; DROP ROLE {name}").format(name=name))
 
 
+@pytest.mark.quick
 def test_eight_at_once(bare_dsn: str) -> None:
     """Eight migrators that begin together all end well, and one of them did the work."""
     together = threading.Barrier(8)

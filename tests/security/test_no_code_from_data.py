@@ -61,6 +61,7 @@ def test_nothing_is_evaluated() -> None:
     assert {(name, each) for name, tree in sources() for each in imported(tree) & NEVER_IMPORTED} == set()
 
 
+@pytest.mark.quick
 def test_pickles_are_read_in_known_places_alone() -> None:
     words = {"pickle.loads", "pickle.load", "pickle.Unpickler", "cloudpickle.loads", "_Unpickler", "loads"}
     found = {name for name, tree in sources() if "pickle" in imported(tree) and calls_of(tree) & words}

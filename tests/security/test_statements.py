@@ -115,6 +115,7 @@ def test_no_text_is_put_together_where_it_is_sent() -> None:
     assert found == SENT
 
 
+@pytest.mark.quick
 def test_text_of_sql_is_put_together_in_known_places_alone() -> None:
     found = set()
     for name, tree in sources():

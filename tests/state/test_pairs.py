@@ -87,6 +87,7 @@ def test_pairs(
     print(f"{one.__name__}: {count} orders")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "one", "other"),
     [

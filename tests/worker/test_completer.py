@@ -150,6 +150,7 @@ async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(harne
             assert await chain.result(WAIT) == 1
 
 
+@pytest.mark.quick
 async def test_an_attempt_has_one_finish_when_the_worker_stops_while_it_is_written(harness: PostgresHarness) -> None:
     harness.handles(number, echo)
     with psycopg.connect(harness.dsn) as connection:

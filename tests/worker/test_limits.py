@@ -71,6 +71,7 @@ async def run_all(harness: PostgresHarness, processors: Processors, *, workers: 
     await harness.client.wait(chains, timeout=3 * WAIT)
 
 
+@pytest.mark.quick
 async def test_concurrency_over_workers(harness: PostgresHarness) -> None:
     """Three workers of five slots run no more of a type at once than its concurrency, and all jobs end."""
     most: Counter[Any] = Counter()
