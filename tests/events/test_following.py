@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import psycopg
-
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, PostgresState
