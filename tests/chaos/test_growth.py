@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -157,12 +158,15 @@ def test_a_session_that_no_process_has_is_found(tmp_path: Path) -> None:
 
 
 def history_of(*rows: tuple[str, int, int, str, int, int]) -> History:
-    """Processes at rest: role, number of the place, process, moment, megabytes, open files."""
+    """Processes at rest: role, number of the place, process, moment, megabytes, open files (all of them sockets)."""
     history = History()
     names = ("role", "slot", "pid", "rest", "resident", "files")
     history.add(
         "resources",
-        ({**dict(zip(names, row, strict=True)), "at": number, "kinds": "{}"} for number, row in enumerate(rows)),
+        (
+            {**dict(zip(names, row, strict=True)), "at": number, "kinds": json.dumps({"socket": row[-1]})}
+            for number, row in enumerate(rows)
+        ),
     )
     return history
 
@@ -179,6 +183,8 @@ def test_what_is_measured() -> None:
         memory_growth.BEYOND: 1.0,
         memory_growth.SESSIONS: 0.0,
     }
+    beyond = memory_growth.reported(history)["files of the worker with most, beyond those of a fresh one"]
+    assert beyond == {"socket": 1}
     fuller = history_of(*before, ("steady client", WITNESS, 2, "before", 49, 12), *more)
     assert memory_growth.growth(fuller)[memory_growth.FILES] == 0.0
     less = history_of(*before, *((role, slot, pid, "after", 10, 1) for role, slot, pid, *_ in before))

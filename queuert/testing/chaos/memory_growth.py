@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from sqlite3 import Row
 from statistics import median
 from typing import Any
@@ -32,7 +31,8 @@ _CURVES = "SELECT pid, resident FROM resources WHERE rest IS NULL AND pid = ? OR
 _SAMPLES = 200
 """The number of samples, about one a second: with fewer, the run was too short to compare its parts."""
 
-_WORKERS = "SELECT files FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY files"
+_WORKERS = "SELECT files, kinds FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY files"
+_FRESH = "SELECT files, kinds FROM resources WHERE rest = 'before' AND role = 'worker' ORDER BY files"
 
 
 def growth(history: History) -> dict[str, float]:
@@ -42,7 +42,7 @@ def growth(history: History) -> dict[str, float]:
     if pairs:
         found[RESIDENT] = round(max(0.0, *(_grown(history, row) for row in pairs)), 2)
         found[FILES] = float(max(0, *(row["has_files"] - row["had_files"] for row in pairs)))
-        found[BEYOND] = float(max([0, *_beyond(history)]))
+        found[BEYOND] = float(max(0, _beyond(history)))
     sessions, held = history.fact("sessions at rest"), history.fact("connections at rest")
     if sessions is not None:
         found[SESSIONS] = float(max(0, sessions - held))
@@ -76,25 +76,31 @@ def witnesses(history: History) -> int:
     return len(history.rows(_PAIRS))
 
 
-def _beyond(history: History) -> Iterator[int]:
-    fresh = "SELECT max(files) FROM resources WHERE rest = 'before' AND role = 'worker'"
-    rows = history.rows(
-        f"SELECT files - ({fresh}) FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0"
-    )
-    yield from (int(row[0]) for row in rows if row[0] is not None)
+def _beyond(history: History) -> int:
+    """Return how many more files than a fresh worker the worker with most of them has."""
+    fresh, most = history.rows(_FRESH), history.rows(_WORKERS)
+    return most[-1]["files"] - fresh[-1]["files"] if fresh and most else 0
+
+
+def _more(has: str, had: str) -> dict[str, int]:
+    """Return how many more files there are of each kind; kinds are JSON."""
+    after, before = json.loads(has), json.loads(had)
+    return {kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] > before.get(kind, 0)}
 
 
 def reported(history: History) -> dict[str, Any]:
     """Return the growth as text."""
     found: dict[str, Any] = {}
     for row in history.rows(_PAIRS):
-        had, has = json.loads(row["had_kinds"]), json.loads(row["has_kinds"])
         found[f"witness, {row['role']}"] = {
             "MB before": round(row["had"] / 1e6, 1), "MB after": round(row["has"] / 1e6, 1),
             "files before": row["had_files"], "files after": row["has_files"],
             "threads before": row["had_threads"], "threads after": row["has_threads"],
-            "more files": {kind: has[kind] - had.get(kind, 0) for kind in has if has[kind] > had.get(kind, 0)},
+            "more files": _more(row["has_kinds"], row["had_kinds"]),
         }  # fmt: skip
+    if _beyond(history) > 0:
+        fresh, most = history.rows(_FRESH)[-1], history.rows(_WORKERS)[-1]
+        found["files of the worker with most, beyond those of a fresh one"] = _more(most["kinds"], fresh["kinds"])
     return found | {
         "open files of the workers at rest": [row[0] for row in history.rows(_WORKERS)] or "not measured",
         "sessions of the server at rest": history.fact("sessions at rest", "not measured"),
