@@ -16,13 +16,14 @@ import contextlib
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,28 @@ _BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 @dataclass(frozen=True)
 class Part:
-    """Tests that run together."""
+    """Tests that run together: those of its paths, or, without any, those that no other part has."""
 
     name: str
     arguments: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+
+    def narrowed(self, given: Sequence[str]) -> Part | None:
+        """Return the part with only those of its tests that the given paths and names have, or None if they have none.
+
+        A path may be a directory that has tests of several parts.
+        """
+        if self.paths:
+            chosen = [one for one in given if any(_is_in(one, own) for own in self.paths)]
+            chosen += [own for own in self.paths if any(_is_in(own, one) and own != one for one in given)]
+        else:
+            chosen = [one for one in given if not any(_is_in(one, other) for other in APART)]
+        return replace(self, paths=tuple(chosen)) if chosen else None
+
+
+def _is_in(name: str, path: str) -> bool:
+    """Whether a test, file or directory is in a file or directory, or is that itself."""
+    return f"{name.partition('::')[0]}/".startswith(f"{path}/")
 
 
 # Many tests wait, for servers, leases or processes: four processes keep two cores busy. Each starts servers of its own.
@@ -84,8 +103,8 @@ BY_FILE = ("tests/spark", "tests/browser", "tests/state/test_fan_in.py", *PLANS)
 APART = (*BY_FILE, "tests/chaos")
 PARTS = (
     Part("main", ("-n", "4", "--dist", "worksteal", *(f"--ignore={path}" for path in APART))),
-    Part("Spark, browser and plans", ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *BY_FILE)),
-    Part("chaos", ("-n", "4", "--dist", "worksteal", "tests/chaos")),
+    Part("Spark, browser and plans", ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"), BY_FILE),
+    Part("chaos", ("-n", "4", "--dist", "worksteal"), ("tests/chaos",)),
 )
 
 
@@ -144,8 +163,13 @@ class Run:
     def run(self, parts: Sequence[Part], arguments: Sequence[str]) -> Outcome:
         """Run each part, also after one that failed; then what failed."""
         failed: dict[str, str] = {}
+        codes: set[int] = set()
         for part in parts:
-            failed |= self._run_part(part, arguments)
+            code, failed_here = self._run_part(part, arguments)
+            codes.add(code)
+            failed |= failed_here
+        if codes <= {_NO_TESTS}:
+            self._outcome.broken.append(f"the arguments select no test: {shlex.join(arguments)}")
         self._last.parent.mkdir(parents=True, exist_ok=True)
         self._last.write_text("".join(f"{name}\n" for name in failed), encoding="utf-8")
         if len(failed) > MOST_AGAIN:
@@ -155,19 +179,19 @@ class Run:
             self._run_again(failed)
         return self._outcome
 
-    def _run_part(self, part: Part, arguments: Sequence[str]) -> dict[str, str]:
-        """Run a part; return what failed, with its output."""
-        code, record = self._call(part.name, [*part.arguments, *arguments])
+    def _run_part(self, part: Part, arguments: Sequence[str]) -> tuple[int, dict[str, str]]:
+        """Run a part; return what pytest returned, and what failed, with its output."""
+        code, record = self._call(part.name, [*part.arguments, *arguments, *part.paths])
         self._outcome.skipped.update(record.get("skipped", {}))
         self._outcome.seconds |= record.get("seconds", {})
         if code in (0, _NO_TESTS):
-            return {}
+            return code, {}
         failed: dict[str, str] = record.get("failed", {})
         for path in record.get("not_collected", ()):
             self._outcome.broken.append(f"{path} could not be collected")
         if code != 1 or not (failed or record.get("not_collected")):
             self._outcome.broken.append(f"the part {part.name!r} did not run to its end: pytest returned {code}")
-        return failed
+        return code, failed
 
     def _run_again(self, failed: dict[str, str]) -> None:
         print(f"tests: {len(failed)} failed, and are run again, alone", flush=True)
@@ -204,6 +228,12 @@ def write_slow(seconds: dict[str, float], path: Path = SLOW_FILE) -> None:
         functions[function_of(name)].append(took)
     slow = sorted(name for name, all_took in functions.items() if statistics.median(all_took) > SLOW)
     path.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+
+
+def split_paths(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the paths and names of tests among the arguments, and the others."""
+    paths = [one for one in given if one.removeprefix("./").partition("/")[0] == "tests"]
+    return [one.removeprefix("./").rstrip("/") for one in paths], [one for one in given if one not in paths]
 
 
 def pytest_arguments(given: Sequence[str], *, everything: bool) -> list[str]:
@@ -262,19 +292,20 @@ def main() -> int:
         parser.error(
             f"--write-slow takes no other arguments, and was given {' '.join(given)}: they would leave tests out"
         )
-    arguments = pytest_arguments(given, everything=options.all)
-    parts: Sequence[Part] = PARTS
+    paths, others = split_paths(given)
+    arguments = pytest_arguments(others, everything=options.all)
     if options.failed:
-        last = Run(ROOT).last_failed()
-        if not last:
+        paths = Run(ROOT).last_failed()
+        if not paths:
             print("tests: none failed in the last run")
             return 0
-        parts, arguments = [Part("failed", ("-n", "2", *last))], given
+        arguments = others
+    parts = [part for one in PARTS if (part := one.narrowed(paths))] if paths else PARTS
     shutil.rmtree(ROOT / ".cache" / "unsteady", ignore_errors=True)
     try:
         if options.steady:
             report = ROOT / ".cache" / "steady.txt"
-            return 0 if steady(lambda: Run(ROOT).run(PARTS, arguments), report, rounds=options.rounds) else 1
+            return 0 if steady(lambda: Run(ROOT).run(parts, arguments), report, rounds=options.rounds) else 1
         outcome = Run(ROOT).run(parts, arguments)
     except KeyboardInterrupt:
         return 130

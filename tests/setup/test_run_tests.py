@@ -69,6 +69,16 @@ def test_a_run_without_failures_passes(tmp_path: Path, capfd: pytest.CaptureFixt
     assert "run again" not in printed
 
 
+def test_a_run_that_selects_no_test_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A part may have none; all of them may not: a misspelt name would pass."""
+    passing = "def test_passes(): pass"
+    some, _ = outcome_of(tmp_path, capfd, ("-k", "other"), first=passing, second="def test_other(): pass")
+    assert some.passed
+    none, _ = outcome_of(tmp_path, capfd, ("-k", "passse"), first=passing, second=passing)
+    assert not none.passed
+    assert none.broken == ["the arguments select no test: -k passse"]
+
+
 def test_what_passes_alone_is_unsteady_and_both_outputs_are_kept(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

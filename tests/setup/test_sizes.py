@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.run_tests import ALL, APART, BY_FILE, ORDER, PARTS, SLOW, pytest_arguments, write_slow
+from scripts.run_tests import ALL, APART, BY_FILE, ORDER, PARTS, SLOW, pytest_arguments, split_paths, write_slow
 from tests.support.sizes import CASES, slow_functions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,11 +86,41 @@ def test_every_test_is_in_one_part() -> None:
     main, *others = PARTS
     assert [one for one in main.arguments if not one.startswith("--ignore=")] == ["-n", "4", "--dist", "worksteal"]
     ignored = [one.removeprefix("--ignore=") for one in main.arguments if one.startswith("--ignore=")]
-    named = [one for part in others for one in part.arguments if one.startswith("tests/")]
+    named = [one for part in others for one in part.paths]
     assert sorted(ignored) == sorted(named) == sorted(APART)
     assert len(set(named)) == len(named)
     assert all((ROOT / one).exists() for one in named)
     assert set(BY_FILE) < set(APART)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["tests/worker"], {"main": ["tests/worker"]}),
+        (["tests/cli/test_main.py::test_it", "tests/web"], {"main": ["tests/cli/test_main.py::test_it", "tests/web"]}),
+        (["tests/spark/test_write.py"], {"Spark, browser and plans": ["tests/spark/test_write.py"]}),
+        (["tests/chaos"], {"chaos": ["tests/chaos"]}),
+        (
+            ["tests/chaos/test_growth.py::test_it", "tests/redis"],
+            {"main": ["tests/redis"], "chaos": ["tests/chaos/test_growth.py::test_it"]},
+        ),
+        (
+            ["tests/state"],
+            {
+                "main": ["tests/state"],
+                "Spark, browser and plans": [one for one in BY_FILE if one.startswith("tests/state/")],
+            },
+        ),
+        (["tests"], {part.name: list(part.paths or ["tests"]) for part in PARTS}),
+    ],
+)  # fmt: skip
+def test_paths_go_to_the_parts_that_have_their_tests(given: list[str], expected: dict[str, list[str]]) -> None:
+    narrowed = [part for one in PARTS if (part := one.narrowed(given))]
+    assert {part.name: list(part.paths) for part in narrowed} == expected
+
+
+def test_paths_among_the_arguments() -> None:
+    assert split_paths(["./tests/worker/", "-k", "stop", "tests"]) == (["tests/worker", "tests"], ["-k", "stop"])
 
 
 def test_arguments_of_the_sizes() -> None:
