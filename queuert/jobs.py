@@ -97,7 +97,8 @@ class AbortReason(StrEnum):
     TIMEOUT = "timeout"
     """The handler ran for longer than its job type allows."""
     WORKER_STOPPING = "worker_stopping"
-    """The worker stops and its shutdown timeout is over; the job is released."""
+    """The worker stops and its shutdown timeout is over; the job is released, and a handler that does not end now has
+    crashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ class Job:
     """The number of attempts that do not count against the retry policy: those that a worker released, that ended in
     order to wait for other chains or for a time, or that were made before the chain was retried by a client."""
     lease_expirations: int
-    """The number of attempts that ended because their lease expired: their workers crashed or froze."""
+    """The number of crashes: attempts whose lease expired, whose process died, or that outlasted their worker's stop."""
     open_blockers: int
     """The number of blockers that have not closed."""
     input: Any

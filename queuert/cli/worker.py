@@ -51,6 +51,7 @@ QUEUERT_URL. Options of the worker override the settings of an InProcessWorker.
 
 _EXIT_CODES: Mapping[int, str] = {
     ExitCode.STOPPED: "stopped by a signal, all handlers finished",
+    ExitCode.UNASKED: "a task or callback raised SystemExit; the worker stopped",
     ExitCode.USAGE: MEANINGS[ExitCode.USAGE],
     ExitCode.UNAVAILABLE: "the database or its schema is missing; no job was started",
     ExitCode.ABANDONED: "stopped by a signal, some handlers timed out; jobs released",

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from queuert.errors import BatchMismatchError
+from queuert.worker import forks
 from queuert.worker.attempt import Attempt
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.processors import Processor
@@ -43,7 +44,11 @@ class Batches:
 
         async def call(attempts: Sequence[Attempt[Any, Any]]) -> Any:
             if processor.is_coroutine:
-                return await handler(attempts)
+                try:
+                    return await handler(attempts)
+                finally:
+                    if forks.in_child:
+                        forks.end_child()
             return await self._threads.run(lambda: handler(attempts))
 
         return call

@@ -154,6 +154,16 @@ def interrupted(job: ClaimedJob) -> Finish:
     return Finish(job, FinishKind.INTERRUPT, error=JobError("worker_stopping", "the worker stopped before it was done"))
 
 
+def cut_off(job: ClaimedJob, retry: RetryPolicy) -> Finish:
+    """Return the finish of an attempt whose handler did not end when its worker stopped: its process is killed, or ends.
+
+    It counts as a crash, since a job that stops its workers would otherwise do so for ever. The first time it is due at
+    once, as after any stop.
+    """
+    error = JobError("worker_stopping", "the worker stopped, and the handler did not end in time: it counts as a crash")
+    return retried(job, retry, error, 0.0 if job.lease_expirations == 0 else None, crashed=True)
+
+
 def late(job: ClaimedJob) -> Finish:
     """Return the finish of an attempt whose lease expired before it began: released, and not counted."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("late", "its lease was over before it could begin"))

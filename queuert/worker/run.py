@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from queuert.errors import LifespanError, RunningEventLoopError, SchemaMissingError, StateError, StateUnavailableError
+from queuert.worker import forks
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.timeouts import CountedThreads, cancel_leftovers, ended_within
@@ -41,6 +42,10 @@ class ExitCode(IntEnum):
 
     STOPPED = 0
     """Asked to stop, and all handlers ended."""
+    UNASKED = 1
+    """What ran beside the handlers, in a task or a callback, raised SystemExit or KeyboardInterrupt: it stopped without
+    having been asked.
+    """
     USAGE = 2
     """The command line, or the application that it names, is wrong."""
     UNAVAILABLE = 3
@@ -79,7 +84,9 @@ def run(
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            code, all_ended = runner.run(_main(worker, health_file, budget if once else None, once=once))
+            loop = runner.get_loop()
+            main = loop.create_task(_main(worker, health_file, budget if once else None, once=once))
+            code, all_ended = _run_until_complete(loop, main)
             if not all_ended:
                 logging.shutdown()
                 sys.stdout.flush()
@@ -90,6 +97,28 @@ def run(
         # Ignored signals would be inherited by processes that the caller starts later.
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _run_until_complete(
+    loop: asyncio.AbstractEventLoop, main: asyncio.Task[tuple[ExitCode, bool]]
+) -> tuple[ExitCode, bool]:
+    """Return what ``_main`` returns. An exception that leaves the event loop before stops the worker as a signal does.
+
+    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run.
+    """
+    unasked = False
+    before = signal.getsignal(signal.SIGTERM)
+    while True:
+        try:
+            code, all_ended = loop.run_until_complete(main)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if main.done() or signal.getsignal(signal.SIGTERM) == before:
+                raise
+            unasked = True
+            _log.critical("a task or callback raised %s, so the worker stops", type(error).__name__, exc_info=error)
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            return ExitCode.UNASKED if unasked and code is ExitCode.STOPPED else code, all_ended
 
 
 def _check_no_event_loop() -> None:
@@ -116,7 +145,7 @@ async def _main(
         requested.set()
         stops.add(asyncio.ensure_future(worker.stop()))
 
-    with on_signals(stop):
+    with forks.defaults_in_children(_SIGNALS), on_signals(stop):
         work_off = partial(_work_off, worker, budget, stop) if once else None
         code = await _serve(worker, requested, stops, health_file, work_off)
         if code is ExitCode.ABANDONED or await _all_ended(threads):

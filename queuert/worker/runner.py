@@ -42,7 +42,7 @@ from queuert.state.paging import PageRequest
 from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
-from queuert.worker import after_attempt, blocker_outputs, finishes, handler_signature
+from queuert.worker import after_attempt, blocker_outputs, finishes, forks, handler_signature
 from queuert.worker.attempt import AbortSignal, Attempt, StartOptions, start_options
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
@@ -461,7 +461,7 @@ class AttemptRunner:
         self._state.finishing = self._abandoned = True
         self.duration = self._state.duration
         timed_out = self._signal.reason is AbortReason.TIMEOUT
-        finish = self._timed_out() if timed_out else finishes.interrupted(self.job)
+        finish = self._timed_out() if timed_out else finishes.cut_off(self.job, self._processor.retry)
         self._end_trace(finish)
         return finish
 
@@ -570,6 +570,8 @@ class AttemptRunner:
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
+            if forks.in_child:
+                forks.end_child()
             if timer is not None:
                 timer.cancel()
             self._handler_task = None
@@ -650,6 +652,8 @@ class AttemptRunner:
             self._worker.reporter.error_after_completion(self.job, error)
             return None
         if self._signal.reason is AbortReason.WORKER_STOPPING:
+            if isinstance(error, HandlerCrashedError | HandlerKilledError):
+                return finishes.cut_off(self.job, self._processor.retry)
             return finishes.interrupted(self.job)
         if self._signal.reason is AbortReason.TIMEOUT and not _is_lease_loss(error):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)

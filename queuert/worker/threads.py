@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from queuert.errors import ClosedError
 from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
+from queuert.worker import forks
 from queuert.worker.django_connections import close_all_connections, close_old_connections
 
 T = TypeVar("T")
@@ -42,7 +43,11 @@ class HandlerThreads:
         def work() -> None:
             close_old_connections()
             try:
-                result = context.run(function)
+                try:
+                    result = context.run(function)
+                finally:
+                    if forks.in_child:
+                        forks.end_child()
             except (StopIteration, GeneratorExit) as error:
                 # A future cannot carry them: one would end the generator that awaits it, the other would close it.
                 raised = RuntimeError(f"the handler raised {type(error).__name__}: {error}")

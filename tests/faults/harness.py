@@ -38,9 +38,11 @@ class FaultHarness(Harness):
         given = {"name": "child", "lease": lease_seconds, "answer_timeout": answer_timeout, **settings}
         return self._spawned("-m", "tests.faults.child", json.dumps(given), url=url)
 
-    def command(self, *options: str, url: str | None = None) -> WorkerProcess:
+    def command(
+        self, *options: str, url: str | None = None, application: str = "tests.faults.application:processors"
+    ) -> WorkerProcess:
         """Start ``queuert worker`` as a process; it sends no events."""
-        arguments = ("-m", "queuert", "worker", "tests.faults.application:processors", "--log-level", "error", *options)
+        arguments = ("-m", "queuert", "worker", application, "--log-level", "error", *options)
         return self._spawned(*arguments, url=url)
 
     def _spawned(self, *arguments: str, url: str | None) -> WorkerProcess:

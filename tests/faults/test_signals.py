@@ -19,6 +19,9 @@ pytestmark = pytest.mark.fault
 GIVEN_BACK = ("ready", 1, 0, 1)
 """The attempt does not count: it was interrupted."""
 
+CUT_OFF = ("ready", 1, 1, 0)
+"""The attempt counts as a crash: its handler did not end."""
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: str(number.name))
 async def test_idle(harness: FaultHarness, number: signal.Signals) -> None:
@@ -98,7 +101,7 @@ async def test_a_coroutine_that_does_not_listen(harness: FaultHarness) -> None:
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
     assert len(process.log.of(WorkerStopped, abandoned=1)) == 1
-    assert harness.witness.job(chain.id) == GIVEN_BACK
+    assert harness.witness.job(chain.id) == CUT_OFF
 
 
 async def test_a_thread_that_does_not_listen(harness: FaultHarness) -> None:
@@ -108,7 +111,7 @@ async def test_a_thread_that_does_not_listen(harness: FaultHarness) -> None:
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
     assert len(process.log.of(WorkerStopped, abandoned=1)) == 1
-    assert harness.witness.job(chain.id) == GIVEN_BACK
+    assert harness.witness.job(chain.id) == CUT_OFF
 
 
 async def test_a_thread_that_listens(harness: FaultHarness) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from queuert.job_types import JobType
 from queuert.observability import context
 from queuert.policies import RetryPolicy
-from queuert.worker import executors, finishes, handler_signature
+from queuert.worker import executors, finishes, forks, handler_signature
 from queuert.worker.attempt import Attempt
 from queuert.worker.django_connections import close_old_connections
 from queuert.worker.lifespan import GroupLifespan
@@ -35,6 +35,7 @@ _log = logging.getLogger("queuert.worker")
 def main(fd: int, parent: int) -> None:
     """Run attempts for the worker with this process id, over this socket, until the worker closes it."""
     die_with(parent, fd)
+    forks.default_in_children((signal.SIGTERM, signal.SIGINT))
     for number in (signal.SIGTERM, signal.SIGINT):
         # The worker decides when this process ends. Not SIG_IGN, which programs that the handler starts would inherit.
         signal.signal(number, lambda *_: None)
@@ -143,6 +144,9 @@ class _Child:
                     outcome = handler(attempt)
                 except AttemptSleeping as sleeping:
                     outcome = sleeping.outcome
+                finally:
+                    if forks.in_child:
+                        forks.end_child()
         if isawaitable(outcome):
             if iscoroutine(outcome):
                 outcome.close()
