@@ -272,10 +272,13 @@ class Claimer:
             self._empty_claims = 0 if claimed or next_due > 0 else self._empty_claims + 1
             pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
         self.claiming_since = None
-        try:
-            async with asyncio.timeout(pause):
-                await self._woken.wait()
-        except TimeoutError:
+        until = lease_time() + pause
+        while (left := min(until - lease_time(), self._prefetch.stale_in)) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
             return
 
     def _poll_pause(self) -> float:

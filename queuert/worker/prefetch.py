@@ -11,11 +11,12 @@ takes the next attempt (``Prefetch.next_attempt``) and runs it (``AttemptRunner.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuert.state.types import CLAIM_BYTES
 from queuert.worker.leases import lease_time
@@ -31,7 +32,7 @@ MAX_PREFETCH = 2_000
 """The most jobs that are prefetched."""
 
 STALE_SECONDS = 1.0
-"""When no attempt has started for so many seconds, handlers take longer, and the prefetched jobs are released."""
+"""When a job has waited here for so many seconds, handlers take longer than before, and all that wait are released."""
 
 _REFILL_SHARE, _REFILL_SHARE_OF_LARGE = 0.5, 0.75
 _LARGE_PREFETCH = 1_000
@@ -73,6 +74,17 @@ class HandlerDurationEstimate:
         return min(MAX_PREFETCH, int(slots * PREFETCH_HORIZON / max(self._seconds, 1e-9)))
 
 
+class _Batch(NamedTuple):
+    """Jobs that were put in the prefetch together."""
+
+    end: int
+    """How many had been put there with it, since the beginning."""
+    at: float
+    """When, by the lease clock."""
+    taken: int
+    """How many had been taken before."""
+
+
 class Prefetch:
     """The claimed jobs that wait for a slot, in the order in which they are to run.
 
@@ -98,8 +110,10 @@ class Prefetch:
         """How many jobs the last claim was to prefetch."""
         self._refill_below = 0
         """When so many are left, the next claim is sent."""
-        self.last_start = lease_time()
-        """When the last attempt began, by the lease clock."""
+        self._put_count = 0
+        """How many jobs were put here so far."""
+        self._batches: deque[_Batch] = deque()
+        """What was put here, by time; those of which no job waits any more are removed when somebody asks."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -118,7 +132,11 @@ class Prefetch:
         If memory is exhausted the rest is released: leases that are renewed for nobody would never expire.
         """
         kept = 0
+        if not self._waiting:
+            self._batches.clear()
         try:
+            taken = self._put_count - len(self._waiting)
+            self._batches.append(_Batch(self._put_count + len(claimed), lease_time(), taken))
             for runner in claimed:
                 self._waiting.append(runner)
                 kept += 1
@@ -126,6 +144,8 @@ class Prefetch:
             for runner in claimed[kept:]:
                 runner.release()
             raise
+        finally:
+            self._put_count += kept
         self.slots.start_next()
 
     def next_attempt(self) -> AttemptRunner | None:
@@ -142,6 +162,7 @@ class Prefetch:
         """Remove and return all that wait: they are not started."""
         waiting = list(self._waiting)
         self._waiting.clear()
+        self._batches.clear()
         self._size = 0
         return waiting
 
@@ -169,13 +190,15 @@ class Prefetch:
     async def wait_for_demand(self) -> int:
         """Wait until jobs should be claimed, and return how many. 0: the worker stops, or the prefetch is stale."""
         while not self.slots.closed:
+            stale_in = self.stale_in
+            if stale_in <= 0:
+                self._count_as_long()
+                return 0
             demand = self._demand()
             if demand > 0:
                 return demand
-            if self.stale:
-                return 0
             try:
-                async with asyncio.timeout(STALE_SECONDS if self._waiting else None):
+                async with asyncio.timeout(None if stale_in == math.inf else stale_in):
                     await self.slots.changed()
             except TimeoutError:
                 continue
@@ -196,13 +219,26 @@ class Prefetch:
         return max(0, slots.free + self._size - waiting)
 
     @property
-    def stale(self) -> bool:
-        """Whether jobs wait here, and none was started for a while."""
-        seconds = lease_time() - self.last_start
-        if not self._waiting or seconds < STALE_SECONDS:
-            return False
-        self.durations.add(seconds)
-        return True
+    def stale_in(self) -> float:
+        """Seconds until the job that has waited longest has done so for too long; infinite if none waits."""
+        if not self._waiting:
+            return math.inf
+        return self._oldest.at + STALE_SECONDS - lease_time()
+
+    @property
+    def _oldest(self) -> _Batch:
+        """What the job that has waited longest was put here with."""
+        taken = self._put_count - len(self._waiting)
+        while self._batches[0].end <= taken:
+            self._batches.popleft()
+        return self._batches[0]
+
+    def _count_as_long(self) -> None:
+        """Let the estimate know how long the jobs take that were to be run while the oldest one waited."""
+        oldest = self._oldest
+        began = self._put_count - len(self._waiting) - oldest.taken
+        seconds = lease_time() - oldest.at
+        self.durations.add(seconds if began == 0 else seconds * self.slots.size / began)
 
 
 class Slots:

@@ -477,7 +477,7 @@ class AttemptRunner:
         handler_began = False
         try:
             worker.attempts.add(self)
-            state.began_at = worker.prefetch.last_start = lease_time()
+            state.began_at = lease_time()
             worker.reporter.started(self.job)
             if state.began_at >= self.held.deadline:
                 # The claim was answered late, or the process was suspended: another worker may have the job by now. If

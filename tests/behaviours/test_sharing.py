@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from queuert import Attempt, Limits, NewChain, RetryPolicy
+from queuert.observability.events import JobsClaimed, JobsReleased
 from queuert.state.types import NewJob
 from queuert.worker.claimer import ROUND, ClaimOrder
 from tests.support.harness import Harness
 from tests.support.job_types import number, text
-from tests.support.waiting import WAIT
+from tests.support.waiting import WAIT, Gate, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -122,3 +123,37 @@ async def test_few_claims_come_to_each_type_and_rank(harness: Harness, limit: in
         assert await claims_until("a", -1) <= 2 * ROUND
     finally:
         await store.aclose()
+
+
+@pytest.mark.parametrize("behind", [3, 300], ids=["a few", "many"])
+@pytest.mark.parametrize("stops", [False, True], ids=["long", "stopping"])
+async def test_jobs_behind_a_long_one_are_run_by_an_idle_worker(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, behind: int, stops: bool
+) -> None:
+    """A worker claimed them since its handlers were quick. It releases them after a second, or when it stops, and the
+    other one hears of it: it polls in an hour."""
+    monkeypatch.setattr("queuert.worker.prefetch.PREFETCH_HORIZON", 0.9)  # Quick handlers, on a slow machine, too.
+    if stops:
+        monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        if attempt.input == ODD:
+            await gate.pass_through(attempt)
+        return attempt.input
+
+    harness.handles(number, handler)
+    quick = [NewChain(number, 1) for _ in range(200)]
+    later = [NewChain(number, 2, priority=-2) for _ in range(behind)]
+    chains = await harness.client.start_chains([*quick, NewChain(number, ODD, priority=-1), *later])
+    busy = harness.worker(concurrency=1, poll_interval=3600.0)
+    await busy.start()
+    await gate.next()
+    await until(lambda: len(harness.log.of(JobsClaimed)) > 1, "it has claimed ahead")
+    await harness.worker(poll_interval=3600.0, name="idle").start()
+    stop = asyncio.ensure_future(busy.stop(shutdown_timeout=WAIT)) if stops else None
+    await harness.client.wait([chain for chain in chains if chain is not chains[len(quick)]], timeout=WAIT)
+    assert harness.log.of(JobsReleased)
+    gate.open()
+    if stop is not None:
+        await stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
@@ -192,15 +193,69 @@ async def test_nothing_is_started_after_the_end() -> None:
     assert await handlers.prefetch.wait_for_demand() == 0
 
 
-async def test_stale_when_nothing_was_started_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 0.0)
+class Clock:
+    """The lease clock, which stands still until it is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("queuert.worker.prefetch.lease_time", lambda: self.now)
+        monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 1.0)
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 4], ids=["almost none waits", "half of them wait", "all wait"])
+async def test_what_has_waited_for_a_second_is_to_be_released(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
+    """Also while so few wait that more would be claimed."""
+    clock = Clock(monkeypatch)
     handlers = Handlers(1)
     handlers.prefetch.durations.add(0.001)
-    assert not handlers.prefetch.stale  # Nothing waits.
-    room = await handlers.prefetch.wait_for_demand()
-    handlers.put(*range(room))
+    handlers.prefetch._size = 2
+    assert handlers.prefetch.stale_in == math.inf
+    assert await handlers.prefetch.wait_for_demand() == 5
+    handlers.put(*range(1 + waiting))
+    await handlers.begin(0)
+    clock.now += 0.75
+    assert handlers.prefetch.stale_in == 0.25
+    clock.now += 0.25
     assert await handlers.prefetch.wait_for_demand() == 0
-    assert handlers.prefetch.stale
+    assert handlers.drain() == list(range(1, 1 + waiting))
+    assert handlers.prefetch.stale_in == math.inf
+
+
+async def test_the_job_that_has_waited_longest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may begin meanwhile, as with one quick slot among many that are taken by long handlers."""
+    clock = Clock(monkeypatch)
+    handlers = Handlers(1)
+    handlers.put(0, 1)
+    clock.now += 0.5
+    handlers.put(2, 3)
+    assert handlers.prefetch.stale_in == 0.5
+    await handlers.begin(0)
+    handlers.gates[0].set()
+    await handlers.begin(1)
+    assert handlers.prefetch.stale_in == 1.0
+    handlers.gates[1].set()
+    await handlers.begin(2)
+    clock.now += 0.75
+    handlers.put(4)
+    assert handlers.prefetch.stale_in == 0.25
+
+
+async def test_what_is_released_tells_how_long_handlers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    handlers = Handlers(4)
+    handlers.put(*range(10))
+    await handlers.begin(0, 1, 2, 3)
+    clock.now += 2.0
+    assert await handlers.prefetch.wait_for_demand() == 0
+    assert handlers.prefetch.durations.jobs_ahead(40) == 1  # Four in two seconds, by four slots: two seconds each.
+    handlers.drain()
+    other = Handlers(1)
+    other.put(0)
+    await other.begin(0)
+    other.put(1)
+    clock.now += 2.0
+    assert await other.prefetch.wait_for_demand() == 0
+    assert other.prefetch.durations.jobs_ahead(40) == 1
 
 
 class Full(deque[Any]):
