@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.support.sizes import SLOW_FILE, function_of  # noqa: E402  (the directory must be on the path first)
+from tests.support.sizes import AWHILE, SLOW_FILE, function_of  # noqa: E402  (the directory must be on the path first)
 
 MOST_UNSTEADY = 3
 """Unsteady tests with which a run passes."""
@@ -48,9 +48,6 @@ SEED = "20261126"
 
 ALL = ("--size=all", "--both-modes")
 QUICK = ("--size=quick",)
-
-SLOW = 1.0
-"""Seconds from which a test function is slow, by the median of its cases, on two cores that all tests share."""
 
 SLOWEST = 10
 """The tests that took longest are named at the end: so many."""
@@ -222,12 +219,13 @@ class Run:
 
 
 def write_slow(seconds: dict[str, float], path: Path = SLOW_FILE) -> None:
-    """Write the names of the slow test functions, as `tests/support/sizes.py` reads them."""
+    """Write which test functions take a while, as `tests/support/sizes.py` reads it."""
     functions: dict[str, list[float]] = defaultdict(list)
     for name, took in seconds.items():
         functions[function_of(name)].append(took)
-    slow = sorted(name for name, all_took in functions.items() if statistics.median(all_took) > SLOW)
-    path.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+    medians = {name: statistics.median(all_took) for name, all_took in sorted(functions.items())}
+    lines = [f"{median:.2f} {name}\n" for name, median in medians.items() if median >= AWHILE]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def split_paths(given: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,13 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.run_tests import ALL, APART, BY_FILE, ORDER, PARTS, SLOW, pytest_arguments, split_paths, write_slow
-from tests.support.sizes import CASES, slow_functions
+from scripts.run_tests import ALL, APART, BY_FILE, ORDER, PARTS, pytest_arguments, split_paths, write_slow
+from tests.support.sizes import AWHILE, CASES, SLOW, SLOW_FILE, cases_of, seconds_of_functions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +32,12 @@ def test_slow():
     pass
 
 @pytest.mark.quick
-def test_slow_that_alone_shows_a_promise():
+@pytest.mark.parametrize("number", range(50))
+def test_slow_that_alone_shows_a_promise(number):
+    pass
+
+@pytest.mark.parametrize("number", range(50))
+def test_takes_a_while(number):
     pass
 
 @pytest.mark.parametrize("number", range(50))
@@ -49,7 +55,8 @@ def ran(directory: Path, size: str) -> set[str]:
     """Return the names of the tests that a size has."""
     (directory / "test_it.py").write_text(TESTS)
     (directory / "slow.txt").write_text(
-        "test_it.py::test_slow\ntest_it.py::test_slow_that_alone_shows_a_promise\ntest_it.py::test_gone\n"
+        f"{SLOW} test_it.py::test_slow\n{SLOW} test_it.py::test_slow_that_alone_shows_a_promise\n"
+        f"{AWHILE} test_it.py::test_takes_a_while\n{SLOW} test_it.py::test_gone\n"
     )
     (directory / "sizes.py").write_text((ROOT / "tests/support/sizes.py").read_text())
     done = subprocess.run(
@@ -70,15 +77,19 @@ def ran(directory: Path, size: str) -> set[str]:
 
 def test_the_quick_size_has_a_few_cases_of_what_is_not_slow(tmp_path: Path) -> None:
     quick = ran(tmp_path, "quick")
-    cases = {name for name in quick if name.startswith("test_cases")}
-    assert len(cases) == CASES
-    every = {f"test_every_case[{number}]" for number in range(50)}
-    assert quick == {"test_single", "test_slow_that_alone_shows_a_promise", *cases, *every}
+    found = Counter(name.partition("[")[0] for name in quick)
+    assert found == {
+        "test_single": 1,
+        "test_cases": CASES,
+        "test_slow_that_alone_shows_a_promise": CASES,
+        "test_takes_a_while": 1,
+        "test_every_case": 50,
+    }
     assert ran(tmp_path, "quick") == quick
 
 
 def test_all_has_everything(tmp_path: Path) -> None:
-    assert len(ran(tmp_path, "all")) == 103
+    assert len(ran(tmp_path, "all")) == 202
 
 
 def test_every_test_is_in_one_part() -> None:
@@ -134,7 +145,7 @@ def test_arguments_of_the_sizes() -> None:
     assert not any(one.startswith(ORDER) for one in ALL)
 
 
-def test_slow_functions_are_those_whose_median_is(tmp_path: Path) -> None:
+def test_the_median_of_its_cases_says_how_long_a_function_takes(tmp_path: Path) -> None:
     path = tmp_path / "slow.txt"
     seconds = {
         "b::f[1]": SLOW + 1,
@@ -145,18 +156,18 @@ def test_slow_functions_are_those_whose_median_is(tmp_path: Path) -> None:
         "a::h[2]": 0.0,
     }
     write_slow(seconds | {"a::h[3]": 0.0}, path)
-    assert path.read_text() == "a::g\nb::f\n"
+    assert path.read_text() == "2.00 a::g\n2.00 b::f\n"
 
 
 @pytest.mark.parametrize("given", [["--write-slow"], ["--all", "--write-slow", "-k", "stop"]])
 def test_slow_functions_are_not_written_by_a_run_that_leaves_tests_out(given: list[str]) -> None:
-    before = slow_functions()
+    before = SLOW_FILE.read_text()
     done = subprocess.run(
         [sys.executable, "scripts/run_tests.py", *given], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert "--write-slow" in done.stderr
-    assert slow_functions() == before
+    assert SLOW_FILE.read_text() == before
 
 
 def functions_of(path: Path) -> Iterator[tuple[str, bool]]:
@@ -173,9 +184,10 @@ def functions_of(path: Path) -> Iterator[tuple[str, bool]]:
 
 def test_slow_functions_exist() -> None:
     """One that was renamed or deleted leaves the file when `make test-all ARGS=--write-slow` writes it anew."""
-    files = {name.partition("::")[0] for name in slow_functions()}
+    names = seconds_of_functions().keys()
+    files = {name.partition("::")[0] for name in names}
     existing = {f"{file}::{name}" for file in files if (ROOT / file).exists() for name, _ in functions_of(ROOT / file)}
-    assert slow_functions() - existing == set()
+    assert names - existing == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -183,10 +195,12 @@ def test_each_file_that_shows_a_promise_has_a_test_in_the_quick_size(document: s
     """Mark the cheapest slow one with `pytest.mark.quick`."""
     text = (ROOT / document).read_text(encoding="utf-8")
     files = set(re.findall(r"tests/[\w/]+/test_\w+\.py", text))
-    slow = slow_functions()
+    seconds = seconds_of_functions()
     without = {
         file
         for file in files
-        if not any(marked or f"{file}::{name}" not in slow for name, marked in functions_of(ROOT / file))
+        if not any(
+            marked or cases_of(seconds.get(f"{file}::{name}", 0.0)) for name, marked in functions_of(ROOT / file)
+        )
     }
     assert without == set()

@@ -112,17 +112,24 @@ PIECES: dict[str, dict[str, Any]] = {
 }
 
 
+def pieces_of(items: list[pytest.Item]) -> list[str]:
+    """The pieces that the tests of a run look at: each takes some seconds."""
+    params = [item.callspec.params for item in items if item.path == Path(__file__) and hasattr(item, "callspec")]
+    names = {str(given["piece"]) for given in params}
+    return [name for name in PIECES if name in names]
+
+
 @pytest.fixture(scope="module")
 def killed(
-    template_databases: TemplateDatabases, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, template_databases: TemplateDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Piece]]:
     """The pieces, of which the driver is dead, and nobody is connected any more."""
     with ExitStack() as databases:
         pieces = {
             name: Piece(
-                databases.enter_context(template_databases.database()), tmp_path_factory.mktemp("piece"), **given
+                databases.enter_context(template_databases.database()), tmp_path_factory.mktemp("piece"), **PIECES[name]
             )
-            for name, given in PIECES.items()
+            for name in pieces_of(request.session.items)
         }
         with ExitStack() as locks, module("tests.spark.killed_child") as child:
             # One after the other: together they would start more processes than Spark has the timeout for.
@@ -147,10 +154,11 @@ def start(child: subprocess.Popen[str], name: str, piece: Piece) -> None:
         assert child.stdout.readline() == f"{name}\n"
 
 
-@pytest.mark.parametrize("when", ["before", "during", "after"])
-def test_a_write_killed_around_its_commit(killed: dict[str, Piece], spark: SparkSession, when: str) -> None:
-    dsn = killed[f"write:{when}"].dsn
-    assert numbers(dsn) == (list(range(200)) if when == "after" else [])
+@pytest.mark.quick
+@pytest.mark.parametrize("piece", ["write:before", "write:during", "write:after"])
+def test_a_write_killed_around_its_commit(killed: dict[str, Piece], spark: SparkSession, piece: str) -> None:
+    dsn = killed[piece].dsn
+    assert numbers(dsn) == (list(range(200)) if piece == "write:after" else [])
     query(dsn, "UPDATE queuert.bulk_stage SET touched_at = touched_at - interval '2 days' RETURNING 1")
     assert enqueue(spark.range(200).toDF("n"), "resize", url=dsn, write_id="once").rows == 200
     assert numbers(dsn) == list(range(200))
@@ -158,35 +166,38 @@ def test_a_write_killed_around_its_commit(killed: dict[str, Piece], spark: Spark
     assert stages(dsn) == []
 
 
-@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("piece", ["stream:before", "stream:during"])
 def test_a_stream_killed_around_a_commit_goes_on_from_its_checkpoint(
-    killed: dict[str, Piece], spark: SparkSession, when: str
+    killed: dict[str, Piece], spark: SparkSession, piece: str
 ) -> None:
-    piece = killed[f"stream:{when}"]
-    assert numbers(piece.dsn) == []
-    assert query(piece.dsn, "SELECT count(*) FROM queuert.stream_stage") == [ROWS]
-    run_stream(spark, piece.dsn, **piece.arguments)
-    assert numbers(piece.dsn) == list(range(FILES * ROWS))
-    assert query(piece.dsn, "SELECT count(*) FROM queuert.stream_stage") == [0]
+    dsn = killed[piece].dsn
+    assert numbers(dsn) == []
+    assert query(dsn, "SELECT count(*) FROM queuert.stream_stage") == [ROWS]
+    run_stream(spark, dsn, **killed[piece].arguments)
+    assert numbers(dsn) == list(range(FILES * ROWS))
+    assert query(dsn, "SELECT count(*) FROM queuert.stream_stage") == [0]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_stream_of_events_killed_around_a_batch(killed: dict[str, Piece], spark: SparkSession, when: str) -> None:
-    piece = killed[f"read:{when}"]
-    assert len(list(piece.path.glob("batch-*.json"))) == {"before": 1, "after": 3}[when]
-    with connected(piece.dsn) as connection:
-        expected = [*piece.found, [*add_event(connection, "more"), "more"]]
+@pytest.mark.parametrize(("piece", "batches"), [("read:before", 1), ("read:after", 3)])
+def test_a_stream_of_events_killed_around_a_batch(
+    killed: dict[str, Piece], spark: SparkSession, piece: str, batches: int
+) -> None:
+    dsn, path = killed[piece].dsn, killed[piece].path
+    assert len(list(path.glob("batch-*.json"))) == batches
+    with connected(dsn) as connection:
+        expected = [*killed[piece].found, [*add_event(connection, "more"), "more"]]
     register(spark)
-    read_stream(spark, piece.dsn, str(piece.path), lambda batch, written: None)
-    found = [row for file in piece.path.glob("batch-*.json") for row in json.loads(file.read_text())]
+    read_stream(spark, dsn, str(path), lambda batch, written: None)
+    found = [row for file in path.glob("batch-*.json") for row in json.loads(file.read_text())]
     assert sorted(found) == sorted(expected)
 
 
-def test_an_archive_killed_while_it_deletes(killed: dict[str, Piece], spark: SparkSession) -> None:
+@pytest.mark.parametrize("piece", ["archive"])
+def test_an_archive_killed_while_it_deletes(killed: dict[str, Piece], spark: SparkSession, piece: str) -> None:
     """When some are deleted and others are not, the next run goes on: all are in the archive, each once."""
-    piece = killed["archive"]
+    dsn, path, before = killed[piece].dsn, str(killed[piece].path), killed[piece].found
     # The first five chains, of which two have a second job.
-    assert len(left(piece.dsn)) == len(piece.found) - 7
-    results = run_archive(spark, piece.dsn, str(piece.path), older_than=0, partitions=1)
+    assert len(left(dsn)) == len(before) - 7
+    results = run_archive(spark, dsn, path, older_than=0, partitions=1)
     assert [(one.resumed, one.chains, one.jobs) for one in results] == [(True, CHAINS, 16), (False, 0, 0)]
-    assert (archived(piece.path, "jobs"), left(piece.dsn)) == (piece.found, [])
+    assert (archived(killed[piece].path, "jobs"), left(dsn)) == (before, [])

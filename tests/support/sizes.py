@@ -3,10 +3,11 @@
 | size | tests |
 |---|---|
 | `all` | every one; the default of pytest itself, and `make test-all` |
-| `quick` | of each function that is not slow, a few cases; `make test` |
+| `quick` | of each function two cases, one if it takes a while, none if it is slow; `make test` |
 
-`slow.txt` names the slow functions, which `make test-all ARGS=--write-slow` measures anew. Two markers decide
-otherwise: `quick` keeps a slow function, for the promise that only it shows, and `every_case` keeps all cases of one.
+`slow.txt` has the functions that take a while, with their seconds; `make test-all ARGS=--write-slow` writes it anew.
+Two markers decide otherwise: `quick` keeps two cases of any function, for the promise that only it shows, and
+`every_case` keeps all cases of one.
 """
 
 from __future__ import annotations
@@ -22,10 +23,25 @@ SLOW_FILE = Path(__file__).with_name("slow.txt")
 CASES = 2
 """How many cases of a function are in the quick size: those that come first by a hash of their names."""
 
+SLOW = 1.0
+"""Seconds from which a function is slow: none of its cases is in the quick size.
 
-def slow_functions() -> frozenset[str]:
-    """Return the names of the slow test functions, as `path::function`."""
-    return frozenset(SLOW_FILE.read_text(encoding="utf-8").split())
+It is the median of its cases, on two cores that all tests share.
+"""
+
+AWHILE = 0.25
+"""Seconds from which a function has one case in the quick size. Shorter ones are not in the file."""
+
+
+def seconds_of_functions() -> dict[str, float]:
+    """Return how long those functions take that take a while, by their names as `path::function`."""
+    lines = SLOW_FILE.read_text(encoding="utf-8").splitlines()
+    return {name: float(seconds) for seconds, name in (line.split() for line in lines)}
+
+
+def cases_of(seconds: float) -> int:
+    """Return how many cases of a function are in the quick size that takes so long."""
+    return 0 if seconds >= SLOW else 1 if seconds >= AWHILE else CASES
 
 
 def function_of(nodeid: str) -> str:
@@ -49,17 +65,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def quick(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return the tests of the quick size."""
-    slow = slow_functions()
+    seconds = seconds_of_functions()
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        function = function_of(item.nodeid)
-        if item.get_closest_marker("quick") or function not in slow:
-            cases[function].append(item)
+        cases[function_of(item.nodeid)].append(item)
     kept: set[pytest.Item] = set()
-    for found in cases.values():
-        if found[0].get_closest_marker("every_case") is None:
-            found.sort(key=lambda item: hashlib.sha256(item.nodeid.encode()).digest())
-            kept.update(found[:CASES])
-        else:
-            kept.update(found)
+    for function, found in cases.items():
+        marked = [item for item in found if item.get_closest_marker("quick")]
+        found = marked or found
+        most = CASES if marked else cases_of(seconds.get(function, 0.0))
+        if most and found[0].get_closest_marker("every_case"):
+            most = len(found)
+        found.sort(key=lambda item: hashlib.sha256(item.nodeid.encode()).digest())
+        kept.update(found[:most])
     return kept
