@@ -256,7 +256,7 @@ class Job:
     """The number of attempts that do not count against the retry policy: those that a worker released, that ended in
     order to wait for other chains or for a time, or that were made before the chain was retried by a client."""
     lease_expirations: int
-    """The number of crashes: attempts whose lease expired, whose process died, or that outlasted their worker's stop."""
+    """The number of crashes: attempts whose lease expired, whose process died, or that outlasted the worker's stop."""
     open_blockers: int
     """The number of blockers that have not closed."""
     input: Any

@@ -155,7 +155,7 @@ def interrupted(job: ClaimedJob) -> Finish:
 
 
 def cut_off(job: ClaimedJob, retry: RetryPolicy) -> Finish:
-    """Return the finish of an attempt whose handler did not end when its worker stopped: its process is killed, or ends.
+    """Return the finish of an attempt whose handler did not end when its worker stopped.
 
     It counts as a crash, since a job that stops its workers would otherwise do so for ever. The first time it is due at
     once, as after any stop.

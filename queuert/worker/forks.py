@@ -14,14 +14,14 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 in_child = False
 """Whether this process was forked by a handler. It must not go on as the worker when the handler ends."""
 
 _RAISED = 1
 
-_defaults: dict[int, Any] = {}
+_defaults: dict[int, signal.Handlers] = {}
 """The signals that this process handles, and what they do in forked children."""
 
 
@@ -33,12 +33,14 @@ _local = _Local()
 
 
 def default_in_children(numbers: Iterable[signal.Signals]) -> None:
-    """From now on, let signals do in forked children what they do in a new Python program. Call it before they are
-    handled: those that are ignored now are ignored there as well.
+    """From now on, let signals end forked children. Call it before they are handled: those that are ignored now are
+    ignored there as well.
+
+    So does SIGINT, without a KeyboardInterrupt: one that is raised before the fork has returned is lost.
     """
     for number in numbers:
-        default = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
-        _defaults[number] = signal.SIG_IGN if signal.getsignal(number) is signal.SIG_IGN else default
+        ignored = signal.getsignal(number) is signal.SIG_IGN
+        _defaults[number] = signal.SIG_IGN if ignored else signal.SIG_DFL
 
 
 @contextmanager

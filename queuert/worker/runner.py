@@ -564,14 +564,16 @@ class AttemptRunner:
         try:
             self._signal.raise_if_set()
             attempt = self._make_attempt(await self._blockers() if self.job.blocker_count else ())
-            if processor.middlewares:
-                return await compose(processor.middlewares, attempt, partial(self._call_handler, attempt))()
-            return await self._call_handler(attempt)
+            try:
+                if processor.middlewares:
+                    return await compose(processor.middlewares, attempt, partial(self._call_handler, attempt))()
+                return await self._call_handler(attempt)
+            finally:
+                if forks.in_child:
+                    forks.end_child()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
-            if forks.in_child:
-                forks.end_child()
             if timer is not None:
                 timer.cancel()
             self._handler_task = None

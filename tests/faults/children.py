@@ -114,7 +114,7 @@ CHILDREN: dict[str, tuple[Callable[[], str], str]] = {
     "pool in time": (_pool_in_time, "timeout"),
     "executor": (_executor, "[1, 2]"),
     "terminated": (_terminated, str(-signal.SIGTERM)),
-    "interrupted": (_interrupted, "1"),  # KeyboardInterrupt, as in any program.
+    "interrupted": (_interrupted, str(-signal.SIGINT)),
     "forked": (_forked, str(-signal.SIGTERM)),
     "returns": (_returns, "1"),
     "raises": (_raises, "1"),

@@ -73,9 +73,7 @@ async def test_a_job_that_stops_its_workers_ends_at_the_cap(harness: FaultHarnes
     """A handler that its stopping worker cannot end counts as a crash: `max_crashes` is 2."""
     async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
         chain = await client.start_chain(job_type, "")
-        codes = []
-        for _ in range(2):
-            codes.append(await command(harness, "--shutdown-timeout", "0").ended())
+        codes = [await command(harness, "--shutdown-timeout", "0").ended() for _ in range(2)]
         with pytest.raises(JobFailedError):
             await chain.result(WAIT)
         asked = ExitCode.STOPPED if job_type is stop_in_process else ExitCode.ABANDONED
