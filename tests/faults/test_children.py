@@ -52,10 +52,10 @@ async def test_children_of_a_handler_are_not_the_worker(
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
-async def test_a_worker_that_was_not_asked_does_not_say_that_all_is_well(
+async def test_a_worker_that_ends_by_itself_does_not_say_that_all_is_well(
     harness: FaultHarness, event_loop: str
 ) -> None:
-    """A task that a handler left calls sys.exit(0): the worker stops as if asked, and its exit code tells."""
+    """A task that a handler left calls sys.exit(0): the worker stops as by a signal, and its exit code tells."""
     async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
         chain = await client.start_chain(in_coroutine, "a task exits")
         process = command(harness, "--event-loop", event_loop)
@@ -76,8 +76,8 @@ async def test_a_job_that_stops_its_workers_ends_at_the_cap(harness: FaultHarnes
         codes = [await command(harness, "--shutdown-timeout", "0").ended() for _ in range(2)]
         with pytest.raises(JobFailedError):
             await chain.result(WAIT)
-        asked = ExitCode.STOPPED if job_type is stop_in_process else ExitCode.ABANDONED
-        assert codes == [asked, asked]
+        code = ExitCode.STOPPED if job_type is stop_in_process else ExitCode.ABANDONED
+        assert codes == [code, code]
         assert harness.witness.job(chain.id) == ("failed", 2, 2, 0)
         error = (await client.get_job(chain.id)).last_error
         assert error is not None

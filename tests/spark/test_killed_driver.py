@@ -114,8 +114,8 @@ PIECES: dict[str, dict[str, Any]] = {
 
 def pieces_of(items: list[pytest.Item]) -> list[str]:
     """The pieces that the tests of a run look at: each takes some seconds."""
-    params = [item.callspec.params for item in items if item.path == Path(__file__) and hasattr(item, "callspec")]
-    names = {str(given["piece"]) for given in params}
+    own = [item for item in items if isinstance(item, pytest.Function) and item.path == Path(__file__)]
+    names = {str(item.callspec.params["piece"]) for item in own}
     return [name for name in PIECES if name in names]
 
 
