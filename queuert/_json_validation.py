@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -37,6 +38,7 @@ MAX_EXPANSION = 64
 
 _Trail = tuple[Any, object]  # (the trail of the parent, or (), and the key in the parent)
 _Place = tuple[object, _Trail | tuple[()], int]
+_Pair = tuple[object, object, _Trail | tuple[()]]
 
 
 def written_size(data: bytes, most: int) -> int:
@@ -101,6 +103,121 @@ def find_fault(
         if reason is not None:
             return _keys(trail), reason
     return None
+
+
+def class_read_back_equal(schema: Mapping[str, Any]) -> type | None:
+    """Return the class whose values are all read back equal, by pydantic's schema; ``object``: those of any class.
+
+    None: only a comparison can tell. So it is for models inside others, which may be of a subclass; for unions, whose
+    members may look the same in JSON; and wherever somebody's own function writes or reads.
+    """
+    if schema["type"] == "model":
+        own = schema.get("root_model") or schema.get("post_init") or schema.get("custom_init") or not _is_exact(schema)
+        return None if own or not _are_exact_fields(schema["schema"]) else schema["cls"]
+    return object if _is_exact_value(schema) else None
+
+
+_EXACT_VALUES = {
+    "none", "bool", "int", "float", "decimal", "str", "bytes", "literal",
+    "date", "time", "datetime", "timedelta", "uuid",
+}  # fmt: skip
+_EXACT_PARTS = {
+    "list": ["items_schema"], "set": ["items_schema"], "frozenset": ["items_schema"], "nullable": ["schema"],
+    "default": ["schema"], "dict": ["keys_schema", "values_schema"],
+}  # fmt: skip
+_OF_CONFIG = frozenset(("title", "str_max_length", "str_min_length", "str_strip_whitespace", "strict", "frozen"))
+"""What a model's configuration may say without changing what is written and read."""
+
+
+def _is_exact(schema: Mapping[str, Any]) -> bool:
+    return "serialization" not in schema and _OF_CONFIG.issuperset(schema.get("config") or ())
+
+
+def _is_exact_value(schema: Mapping[str, Any]) -> bool:
+    if not _is_exact(schema):
+        return False
+    if schema["type"] in _EXACT_VALUES:
+        return True
+    parts = _EXACT_PARTS.get(schema["type"], ())
+    return bool(parts) and all(name in schema and _is_exact_value(schema[name]) for name in parts)
+
+
+def _are_exact_fields(schema: Mapping[str, Any]) -> bool:
+    if schema["type"] != "model-fields" or schema.get("extras_schema") or schema.get("extra_behavior") == "allow":
+        return False
+    fields = schema["fields"].values()
+    return all(not field.get("serialization_exclude") and _is_exact_value(field["schema"]) for field in fields)
+
+
+def find_difference(given: object, read: object) -> tuple[tuple[object, ...], str] | None:
+    """Return the first part of a value that is read back as another one, as (path of keys, reason).
+
+    What a model leaves out on purpose (``exclude=True``, private attributes) may differ, and so may objects of which
+    nothing says whether they are equal.
+    """
+    stack: list[_Pair] = [(given, read, ())]
+    while stack:
+        value, other, trail = stack.pop()
+        if is_equal(value, other):
+            continue
+        pairs, reason = _pairs(value, other)
+        if reason is not None:
+            return _keys(trail), reason
+        stack.extend((child, twin, (trail, key)) for key, child, twin in reversed(pairs))
+    return None
+
+
+def is_equal(value: object, other: object) -> bool:
+    """Whether two values are equal, or cannot be compared and are of one type."""
+    try:
+        return bool(value == other)
+    except Exception:  # An array, say, which has no truth value.
+        return type(value) is type(other)
+
+
+def _pairs(value: Any, other: Any) -> tuple[list[tuple[object, object, object]], str | None]:
+    """Return the parts of two unequal values with their keys, or why they differ."""
+    names = f"{_a(value)} is read back as {_a(other)}"
+    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        if type(value) is not type(other):
+            own = isinstance(value, type(other))
+            return [], f"{names}: {_OF_A_SUBCLASS if own else _OF_A_UNION}"
+        return [(name, getattr(value, name, None), getattr(other, name, None)) for name in _stored_fields(value)], None
+    if isinstance(value, dict) and isinstance(other, dict):
+        for key in value:
+            if key not in other:
+                return [], f"the key {_shown_key(key)} is read back as another one"
+        return [(key, child, other[key]) for key, child in value.items()], None
+    if isinstance(value, list | tuple | deque) and type(value) is type(other) and len(value) == len(other):
+        return [(index, child, twin) for index, (child, twin) in enumerate(zip(value, other, strict=True))], None
+    if type(value) is not type(other):
+        return [], names
+    if isinstance(value, datetime) and value.tzinfo and other.tzinfo and value.timestamp() == other.timestamp():
+        # By itself a time that a change of clocks repeats or leaves out equals none of another zone.
+        return [], None
+    if type(value).__eq__ is object.__eq__:
+        return [], None
+    return [], f"{_a(value)} is read back as another one"
+
+
+_OF_A_SUBCLASS = "what its class adds would be lost; declare that class"
+_OF_A_UNION = "give the union a discriminator"
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "aeiouAEIOU" else f"a {name}"
+
+
+def _stored_fields(value: Any) -> list[str]:
+    if isinstance(value, BaseModel):
+        stored = [name for name, field in type(value).model_fields.items() if not field.exclude]
+        return [*stored, *(value.model_extra or ())]
+    return [field.name for field in fields(value) if field.compare]
+
+
+def _shown_key(key: object) -> str:
+    return repr(key[:50]) if isinstance(key, str) else f"{str(key)[:50]} ({type(key).__name__})"
 
 
 def step(key: object) -> str:

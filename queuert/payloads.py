@@ -22,8 +22,11 @@ from queuert._json_validation import (
     FOLD,
     MAX_EXPANSION,
     UNSTORABLE,
+    class_read_back_equal,
     deeper_than,
+    find_difference,
     find_fault,
+    is_equal,
     number_fault,
     step,
     text_reason,
@@ -162,7 +165,9 @@ class PayloadCodec:
             # Models change after they were checked, and serialisers are not always the inverse of validators. What no
             # worker could read must not be written.
             stage = "would not be read back: "
-            self._validator.validate_json(data, by_alias=True, by_name=True)
+            read = self._validator.validate_json(data, by_alias=True, by_name=True)
+            if self._class_read_back_equal is not object and type(valid) is not self._class_read_back_equal:
+                self._check_read_back(valid, read)
             return text
         except (PayloadError, DefinitionError):
             raise
@@ -228,6 +233,10 @@ class PayloadCodec:
         except Exception as error:
             raise DefinitionError(f"{self.field} of job type {self.job_type!r}: {error}") from error
         return self._adapter
+
+    @cached_property
+    def _class_read_back_equal(self) -> type | None:
+        return class_read_back_equal(self._completed.core_schema)
 
     @cached_property
     def _serializer(self) -> SchemaSerializer:
@@ -298,6 +307,16 @@ class PayloadCodec:
     def _reported(self, error: Exception) -> str:
         name = type(error).__name__
         return f"encoding it raised {name}" if self._discreet else safe_text(f"{name}: {error}", 500)
+
+    def _check_read_back(self, given: object, read: object) -> None:
+        """Raise an error unless what is read back is what was given, in all that its model stores.
+
+        Raises:
+            PayloadError: a worker would get another value than the caller gave, without any notice.
+        """
+        found = None if is_equal(given, read) else find_difference(given, read)
+        if found is not None:
+            raise self._error(PayloadError, found[0], f"would change on the way: {found[1]}")
 
     # Decoding
 

@@ -82,7 +82,8 @@ class FormattedPayloadCodec(PayloadCodec):
             if len(data) > self.limits.max_bytes:
                 raise self._error(PayloadError, (), f"must be at most {self.limits.max_bytes} bytes, got {len(data)}")
             stage = "would not be read back: "
-            self._loaded(data, serde)
+            read = self._loaded(data, serde)
+            self._check_read_back(valid, read)
             return data
         except PayloadDecodeError as error:
             raise PayloadError(

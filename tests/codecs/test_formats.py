@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, field_validator
+from typing_extensions import TypedDict
 
 from queuert import JobType, JobTypes
 from queuert.codecs import PLAIN, Codec, CodecError, PayloadFormat, Place, Serde, ZlibCodec
@@ -96,24 +97,14 @@ def test_json_goes_through_every_format(name: str, value: Any) -> None:
     assert job_type.decode_output(job_type.encode_output(value)) == job_type.decode_input(as_jsonb) == value
 
 
-BINARY_VALUES = st.recursive(
-    st.binary() | st.integers(0, 9), lambda inner: st.lists(inner) | st.tuples(inner), max_leaves=9
-)
-
-
 @pytest.mark.parametrize("format", [MSGPACK, BINARY])
 @UNHURRIED
-@given(
-    value=st.recursive(st.binary() | st.integers(0, 9), lambda inner: st.lists(inner) | st.tuples(inner), max_leaves=9)
-)
+@given(value=st.recursive(st.binary() | st.integers(0, 9), st.lists, max_leaves=9))
 def test_bytes_go_through_a_serde_that_has_them(format: PayloadFormat, value: Any) -> None:
     job_type = anything(format)
-    back = job_type.decode_input(job_type.encode_input({"value": value}))
-    assert back == {"value": _lists(value)}
-
-
-def _lists(value: Any) -> Any:
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+    assert job_type.decode_input(job_type.encode_input({"value": value})) == {"value": value}
+    with pytest.raises(PayloadError, match=r"input\.value: would change on the way: a tuple is read back as a list"):
+        job_type.encode_input({"value": (value,)})
 
 
 @UNHURRIED
@@ -166,6 +157,13 @@ def test_a_strict_model_is_read_by_the_rules_for_json() -> None:
     assert job_type.decode_input(job_type.encode_input(value)) == value
 
 
+class Spied(TypedDict):
+    s: list[Any]
+    k: dict[int, bytes]
+    t: tuple[Mode, set[bytes]]
+    m: Patient
+
+
 def test_a_serde_is_given_json_types_and_bytes() -> None:
     seen: list[Any] = []
 
@@ -174,11 +172,11 @@ def test_a_serde_is_given_json_types_and_bytes() -> None:
             seen.append(value)
             return super().dumps(value)
 
-    job_type = JobType("spy", input=Any, output=None, format=PayloadFormat(Spy()))
+    job_type = JobType("spy", input=Spied, output=None, format=PayloadFormat(Spy()))
     job_type.encode_input(
         {
             "s": [Text("a"), Number(1)],
-            1: bytearray(b"\xff"),
+            "k": {1: b"\xff"},
             "t": (Mode.RED, {b"x"}),
             "m": Patient(name="a", born=datetime(2030, 1, 2, tzinfo=UTC)),
         }
@@ -186,7 +184,7 @@ def test_a_serde_is_given_json_types_and_bytes() -> None:
     assert seen == [
         {
             "s": ["a", 1],
-            "1": b"\xff",
+            "k": {"1": b"\xff"},
             "t": ["red", [b"x"]],
             "m": {"name": "a", "scan": b"", "number": None, "born": "2030-01-02T00:00:00Z", "fee": "0"},
         }

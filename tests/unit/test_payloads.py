@@ -5,17 +5,29 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, computed_field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    SecretStr,
+    computed_field,
+    field_validator,
+)
 from typing_extensions import TypedDict
 
 from queuert.errors import (
@@ -179,6 +191,116 @@ def test_a_model_changed_after_its_check_is_refused() -> None:
 def test_a_serialiser_that_its_validator_does_not_read_is_refused() -> None:
     one_way = Annotated[int, PlainSerializer(lambda value: f"number {value}")]
     assert "read back" in refusal(one_way, 3).reason
+
+
+class Cat(BaseModel):
+    name: str
+
+
+class Dog(BaseModel):
+    name: str
+
+
+class Spaniel(Dog):
+    ears: int
+
+
+@dataclass
+class Place(Point):
+    z: float = 0.0
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+class Quiet(BaseModel):
+    """What it keeps for itself is not stored, and does not count."""
+
+    shown: int
+    hidden: int = Field(default=0, exclude=True)
+    _own: object = PrivateAttr(default_factory=object)
+
+
+class Rounded(BaseModel):
+    value: Annotated[float, PlainSerializer(round)]
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    known: int
+
+
+class Coarse(BaseModel):
+    model_config = ConfigDict(ser_json_timedelta="float")
+    wait: timedelta
+
+
+class Counted(BaseModel):
+    value: int
+
+    def model_post_init(self, context: object) -> None:
+        self.value += 1
+
+
+class Unequal:
+    """Of two of these nobody can tell whether they are equal."""
+
+
+PLAIN_OBJECT = Annotated[Unequal, PlainValidator(lambda _: Unequal()), PlainSerializer(lambda _: 1)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "path", "reason"),
+    [
+        (Login, Login(user="a", password=SecretStr("hidden")), "input.password", "a SecretStr is read back as another"),
+        (Dog, Spaniel(name="a", ears=2), "input", "a Spaniel is read back as a Dog: what its class adds would be lost"),
+        (dict[str, list[Dog]], {"x": [Dog(name="a"), Spaniel(name="b", ears=2)]}, "input.x[1]", "a Spaniel"),
+        (tuple[Point, ...], (Place(1, 2.0, 3.0),), "input[0]", "a Place is read back as a Point"),
+        (Cat | Dog, Dog(name="a"), "input", "a Dog is read back as a Cat: give the union a discriminator"),
+        (list[Cat | Dog], [Cat(name="a"), Dog(name="a")], "input[1]", "discriminator"),
+        (Rounded, Rounded(value=1.5), "input.value", "a float is read back as another one"),
+        (Open, Open.model_validate({"known": 1, "more": (1, 2)}), "input.more", "a tuple is read back as a list"),
+        (
+            Coarse,
+            Coarse(wait=timedelta(days=10**8, microseconds=1)),
+            "input.wait",
+            "a timedelta is read back as another",
+        ),
+        (Counted, Counted(value=1), "input.value", "an int is read back as another one"),
+        (Any, {"at": datetime(2026, 1, 1, tzinfo=UTC)}, "input.at", "a datetime is read back as a str"),
+        (Any, [{"span": (1, 2)}], "input[0].span", "a tuple is read back as a list"),
+        (dict[Any, Any], {1: "a"}, "input", "the key 1 (int) is read back as another one"),
+        (Any, {"some": {1}}, "input.some", "a set is read back as a list"),
+    ],
+)
+def test_a_value_that_would_change_is_refused(annotation: Any, value: object, path: str, reason: str) -> None:
+    error = refusal(annotation, value)
+    assert error.path == path
+    assert error.reason.startswith("would change on the way: ")
+    assert reason in error.reason
+    assert "hidden" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Quiet, Quiet(shown=1, hidden=2)),
+        (Dog | Cat, Dog(name="a")),
+        (PLAIN_OBJECT, Unequal()),
+        (float, 1),
+        (int, "7"),
+        (Dog, {"name": "a"}),
+        (set[int], {1, 2}),
+        (dict[int, str], {1: "a"}),
+        (datetime, datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)),
+        (Iterable[int], (number for number in range(3))),
+        (Any, {"a": [1, 1.5, True, None, "x"]}),
+    ],
+)
+def test_a_value_that_does_not_change_is_taken(annotation: Any, value: object) -> None:
+    codec(annotation).encode(value)
 
 
 def test_computed_fields_are_not_written() -> None:
