@@ -53,6 +53,12 @@ def defaults_in_children(numbers: Iterable[signal.Signals]) -> Iterator[None]:
         _defaults.clear()
 
 
+def begin_worker() -> None:
+    """A worker starts in this process: from now on handlers end here, whoever forked it."""
+    global in_child
+    in_child = False
+
+
 def end_child() -> NoReturn:
     """End this process, which a handler has forked and in which that handler has returned or raised.
 

@@ -8,7 +8,9 @@ import pytest
 
 from queuert import AsyncClient, JobType, NewChain, PostgresState
 from queuert.errors import JobFailedError
+from queuert.worker import forks
 from queuert.worker.run import ExitCode
+from tests.faults.application import Plan, quick, threaded
 from tests.faults.children import (
     CHILDREN,
     JOB_TYPES,
@@ -49,6 +51,17 @@ async def test_children_of_a_handler_are_not_the_worker(
         process.send(signal.SIGTERM)
         assert await process.ended() == ExitCode.STOPPED
         assert {harness.witness.job(chain.id) for chain in chains} == {("completed", 1, 0, 0)}
+
+
+async def test_a_worker_that_starts_in_a_child_is_one(harness: FaultHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may fork workers, from a handler's process, too."""
+    ended: list[bool] = []
+    monkeypatch.setattr(forks, "in_child", True)
+    monkeypatch.setattr(forks, "end_child", lambda: ended.append(True))
+    chains = await harness.client.start_chains([NewChain(quick, 1), NewChain(threaded, Plan())])
+    async with harness.worker():
+        assert [await chain.result(WAIT) for chain in chains] == [1, 1]
+    assert ended == []
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])

@@ -92,7 +92,9 @@ class RedisSettings:
         """
         parsed = kind.from_url(self.url)
         wanted = {name: value for name, value in parsed.connection_kwargs.items() if _is_taken(name)}
-        ours: dict[str, Any] = {"socket_timeout": self.answer_timeout, "retry": retry(NoBackoff(), 0)}
+        # With version 3 of the protocol redis-py's asyncio pool no longer looks whether the server has closed a
+        # connection that was idle (it may get messages of maintenance at any time): the next call would fail.
+        ours: dict[str, Any] = {"protocol": 2, "socket_timeout": self.answer_timeout, "retry": retry(NoBackoff(), 0)}
         if issubclass(parsed.connection_class, tcp):  # The class for Unix sockets does not have these options.
             wanted.setdefault("socket_keepalive", True)
             ours["socket_connect_timeout"] = self.connect_timeout
