@@ -180,8 +180,10 @@ def _pairs(value: Any, other: Any) -> tuple[list[tuple[object, object, object]],
     names = f"{_a(value)} is read back as {_a(other)}"
     if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
         if type(value) is not type(other):
-            own = isinstance(value, type(other))
-            return [], f"{names}: {_OF_A_SUBCLASS if own else _OF_A_UNION}"
+            if isinstance(value, type(other)):
+                return [], f"{names}: what its class adds would be lost; declare that class"
+            union = isinstance(other, BaseModel) or is_dataclass(other)
+            return [], f"{names}: {'give the union a discriminator' if union else 'declare its type'}"
         return [(name, getattr(value, name, None), getattr(other, name, None)) for name in _stored_fields(value)], None
     if isinstance(value, dict) and isinstance(other, dict):
         for key in value:
@@ -198,10 +200,6 @@ def _pairs(value: Any, other: Any) -> tuple[list[tuple[object, object, object]],
     if type(value).__eq__ is object.__eq__:
         return [], None
     return [], f"{_a(value)} is read back as another one"
-
-
-_OF_A_SUBCLASS = "what its class adds would be lost; declare that class"
-_OF_A_UNION = "give the union a discriminator"
 
 
 def _a(value: object) -> str:

@@ -120,6 +120,8 @@ class PayloadCodec:
         codec.encode([1, 2])        # '[1,2]'
         codec.decode("[1, 2]")      # [1, 2]
 
+    With ``read_as_same`` false, what is read back need not be equal: whoever reads it has another type for it.
+
     Field names are written as the model's configuration says; both names and aliases are read. The subclass
     :class:`queuert.codecs.payloads.FormattedPayloadCodec` stores payloads in other formats.
 
@@ -131,8 +133,15 @@ class PayloadCodec:
     """Whether errors of encoding hide what the model says of the value, as those of decoding always do."""
 
     def __init__(
-        self, annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits = DEFAULT_LIMITS
+        self,
+        annotation: TypeForm[object],
+        *,
+        job_type: str,
+        field: str,
+        limits: PayloadLimits = DEFAULT_LIMITS,
+        read_as_same: bool = True,
     ) -> None:
+        self._read_as_same = read_as_same
         self.job_type = job_type
         self.field = field
         self.limits = limits
@@ -314,7 +323,7 @@ class PayloadCodec:
         Raises:
             PayloadError: a worker would get another value than the caller gave, without any notice.
         """
-        found = None if is_equal(given, read) else find_difference(given, read)
+        found = find_difference(given, read) if self._read_as_same and not is_equal(given, read) else None
         if found is not None:
             raise self._error(PayloadError, found[0], f"would change on the way: {found[1]}")
 

@@ -32,6 +32,12 @@ def step_codec(job_type: JobType[Any, Any], annotation: TypeForm[Any]) -> Payloa
         return _codec(job_type, annotation)
 
 
+@lru_cache(maxsize=1024)
+def event_codec(job_type: JobType[Any, Any]) -> PayloadCodec:
+    """Return the codec that writes payloads of events. The handler that waits for one says of which type it is."""
+    return _codec(job_type, Any, read_as_same=False)
+
+
 def shown_steps(job_type: JobType[Any, Any] | None, records: Sequence[StepRecord]) -> list[JobStep]:
     """Return steps with their results decoded, as far as the format of the job type can read them."""
     codec = None if job_type is None else step_codec(job_type, Any)
@@ -53,9 +59,14 @@ def _shown(codec: PayloadCodec | None, record: StepRecord) -> JobStep:
     )
 
 
-def _codec(job_type: JobType[Any, Any], annotation: Any) -> PayloadCodec:
+def _codec(job_type: JobType[Any, Any], annotation: Any, *, read_as_same: bool = True) -> PayloadCodec:
     return payload_codec(
-        annotation, job_type=job_type.name, field="step", limits=job_type.limits, format=job_type.format
+        annotation,
+        job_type=job_type.name,
+        field="step",
+        limits=job_type.limits,
+        format=job_type.format,
+        read_as_same=read_as_same,
     )
 
 

@@ -45,7 +45,7 @@ from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.steps import NewEvent
 from queuert.state.types import ChainUpdate, InputEdit, NewJob, PruneRequest, WorkerlessCompletion
-from queuert.steps import step_codec
+from queuert.steps import event_codec
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -561,7 +561,7 @@ class AsyncClientManagement(AsyncClientBase):
         [record] = await store.get_chains([chain_id], connection=connection)
         if record is None:
             raise ChainNotFoundError(chain_id)
-        codec = step_codec(self.job_types[record.tail_type], Any)
+        codec = event_codec(self.job_types[record.tail_type])
         event = NewEvent(event_id, name, codec.encode(payload))
         sent = await store.send_event(chain_id, event, connection=connection)
         if sent.written:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def payload_codec(
-    annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits, format: PayloadFormat | None
+    annotation: TypeForm[object],
+    *,
+    job_type: str,
+    field: str,
+    limits: PayloadLimits,
+    format: PayloadFormat | None,
+    read_as_same: bool = True,
 ) -> PayloadCodec:
     """Return the codec that encodes values of a type as the JSON text that is stored, and decodes them.
 
@@ -28,10 +34,12 @@ def payload_codec(
         DefinitionError: pydantic has no schema for the annotation, or ``format`` is not a ``PayloadFormat``.
     """
     if format is None:
-        return PayloadCodec(annotation, job_type=job_type, field=field, limits=limits)
+        return PayloadCodec(annotation, job_type=job_type, field=field, limits=limits, read_as_same=read_as_same)
     if not isinstance(format, PayloadFormat):
         raise DefinitionError(f"format of job type {job_type!r} must be a PayloadFormat, got {type(format).__name__}")
-    return FormattedPayloadCodec(annotation, job_type=job_type, field=field, limits=limits, format=format)
+    return FormattedPayloadCodec(
+        annotation, job_type=job_type, field=field, limits=limits, format=format, read_as_same=read_as_same
+    )
 
 
 class FormattedPayloadCodec(PayloadCodec):
@@ -42,9 +50,16 @@ class FormattedPayloadCodec(PayloadCodec):
     """
 
     def __init__(
-        self, annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits, format: PayloadFormat
+        self,
+        annotation: TypeForm[object],
+        *,
+        job_type: str,
+        field: str,
+        limits: PayloadLimits,
+        format: PayloadFormat,
+        read_as_same: bool = True,
     ) -> None:
-        super().__init__(annotation, job_type=job_type, field=field, limits=limits)
+        super().__init__(annotation, job_type=job_type, field=field, limits=limits, read_as_same=read_as_same)
         self.format = format
         self._discreet = bool(format.codecs)
 

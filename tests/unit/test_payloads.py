@@ -272,6 +272,7 @@ PLAIN_OBJECT = Annotated[Unequal, PlainValidator(lambda _: Unequal()), PlainSeri
         (Any, {"at": datetime(2026, 1, 1, tzinfo=UTC)}, "input.at", "a datetime is read back as a str"),
         (Any, [{"span": (1, 2)}], "input[0].span", "a tuple is read back as a list"),
         (dict[Any, Any], {1: "a"}, "input", "the key 1 (int) is read back as another one"),
+        (Any, [Dog(name="a")], "input[0]", "a Dog is read back as a dict: declare its type"),
         (Any, {"some": {1}}, "input.some", "a set is read back as a list"),
     ],
 )

@@ -121,13 +121,13 @@ async def test_a_step_that_raises_is_called_again(harness: PostgresHarness, call
         await attempt.step("charge", calls.charge_soon, 1)
         if attempt.number < 3:
             return await attempt.step("fail", calls.fail)
-        return await attempt.step("fail", calls.charge, 7)
+        return (await attempt.step("fail", calls.charge, 7)).number
 
     def in_thread(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         attempt.step_sync("charge", calls.charge, 1)
         if attempt.number < 3:
             return attempt.step_sync("fail", calls.fail)
-        return attempt.step_sync("fail", calls.charge, 7)
+        return attempt.step_sync("fail", calls.charge, 7).number
 
     status, _, kind = await run(harness, in_loop if mode == "coroutine" else in_thread)
     assert (status, kind) == (JobStatus.COMPLETED, None)
