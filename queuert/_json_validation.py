@@ -197,7 +197,8 @@ def _pairs(value: Any, other: Any) -> tuple[list[tuple[object, object, object]],
     if isinstance(value, datetime) and value.tzinfo and other.tzinfo and value.timestamp() == other.timestamp():
         # By itself a time that a change of clocks repeats or leaves out equals none of another zone.
         return [], None
-    if type(value).__eq__ is object.__eq__:
+    kind: Any = type(value)
+    if kind.__eq__ is object.__eq__:
         return [], None
     return [], f"{_a(value)} is read back as another one"
 
