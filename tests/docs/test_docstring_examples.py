@@ -90,7 +90,9 @@ class Namespace:
         with psycopg.connect(dsn) as connection:
             connection.execute("CREATE TABLE pages (views integer)")
         self.state = PostgresState(dsn)
-        self.doing: JobType[str, Any] = JobType("doing", input=str, output=Any, continues_with=publish)
+        self.doing: JobType[str, Any] = JobType(
+            "doing", input=str, output=Published | str | None, continues_with=publish
+        )
         self.report: JobType[str, int] = JobType("report", input=str, output=int)
         self.job_types = JobTypes(job_types, self.doing, self.report)
         self.processors = Processors(self.job_types)

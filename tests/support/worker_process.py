@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from queuert.observability.events import WorkerStarted
@@ -21,17 +23,29 @@ RECORDS = "QUEUERT_TEST_RECORDS"
 _ROOT = Path(__file__).parents[2]
 
 
+@contextmanager
+def _default_interrupt() -> Iterator[None]:
+    """Let processes that are started here not ignore SIGINT, though a shell that runs tests in the background does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class WorkerProcess:
     """A worker process that can be killed, frozen and asked to stop. It writes its events to ``log``."""
 
     def __init__(self, *arguments: str, url: str, records: str) -> None:
         self.log = EventLog()
-        self._process = subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=_ROOT,
-            env={**os.environ, "QUEUERT_URL": url, RECORDS: records},
-            stdout=subprocess.PIPE,
-        )
+        with _default_interrupt():
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=_ROOT,
+                env={**os.environ, "QUEUERT_URL": url, RECORDS: records},
+                stdout=subprocess.PIPE,
+                process_group=0,
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -90,9 +104,9 @@ class WorkerProcess:
         return (await self.log.wait_for(WorkerStarted, timeout=START)).worker
 
     def close(self) -> None:
-        """Kill the process, whatever its state."""
-        if not self.has_ended:
-            self.send(signal.SIGKILL)
+        """Kill the process, whatever its state, and what it has forked, which keeps the pipe open."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
         assert self._process.stdout is not None

@@ -328,7 +328,7 @@ async def test_a_worker_that_stops_while_it_is_called(
     chain = await harness.client.start_chain(anything, 1)
     await in_time(arrived.wait())
     await in_time(worker.stop(shutdown_timeout=0))
-    assert finishes == [FinishKind.INTERRUPT]
+    assert finishes == [FinishKind.RETRY]
     assert (await harness.statuses())[chain.id] is JobStatus.READY
     assert harness.log.of(AttemptCompleted) == []
 

@@ -35,7 +35,6 @@ from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
     AttemptFailed,
-    AttemptInterrupted,
     AttemptRetried,
     ErrorAfterCompletion,
     FinishRejected,
@@ -612,8 +611,9 @@ async def test_it_is_reported_and_killed_when_the_grace_is_over(
     await in_time(asyncio.gather(*stops))
     assert worker.abandoned == 0
     job = await harness.job(chain.id)
-    assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 1, 0)
-    assert len(harness.log.of(AttemptInterrupted)) == 1
+    assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 0, 1)
+    [retried] = harness.log.of(AttemptRetried)
+    assert retried.error.kind == "worker_stopping"
     await gone(*pids)
 
 
@@ -745,7 +745,7 @@ async def test_the_command_line_runs_it_and_ends_it(harness: PostgresHarness, tm
     await gone(pid)
     job = await harness.job(chain.id)
     expected = (JobStatus.COMPLETED, 1, 0) if signals == 1 else (JobStatus.READY, 1, 1)
-    assert (job.status, job.attempt, job.uncounted) == expected
+    assert (job.status, job.attempt, job.lease_expirations) == expected
 
 
 def _says(process: subprocess.Popen[str], what: str) -> bool:

@@ -163,12 +163,14 @@ async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(har
     await worker.start()
     chain = await harness.client.start_chain(number, 1)
     await gate.next()
-    await in_time(worker.stop(shutdown_timeout=0.0))
-    job = await harness.job(chain.id)
-    assert (job.status, job.uncounted, worker.abandoned) == (JobStatus.READY, 1, 1)
-    assert await held_leases(harness) == 0
-    release.set()
-    gate.open()
+    try:
+        await in_time(worker.stop(shutdown_timeout=0.0))
+        job = await harness.job(chain.id)
+        assert (job.status, job.lease_expirations, worker.abandoned) == (JobStatus.READY, 1, 1)
+        assert await held_leases(harness) == 0
+    finally:
+        release.set()
+        gate.open()
 
 
 @pytest.mark.usefixtures("less_patient")
@@ -198,7 +200,7 @@ async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(harn
     try:
         await in_time(worker.stop(shutdown_timeout=0.0))
         job = await harness.job(chain.id)
-        assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
+        assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.READY, 1, 1)
         assert await held_leases(harness) == 0
     finally:
         go_on.set()
