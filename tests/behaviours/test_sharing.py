@@ -125,6 +125,10 @@ async def test_few_claims_come_to_each_type_and_rank(harness: Harness, limit: in
         await store.aclose()
 
 
+def _claimed(harness: Harness) -> int:
+    return sum(event.count for event in harness.log.of(JobsClaimed))
+
+
 @pytest.mark.parametrize("behind", [3, 300], ids=["a few", "many"])
 @pytest.mark.parametrize("stops", [False, True], ids=["long", "stopping"])
 async def test_jobs_behind_a_long_one_are_run_by_an_idle_worker(
@@ -150,9 +154,7 @@ async def test_jobs_behind_a_long_one_are_run_by_an_idle_worker(
     await busy.start()
     await gate.next()
     try:
-        before = len(quick) + 1
-        claimed = lambda: sum(event.count for event in harness.log.of(JobsClaimed))  # noqa: E731
-        await until(lambda: claimed() > before, "it has claimed what is behind the long one")
+        await until(lambda: _claimed(harness) > len(quick) + 1, "it has claimed what is behind the long one")
         await harness.worker(poll_interval=3600.0, name="idle").start()
         stop = asyncio.ensure_future(busy.stop(shutdown_timeout=WAIT)) if stops else None
         await harness.client.wait([chain for chain in chains if chain is not chains[len(quick)]], timeout=WAIT)
