@@ -145,8 +145,8 @@ def _is_exact_value(schema: Mapping[str, Any]) -> bool:
 def _are_exact_fields(schema: Mapping[str, Any]) -> bool:
     if schema["type"] != "model-fields" or schema.get("extras_schema") or schema.get("extra_behavior") == "allow":
         return False
-    fields = schema["fields"].values()
-    return all(not field.get("serialization_exclude") and _is_exact_value(field["schema"]) for field in fields)
+    own = schema["fields"].values()
+    return all(not field.get("serialization_exclude") and _is_exact_value(field["schema"]) for field in own)
 
 
 def find_difference(given: object, read: object) -> tuple[tuple[object, ...], str] | None:

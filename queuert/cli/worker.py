@@ -54,7 +54,7 @@ _EXIT_CODES: Mapping[int, str] = {
     ExitCode.UNASKED: "a task or callback raised SystemExit; the worker stopped",
     ExitCode.USAGE: MEANINGS[ExitCode.USAGE],
     ExitCode.UNAVAILABLE: "the database or its schema is missing; no job was started",
-    ExitCode.ABANDONED: "stopped by a signal, some handlers timed out; jobs released",
+    ExitCode.ABANDONED: "stopped by a signal, some handlers did not end; counted as crashes",
     ExitCode.LIFESPAN: "the lifespan of processors failed; see the log",
 }
 
