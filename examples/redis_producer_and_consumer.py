@@ -13,7 +13,7 @@ import time
 
 from pydantic import BaseModel
 
-from queuert import Attempt, Client, InProcessWorker, JobStatus, JobType, JobTypes, Outcome, Processors
+from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, Processors
 
 
 class Email(BaseModel):
@@ -30,6 +30,7 @@ processors = Processors(job_types)
 def send(attempt: Attempt[Email, None]) -> Outcome[None]:
     # It may be run again after a crash: give the job's id to the provider, who then sends once.
     if attempt.input.template == "newsletter":
+        attempt.record_progress(message="sending")
         while not attempt.worker_stopping:
             time.sleep(0.01)
     print(f"sent {attempt.input.template} to {attempt.input.to}, as {attempt.job_id}", flush=True)
@@ -57,7 +58,8 @@ def main() -> None:
             client.get_chain("email-123").result(timeout=30)
             produce(client, "email-123", "welcome")
             produce(client, "email-124", "newsletter")
-            while client.get_job("email-124").status is not JobStatus.RUNNING:
+            # A job that is claimed and has not begun goes back when its consumer stops: so wait until it has begun.
+            while client.get_job("email-124").progress is None:
                 time.sleep(0.01)
         finally:
             consumer.terminate()

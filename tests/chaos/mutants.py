@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha1
+from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
 
@@ -27,7 +28,6 @@ from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.statements import variants
 from queuert.state.redis import scripts
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
-from queuert.worker.claimer import Claimer
 from queuert.worker.leases import LeaseRenewer
 from queuert.worker.runtime import WorkerRuntime
 from tests.support.statements import replace_statements
@@ -114,7 +114,7 @@ def _start_elsewhere() -> AbstractContextManager[Any]:
 
 
 def _never_poll() -> AbstractContextManager[Any]:
-    return mock.patch.object(Claimer, "_poll_pause", return_value=3600.0)
+    return mock.patch("queuert.worker.claimer.random", SimpleNamespace(uniform=lambda low, high: 10_000.0))
 
 
 def _listen_once() -> AbstractContextManager[Any]:

@@ -330,7 +330,7 @@ const move = (by) => {
 
 let goes = false;
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog[open]")) return;
   const key = event.key;
   if (goes) {
     goes = false;
