@@ -265,7 +265,10 @@ class Claimer:
             runner.release()
 
     async def _wait(self, claimed: int, next_due: float | None) -> None:
-        pause = self._poll_pause()
+        interval = self._poll_interval
+        if interval is None:
+            interval = POLL_WITH_NOTIFY if self._worker.notify.healthy else POLL_WITHOUT_NOTIFY
+        pause = interval * random.uniform(0.9, 1.1)
         if next_due is not None:
             # Jobs that are due and were not claimed are locked by others, which claim or cancel them, or held back by
             # limits. When an attempt ends there is a notification, but not when the window of a rate moves on.
@@ -280,12 +283,6 @@ class Claimer:
             except TimeoutError:
                 continue
             return
-
-    def _poll_pause(self) -> float:
-        interval = self._poll_interval
-        if interval is None:
-            interval = POLL_WITH_NOTIFY if self._worker.notify.healthy else POLL_WITHOUT_NOTIFY
-        return interval * random.uniform(0.9, 1.1)
 
 
 def _max_empty_claim_delay(limits: Iterable[Limits]) -> float:
