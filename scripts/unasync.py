@@ -46,6 +46,7 @@ PAIRS = {
     "queuert/state/postgres/async_transaction.py": "queuert/state/postgres/sync_transaction.py",
     "queuert/state/redis/async_event_log.py": "queuert/state/redis/sync_event_log.py",
     "queuert/state/redis/async_webhooks.py": "queuert/state/redis/sync_webhooks.py",
+    "queuert/state/redis/async_management.py": "queuert/state/redis/sync_management.py",
     "queuert/state/redis/async_store.py": "queuert/state/redis/sync_store.py",
     "queuert/state/redis/async_transaction.py": "queuert/state/redis/sync_transaction.py",
 }

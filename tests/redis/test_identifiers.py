@@ -16,7 +16,7 @@ from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.deduplication import Deduplicate
 from queuert.embedded.ports import ReservedPort
 from queuert.event_log import EventFilter, EventLevel
-from queuert.ids import new_token
+from queuert.ids import new_id, new_token
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.policies import Keep, Retention
@@ -215,7 +215,10 @@ class Tour:
         [done] = store.complete_chains([WorkerlessCompletion(waits, waits, None, self.new(self.named("-outside")))])
         assert done.written
         store.cancel_chains([waits, free], reason=text)
-        store.release_stranded()
+        dead = [one.id for one in store.start_jobs([self.new(new_id(), limit_key=None) for _ in range(400)])]
+        store.cancel_chains(dead[1:], reason=text)
+        store.release_stranded()  # Which finds a list with many dead entries.
+        store.delete_chains(dead)
         assert store.next_due([text]) is None
         store.update_result_ttl([late], 3600.0)
         pruned = store.prune(PruneRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))

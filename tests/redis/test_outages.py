@@ -14,8 +14,9 @@ from queuert import AsyncClient, NewChain
 from queuert.embedded import EmbeddedRedis
 from queuert.errors import ChainNotFoundError, StateUnavailableError
 from queuert.observability.events import AttemptAborted, LoopFailed, StoreCallFailed, WorkerStopped
+from queuert.policies import RetryPolicy
 from queuert.state.redis import RedisState, encode
-from queuert.state.types import ClaimRequest, Lease, NewJob, ReapRequest, Renewal
+from queuert.state.types import ClaimRequest, Lease, NewJob, Renewal
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartRedis
 from tests.redis.application import JOB_TYPES, LEASE, Plan, patient, quick
@@ -268,9 +269,9 @@ async def test_a_primary_that_became_a_replica_is_left(private_redis: StartRedis
 def test_leases_are_by_the_servers_clock() -> None:
     """No script is told a time by its caller, so clocks of clients cannot matter."""
     texts = [
-        *encode.claim(ClaimRequest({"a": 60.0}, 1, "holder", "token"), 1),
+        *encode.claim(ClaimRequest({"a": 60.0}, 1, "holder", "token"), ["a"], 1, claimed=[], round=0, seed=1),
         *encode.renewals([Renewal(Lease("id", "token"), LEASE.seconds)]),
-        *encode.reap(ReapRequest({})),
+        *encode.reap({"a": RetryPolicy()}, 1),
         *encode.start([NewJob("id", "a", "{}")]),
     ]
     # Microseconds since 1970 have sixteen digits.

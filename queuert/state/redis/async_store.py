@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from random import randrange
 from typing import Any
@@ -20,40 +20,39 @@ from queuert.activity import (
     summed,
 )
 from queuert.errors import StateError
-from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobError, TtlUpdate
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
 from queuert.limits import PausedType
 from queuert.policies import checked_ttl
-from queuert.run_at import RunAt
 from queuert.schedules import check_owners, tick_of
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_event_log import AsyncRedisEventLog
+from queuert.state.redis.async_management import AsyncRedisManagement
 from queuert.state.redis.async_transaction import AsyncRedisTransaction
 from queuert.state.redis.async_webhooks import AsyncRedisWebhooks
 from queuert.state.redis.connections import AsyncConnections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors, refuse_connection
+from queuert.state.redis.portions import CLAIMED, HELD, READ, TYPES, WRITTEN, portions
 from queuert.state.redis.server_check import async_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
-from queuert.state.steps import EventWait, NewEvent, NewStep, SendResult, StepRecord
+from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.types import (
     COUNTED_DEMAND,
     COUNTED_WAIT,
     BlockerLink,
     BlockerRecord,
-    ChainUpdate,
     ClaimedJob,
     ClaimRequest,
-    DeleteResult,
     DueSchedules,
     Finish,
     FinishResult,
-    InputEdit,
     Lease,
     NewJob,
     PoolUse,
     PruneRequest,
     PruneResult,
+    ReapedJob,
     ReapRequest,
     ReapResult,
     ReleasedClaim,
@@ -63,26 +62,23 @@ from queuert.state.types import (
     StagingCleanup,
     StartedJob,
     StoreWarning,
-    SweepResult,
-    TriggeredJob,
     TypeCount,
     TypeDemand,
     WaitFacts,
-    WorkerlessCompletion,
-    check_completions,
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
-_SCAN = 2_000
+_SCAN = 250
 """The largest number of entries that one script reads, since other clients wait meanwhile."""
 _PERIODS_AT_ONCE = 20
 """Minutes or hours that one script reads, so that it does not keep the server for long."""
 
 
-class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
+class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhooks):
     """Jobs in Redis: see :class:`queuert.state.AsyncStore` for what each operation promises.
 
-    Every operation is one script, which no other command interrupts. It checks everything before it writes anything.
+    An operation is one script, which no other command interrupts and which checks everything before it writes anything;
+    or several, if it is called for many jobs: see ``docs/design/redis.md``.
     """
 
     def __init__(self, settings: RedisSettings, connections: int) -> None:
@@ -157,24 +153,30 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
         claimed: list[ClaimedJob] = []
         if request.limit < 1 or not request.leases:
             return claimed
-        more = 1
+        types, more, round, seed = list(request.leases), 1, 0, randrange(1 << 31)
+        mixed = len(types) > 1
         while more and len(claimed) < request.limit:
-            # More dead entries were in the way than one script may drop.
-            taken = sum(len(one.input) for one in claimed)
-            params = encode.claim(request, request.limit - len(claimed), taken=taken)
+            limit = min(CLAIMED, request.limit - len(claimed))
+            params = encode.claim(request, types, limit, claimed=claimed, round=round, seed=seed)
             more, *found = decode.unpacked(await self._run("claim", params))
-            claimed += decode.best_first([decode.claimed(one, request) for one in found], request)
-        return claimed
+            claimed += [decode.claimed(one, request) for one in found]
+            mixed = mixed or (round > 0 and len(claimed) > 1)
+            # The next script goes on with the type whose turn it is, or, if it found too little, with other keys.
+            turn = len(found) % len(types)
+            types = types[turn:] + types[:turn]
+            round += len(found) < limit
+        return decode.best_first(claimed, request) if mixed else claimed
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
-        if not renewals:
-            return []
-        return [one == 1 for one in await self._run("renew", encode.renewals(renewals))]
+        parts = portions(renewals, HELD)
+        return [one == 1 for part in parts for one in await self._run("renew", encode.renewals(part))]
 
     async def release(self, leases: Sequence[Lease]) -> int:
         """Release jobs that were not started."""
-        return int(await self._run("release", encode.leases(leases))) if leases else 0
+        # The last one first: each goes to the front of its list.
+        parts = reversed(list(portions(leases, HELD)))
+        return sum([int(await self._run("release", encode.leases(part))) for part in parts])
 
     async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all jobs of a claim whose answer was lost."""
@@ -185,15 +187,19 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
 
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """Write finishes, each only if its token has the job's lease. There are no locks to wait for."""
-        if not finishes:
-            return []
-        return [decode.finished(one) for one in decode.unpacked(await self._run("finish", encode.finish(finishes)))]
+        if len(finishes) > CLAIMED:
+            creating = [one for one in finishes if one.continuation is not None or one.blockers]
+            for part in portions(creating, CLAIMED):
+                await self._run("finish", encode.finish_check(part))
+        answers = [await self._run("finish", encode.finish(part)) for part in portions(finishes, CLAIMED)]
+        return [decode.finished(one) for answer in answers for one in decode.unpacked(answer)]
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Return why each lease is lost."""
-        if not leases:
-            return []
-        return [decode.lost_reason(one) for one in await self._run("lost_reasons", encode.leases(leases))]
+        parts = portions(leases, READ)
+        return [
+            decode.lost_reason(one) for part in parts for one in await self._run("lost_reasons", encode.leases(part))
+        ]
 
     async def why_lost(self, lease: Lease) -> AbortReason | None:
         """Return why a lease does not hold its job now, also if it has finished the job."""
@@ -209,7 +215,18 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
         """Turn expired leases into failed attempts."""
         if not request.policies:
             return ReapResult((), None)
-        return decode.reaped(await self._run("reap", encode.reap(request)))
+        reaped: list[ReapedJob] = []
+        next_expiry: float | None = None
+        for part in portions(list(request.policies.items()), TYPES):
+            while True:
+                limit = min(WRITTEN, request.limit - len(reaped))
+                found = decode.reaped(await self._run("reap", encode.reap(dict(part), limit)))
+                reaped += found.reaped
+                if len(found.reaped) < limit or len(reaped) == request.limit:
+                    break
+            if found.next_expiry is not None:
+                next_expiry = min(found.next_expiry, next_expiry or found.next_expiry)
+        return ReapResult(reaped, next_expiry)
 
     async def next_due(self, types: Sequence[str]) -> float | None:
         """Return the seconds until the next job is due."""
@@ -220,32 +237,35 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
     async def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
         """Read jobs in the order of the ids."""
         refuse_connection(connection)
-        if not ids:
-            return []
-        now, *found = await self._run("get_jobs", encode.plain(list(ids)))
-        return [decode.job(one, int(now)) for one in found]
+        jobs: list[Job | None] = []
+        for part in portions(ids, READ):
+            now, *found = await self._run("get_jobs", encode.plain(list(part)))
+            jobs += [decode.job(one, int(now)) for one in found]
+        return jobs
 
     async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
         refuse_connection(connection)
-        if not ids:
-            return []
-        return [decode.chain(one) for one in await self._run("get_chains", encode.plain({"ids": list(ids)}))]
+        return await self._chains(ids)
 
     async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
         """Read where chains are, in the order of the ids."""
-        if not ids:
-            return []
-        return [decode.chain_state(one) for one in await self._run("get_chain_states", encode.plain(list(ids)))]
+        found: list[ChainState | None] = []
+        for part in portions(ids, READ):
+            found += map(decode.chain_state, await self._run("get_chain_states", encode.plain(list(part))))
+        return found
 
     async def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
         """Read closed chains up to a portion of bytes; for the others only the status."""
-        if not ids:
-            return []
-        found = await self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
-        return [decode.closed_chain(one) for one in found]
+        chains: list[ChainRecord | ChainStatus | None] = []
+        for part in portions(ids, READ):
+            params = {"ids": list(part), "portion": max(0, portion)}
+            *found, size = await self._run("get_chains", encode.plain(params))
+            chains += map(decode.closed_chain, found)
+            portion -= size
+        return chains
 
     async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
@@ -257,24 +277,31 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
     ) -> list[BlockerLink]:
         """Return which chains the jobs of chains wait for or waited for."""
         refuse_connection(connection)
-        params = {"ids": list(dict.fromkeys(chain_ids)), "limit": limit}
-        found = await self._run("get_blocker_links", encode.plain(params)) if chain_ids else []
-        return [BlockerLink(*map(decode.text, one)) for one in found]
+        links: list[BlockerLink] = []
+        for part in portions(list(dict.fromkeys(chain_ids)), READ):
+            found = await self._run("get_blocker_links", encode.plain({"ids": list(part), "limit": limit}))
+            links += [BlockerLink(*map(decode.text, one)) for one in found]
+        return links
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
-        if types is not None and not types:
-            return []
-        return [decode.type_count(one) for one in await self._run("count_jobs", encode.plain(list(types or ())))]
+        answers = [await self._run("count_jobs", encode.plain(part)) for part in await self._parts_of_types(types)]
+        return [decode.type_count(one) for answer in answers for one in answer]
 
     async def get_demand(
         self, types: Sequence[str] | None = None, *, counted_up_to: int = COUNTED_DEMAND
     ) -> list[TypeDemand]:
         """Jobs that could be claimed now, and those that run, by type."""
-        if types is not None and not types:
-            return []
-        params = {"types": list(types or ()), "most": counted_up_to}
-        return [decode.type_demand(one) for one in await self._run("demand", encode.plain(params))]
+        found: list[TypeDemand] = []
+        for part in await self._parts_of_types(types):
+            params = {"types": part, "most": counted_up_to}
+            found += map(decode.type_demand, await self._run("demand", encode.plain(params)))
+        return found
+
+    async def _parts_of_types(self, types: Sequence[str] | None) -> list[Sequence[str]]:
+        """Return these types, or all that have jobs, in order and in portions."""
+        names = decode.texts(await self._run("list_types", [])) if types is None else types
+        return list(portions(sorted(set(names)), TYPES))
 
     async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
         """Read what decides whether a job can be claimed now."""
@@ -287,8 +314,7 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
         positions = await self._positions(filter, page)
         if not positions:
             return page_of((), page.limit)
-        params = {"ids": [position.id for position in positions], "expired": True}
-        records = map(decode.chain, await self._run("get_chains", encode.plain(params)))
+        records = await self._chains([position.id for position in positions], expired=True)
         found = zip(records, positions, strict=True)
         return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
 
@@ -334,6 +360,15 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
                 return found
             after = int(stopped[0]), decode.text(stopped[1])
 
+    async def _chains(self, ids: Sequence[str], *, expired: bool = False) -> list[ChainRecord | None]:
+        chains: list[ChainRecord | None] = []
+        for part in portions(ids, READ):
+            *found, _ = await self._run(
+                "get_chains", encode.plain({"ids": list(part), **({"expired": True} if expired else {})})
+            )
+            chains += map(decode.chain, found)
+        return chains
+
     async def _members(
         self, chain_id: str, page: PageRequest, after: int | str | None, *, blocked: bool = False
     ) -> list[Position]:
@@ -347,79 +382,6 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
     async def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
         found = zip(await self.get_jobs([position.id for position in positions]), positions, strict=True)
         return page_of(((job, position) for job, position in found if job is not None), page.limit)
-
-    # --- manage -------------------------------------------------------------------------------------------------------
-
-    async def complete_chains(
-        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
-    ) -> list[ChainUpdate]:
-        """Finish the last job of each chain with an output or a continuation."""
-        refuse_connection(connection)
-        check_completions(completions)
-        if not completions:
-            return []
-        answer = await self._commit("complete_chains", encode.completions(completions))
-        return [decode.update(one) for one in answer]
-
-    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
-        """Close open chains as cancelled."""
-        refuse_connection(connection)
-        if not ids:
-            return []
-        error = encode.error_text(JobError("cancel", reason)) or ""
-        return [decode.update(one) for one in await self._commit("cancel_chains", [*encode.plain(list(ids)), error])]
-
-    async def retry_chains(
-        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
-    ) -> list[ChainUpdate]:
-        """Open failed and cancelled chains again."""
-        refuse_connection(connection)
-        if not ids:
-            return []
-        return [decode.update(one) for one in await self._commit("retry_chains", encode.retry(ids, edit))]
-
-    async def change_waiting_jobs(
-        self,
-        ids: Sequence[str],
-        *,
-        run_at: RunAt | None = None,
-        priority: int | None = None,
-        edit: InputEdit | None = None,
-        connection: Any = None,
-    ) -> list[ChainUpdate]:
-        """Give the last jobs of chains another due time, priority or input, if they wait."""
-        refuse_connection(connection)
-        if not ids:
-            return []
-        params = encode.changes(ids, run_at, priority, edit)
-        return [decode.update(one) for one in await self._commit("change_waiting_jobs", params)]
-
-    async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
-        """Make scheduled jobs due now."""
-        refuse_connection(connection)
-        if not ids:
-            return []
-        return [decode.triggered(one) for one in await self._commit("trigger_jobs", encode.plain(list(ids)))]
-
-    async def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
-        """Keep an event for an open chain, and make its last job due if that waits for it."""
-        refuse_connection(connection)
-        params = encode.plain({"chain": chain_id, "id": event.id, "name": event.name})
-        chain_type, written, woken = await self._commit("send_event", [*params, event.payload])
-        return SendResult(chain_id, decode.text(chain_type), written == 1, tuple(map(decode.triggered, woken)))
-
-    async def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
-        """Delete chains with all their jobs."""
-        refuse_connection(connection)
-        deleted, running = await self._commit("delete_chains", encode.plain({"ids": list(ids), "cascade": cascade}))
-        return DeleteResult(decode.texts(deleted), decode.texts(running))
-
-    async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
-        """Release blocked jobs all of whose blockers have closed."""
-        params: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
-        params.update({} if cursor is None else {"cursor": cursor})
-        following, released = await self._run("release_stranded", encode.plain(params))
-        return SweepResult(tuple(map(decode.triggered, released)), decode.text(following) or None)
 
     # --- schedules and pauses -----------------------------------------------------------------------------------------
 
@@ -487,14 +449,27 @@ class AsyncRedisStore(AsyncRedisEventLog, AsyncRedisWebhooks):
 
     async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire ``seconds`` from now."""
-        params = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(params))]
+        ttl, answer = encode.pause(checked_ttl("seconds", seconds)), []
+        parts = list(portions(ids, READ))
+        for part in parts:
+            run = self._commit if part is parts[-1] else self._run
+            answer += await run("update_result_ttl", encode.plain({"ids": list(part), "ttl": ttl}))
+        return [TtlUpdate(decode.text(one)) for one in answer]
 
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
-        following, pruned, stale = await self._run("prune", encode.prune(request))
-        cursor = f"{following[0]}:{following[1]}" if following else None
-        return PruneResult(decode.texts(pruned), cursor, decode.texts(stale))
+        pruned: list[str] = []
+        stale: list[str] = []
+        cursor = request.cursor
+        for read in range(0, request.limit, WRITTEN):
+            params = encode.prune(replace(request, cursor=cursor), min(WRITTEN, request.limit - read))
+            following, gone, marked = await self._run("prune", params)
+            pruned += decode.texts(gone)
+            stale += decode.texts(marked)
+            cursor = f"{following[0]}:{following[1]}" if following else None
+            if cursor is None:
+                break
+        return PruneResult(tuple(pruned), cursor, tuple(stale))
 
     async def clean_staging(self) -> StagingCleanup:
         """Do nothing: only Postgres has bulk writes."""

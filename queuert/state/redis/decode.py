@@ -132,11 +132,9 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
 
 
 def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob]:
-    """Sort claimed jobs in the order in which they should run; several types were claimed in turn."""
-    if len(request.leases) > 1:
-        after = request.after_rank
-        jobs.sort(key=lambda job: (after is not None and job.rank <= after, job.rank, job.scheduled_at))
-    return jobs
+    """Sort jobs that were claimed of several types, or by several scripts, in the order in which they should run."""
+    after = request.after_rank
+    return sorted(jobs, key=lambda job: (after is not None and job.rank <= after, job.rank, job.scheduled_at))
 
 
 def finished(one: Answer) -> FinishResult:

@@ -24,13 +24,13 @@ from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter
 from queuert.state.steps import EventWait, NewStep
 from queuert.state.types import (
+    ClaimedJob,
     ClaimRequest,
     Finish,
     InputEdit,
     Lease,
     NewJob,
     PruneRequest,
-    ReapRequest,
     Renewal,
     ScheduleRecord,
     WorkerlessCompletion,
@@ -177,19 +177,22 @@ def unix_time(value: datetime, later: int = 0) -> str:
     return f"{whole + later}.{rest:06d}" if rest else str(whole + later)
 
 
-def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
-    """Return the arguments of ``claim``; ``taken`` is the size of the inputs claimed before for the same request."""
+def claim(
+    request: ClaimRequest, types: Sequence[str], limit: int, *, claimed: Sequence[ClaimedJob], round: int, seed: int
+) -> Arguments:
+    """Return the arguments of ``claim`` for a part of a request, of which others have claimed some jobs."""
     return plain(
         {
-            "types": list(request.leases),
+            "types": list(types),
             "leases": {type: pause(seconds) for type, seconds in request.leases.items()},
             "limit": limit,
-            "max_bytes": max(0, request.max_bytes - taken),
-            **_set(after=request.after_rank),
+            "max_bytes": max(0, request.max_bytes - sum(len(one.input) for one in claimed)),
+            **_set(after=request.after_rank, begun=bool(claimed) or None),
             "holder": request.holder,
             "token": request.token,
             "limits": {type: limits_of_type(limits) for type, limits in request.limits.items()},
-            "seed": randrange(1 << 31),
+            "seed": seed,
+            "round": round,
         }
     )
 
@@ -254,7 +257,22 @@ def event_wait(lease: Lease, wait: EventWait) -> Arguments:
 def finish(finishes: Sequence[Finish]) -> Arguments:
     """Return the arguments of ``finish``."""
     payloads = _Payloads()
-    return payloads.behind([_finish(one, payloads) for one in finishes])
+    return payloads.behind({"finishes": [_finish(one, payloads) for one in finishes]})
+
+
+def finish_check(finishes: Sequence[Finish]) -> Arguments:
+    """Return the arguments of ``finish`` that only check whether the new jobs can be written."""
+    checks = [
+        _set(
+            id=one.job.id,
+            token=one.job.token,
+            continuation=one.continuation and _set(id=one.continuation.id, blockers=one.continuation.blockers),
+            starts=[{"id": job.id} for job in one.starts],
+            blockers=one.blockers,
+        )
+        for one in finishes
+    ]
+    return plain({"finishes": checks, "check": True})
 
 
 def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:
@@ -269,22 +287,35 @@ def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:
     }
 
 
-def reap(request: ReapRequest) -> Arguments:
-    """Return the arguments of ``reap``."""
-    policies = [_policy(type, policy) for type, policy in request.policies.items()]
-    return plain({"policies": policies, "limit": request.limit, "seed": randrange(1 << 31)})
+def reap(policies_of: Mapping[str, RetryPolicy], limit: int) -> Arguments:
+    """Return the arguments of ``reap`` for a part of a request."""
+    policies = [_policy(type, policy) for type, policy in policies_of.items()]
+    return plain({"policies": policies, "limit": limit, "seed": randrange(1 << 31)})
 
 
-def retry(ids: Sequence[str], edit: InputEdit | None) -> Arguments:
+def trigger(ids: Sequence[str], *, check: bool) -> Arguments:
+    """Return the arguments of ``trigger_jobs``."""
+    return plain(_set(ids=list(ids), check=check or None))
+
+
+def cancel(ids: Sequence[str], error: JobError, *, check: bool) -> Arguments:
+    """Return the arguments of ``cancel_chains``."""
+    return [*trigger(ids, check=check), error_text(error) or ""]
+
+
+def retry(ids: Sequence[str], edit: InputEdit | None, *, check: bool) -> Arguments:
     """Return the arguments of ``retry_chains``."""
     payloads = _Payloads()
-    return payloads.behind(_set(ids=list(ids), edit=_edit(edit, payloads)))
+    return payloads.behind(_set(ids=list(ids), edit=_edit(edit, payloads), check=check or None))
 
 
-def changes(ids: Sequence[str], run_at: RunAt | None, priority: int | None, edit: InputEdit | None) -> Arguments:
+def changes(
+    ids: Sequence[str], run_at: RunAt | None, priority: int | None, edit: InputEdit | None, *, check: bool
+) -> Arguments:
     """Return the arguments of ``change_waiting_jobs``."""
     payloads = _Payloads()
-    return payloads.behind({**_set(ids=list(ids), priority=priority, edit=_edit(edit, payloads)), **_when(run_at)})
+    params = _set(ids=list(ids), priority=priority, edit=_edit(edit, payloads), check=check or None)
+    return payloads.behind({**params, **_when(run_at)})
 
 
 def _edit(edit: InputEdit | None, payloads: _Payloads) -> dict[str, Any] | None:
@@ -296,27 +327,26 @@ def pause_types(types: Sequence[str], reason: str | None, by: str | None) -> Arg
     return plain(_set(types=list(types), reason=reason, by=by))
 
 
-def completions(params: Sequence[WorkerlessCompletion]) -> Arguments:
+def completions(params: Sequence[WorkerlessCompletion], *, check: bool = False, refused: bool = False) -> Arguments:
     """Return the arguments of ``complete_chains``."""
     payloads = _Payloads()
-    return payloads.behind(
-        [
-            _set(
-                chain=one.chain_id,
-                tail=one.tail_id,
-                output=payloads.put(one.output if one.continuation or one.output else "null"),
-                continuation=None if one.continuation is None else _new_job(one.continuation, payloads),
-            )
-            for one in params
-        ]
-    )
+    chains = [
+        _set(
+            chain=one.chain_id,
+            tail=one.tail_id,
+            output=payloads.put(one.output if one.continuation or one.output else "null"),
+            continuation=None if one.continuation is None else _new_job(one.continuation, payloads),
+        )
+        for one in params
+    ]
+    return payloads.behind(_set(chains=chains, check=check or None, refused=refused or None))
 
 
 _OUTCOMES = ("completed", "failed", "cancelled")
 
 
-def prune(request: PruneRequest) -> Arguments:
-    """Return the arguments of ``prune``.
+def prune(request: PruneRequest, limit: int) -> Arguments:
+    """Return the arguments of ``prune`` for a part of the limit.
 
     Raises:
         InvalidCursorError: the cursor is not one of this operation.
@@ -344,7 +374,7 @@ def prune(request: PruneRequest) -> Arguments:
         action: dict.fromkeys(ids, True)
         for action, ids in (("delete", request.only.chain_ids), ("mark", request.only.stale_ids))
     }
-    position = {"policies": policies, "limit": request.limit, "phase": phase, "stayed": stayed}
+    position = {"policies": policies, "limit": limit, "phase": phase, "stayed": stayed}
     return plain({**position, **_set(preview=request.preview or None, only=only, before=before)})
 
 

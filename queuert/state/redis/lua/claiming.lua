@@ -1,48 +1,67 @@
 -- name: claim
 -- Leases due jobs of several types, best first: moves them from the waiting lists to the holder's list, together with
--- the lease. ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, after, holder, token, limits: {type:
--- ...}, seed}. With `after`, jobs of a worse rank than that go before all others. Within a rank, types take turns in
--- the given order. The first job is claimed whatever the size of its input; after a job that exceeds `max_bytes` no
--- more are claimed. Returns whether dead entries are left in the way, and the jobs.
+-- the lease. ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, begun, after, holder, token, limits:
+-- {type: ...}, seed, round}. With `after`, jobs of a worse rank than that go before all others. Within a rank, types take turns
+-- in the given order. The first job is claimed whatever the size of its input, unless the claim has `begun` with another
+-- script; after a job that exceeds `max_bytes` no more are claimed. Returns whether more may be claimed: the limit was
+-- reached, or something was left in the way; and the jobs. `round` is the number of
+-- scripts of the claim before it that did not reach their limit.
 
 local params = decoded(1)
 math.randomseed(params.seed)
 local answer = {0}
 
--- All sources with the index of their type, and what is left of the concurrency of each type.
-local function sources_from(first, limit)
-    local sources, left = {}, {}
-    for position, type in ipairs(params.types) do
-        if call('HEXISTS', P .. 'paused', type) == 0 then
-            local limits = params.limits and params.limits[type]
-            local own
-            if limits then
-                own, left[type] = limited_sources(type, limits, limit, params.holder, first)
-            else
-                left[type] = limit
-                own = {lists_of(type, params.holder, first), keyed_of(type, params.holder, first)}
-                local due = due_of_type(type, limit)
-                if #due > 0 then own[3] = listed_source(due, params.holder, first) end
-            end
-            local turns = {} -- By rank: how many jobs of the type were claimed from all its sources.
-            for _, source in ipairs(own) do
-                sources[#sources + 1] = {of = source, type = type, position = position, turns = turns}
-            end
-        end
+-- A type with jobs that may be claimed: {type, position, rank, turn, turns, left}. `rank` is that of its next job, or
+-- better, until that job is looked for; `turns` counts by rank how many of its jobs were claimed.
+local function group_of(type, position, first, limit)
+    local group = {type = type, position = position, turn = 0, turns = {}, left = limit, rank = first or -1 / 0}
+    local limits = params.limits and params.limits[type]
+    if limits then
+        group.own, group.left = limited_sources(type, limits, limit, params, first)
+        return group
     end
-    return sources, left
+    if call('ZRANGEBYSCORE', P .. 'sched:' .. type, '-inf', text(NOW), 'LIMIT', 0, 1)[1] then return group end
+    local listed = call('ZRANGEBYSCORE', P .. 'ranks:' .. type, first and text(first) or '-inf', '+inf', 'LIMIT', 0, 1)[1]
+    local keyed = call('ZRANGEBYLEX', P .. 'kz:' .. type, first and '[' .. rank_text(first) or '-', '+', 'LIMIT', 0, 1)[1]
+    if not listed and not keyed then return nil end
+    group.rank = math.min(listed and tonumber(listed) or 1 / 0, keyed and rank_in_text(keyed) or 1 / 0)
+    return group
 end
 
-local function better(one, of_one, other, of_other, first)
+local function sources_of(type, first, limit)
+    local own = {lists_of(type, params.holder, first), keyed_of(type, params.holder, first)}
+    local due = due_of_type(type, limit)
+    if #due > 0 then own[3] = listed_source(due, params.holder, first) end
+    return own
+end
+
+local function better(one, other, first)
     local mine, its = rank_in_claim(one, first), rank_in_claim(other, first)
     if mine ~= its then return mine < its end
-    if of_one.type ~= of_other.type then
-        local turn, its_turn = of_one.turns[mine] or 0, of_other.turns[its] or 0
-        if turn ~= its_turn then return turn < its_turn end
-        return of_one.position < of_other.position
-    end
     if one.due ~= other.due then return one.due < other.due end
     return (one.gen or 0) < (other.gen or 0)
+end
+
+-- Finds the best job of a group. Returns whether there is one.
+local function find_next(group, first)
+    group.own = group.own or sources_of(group.type, first, group.left)
+    group.job = nil
+    for _, source in ipairs(group.left > 0 and group.own or {}) do
+        local job = source.head()
+        if job and (not group.job or better(job, group.job, first)) then group.job, group.of = job, source end
+    end
+    if group.job then
+        group.rank = rank_in_claim(group.job, first)
+        group.turn = group.turns[group.rank] or 0
+    end
+    return group.job
+end
+
+-- Whether the next job of a group is to be claimed before that of another: by rank; then the types take turns.
+local function goes_before(one, other)
+    if one.rank ~= other.rank then return one.rank < other.rank end
+    if one.turn ~= other.turn then return one.turn < other.turn end
+    return one.position < other.position
 end
 
 local bytes, cut = 0, false
@@ -69,32 +88,36 @@ local function lease(job, input)
     }
 end
 
--- Claims from a rank on until the limit is reached.
+-- Claims from a rank on until the limit is reached. The types are a heap, so a job of many types costs no look at all of
+-- them; and a type whose turn does not come costs no look at its jobs.
 local function claim_from(first)
-    local sources, left = sources_from(first, params.limit + 1 - #answer)
-    while #answer <= params.limit do
-        local chosen, head
-        for _, source in ipairs(sources) do
-            local job = left[source.type] > 0 and source.of.head()
-            if job and (not head or better(job, source, head, chosen, first)) then chosen, head = source, job end
+    local limit, heap = params.limit + 1 - #answer, {}
+    local paused = call('HMGET', P .. 'paused', unpack(params.types))
+    for position, type in ipairs(params.types) do
+        heap[#heap + 1] = not paused[position] and group_of(type, position, first, limit) or nil
+    end
+    make_heap(heap, goes_before)
+    while #answer <= params.limit and heap[1] do
+        local group = heap[1]
+        local job = group.job
+        if job then
+            local input = call('GET', P .. 'i:' .. job.id)
+            bytes = bytes + (input and #input or 0)
+            cut = bytes > params.max_bytes and (params.begun or #answer > 1)
+            if cut then break end
+            group.turns[group.rank] = group.turn + 1
+            group.left = group.left - 1
+            group.of.take(job)
+            lease(job, input)
         end
-        if not head then break end
-        local input = call('GET', P .. 'i:' .. head.id)
-        bytes = bytes + (input and #input or 0)
-        cut = bytes > params.max_bytes and #answer > 1
-        if cut then break end
-        local rank = rank_in_claim(head, first)
-        chosen.turns[rank] = (chosen.turns[rank] or 0) + 1
-        left[chosen.type] = left[chosen.type] - 1
-        chosen.of.take(head)
-        lease(head, input)
+        if find_next(group, first) then sink(heap, goes_before) else remove_first(heap, goes_before) end
     end
 end
 
 if params.after then claim_from(params.after + 1) end
 if #answer <= params.limit and not cut then claim_from(nil) end
 if #answer > 1 then call('SADD', P .. 'holders', params.holder) end
-if BUDGET <= 0 and not cut then answer[1] = 1 end
+if (MORE or BUDGET <= 0 or #answer > params.limit) and not cut then answer[1] = 1 end
 return packed(answer)
 
 -- name: next_due

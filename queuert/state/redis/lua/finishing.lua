@@ -1,6 +1,6 @@
 -- name: finish
--- Writes finishes of any kinds, each only if its token has the job's lease. ARGV[1]: list of finishes; ARGV[2...]:
--- payloads. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
+-- Writes finishes of any kinds, each only if its token has the job's lease. ARGV[1]: {finishes, check}; ARGV[2...]:
+-- payloads. With `check` it writes nothing: a long list is first checked and then written, by several scripts. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
 -- ''} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1, snooze = 1}
@@ -65,8 +65,8 @@ local function keep(job, finish)
     if finish.output then call('SET', P .. 'o:' .. job.id, ARGV[finish.output]) end
     if finish.error then
         call('SET', P .. 'e:' .. job.id, ARGV[finish.error])
-    elseif job.attempt > 1 then
-        call('DEL', P .. 'e:' .. job.id)
+    else
+        call('DEL', P .. 'e:' .. job.id) -- Also before a first attempt: the chain may have been cancelled and retried.
     end
 end
 
@@ -143,9 +143,11 @@ local WRITE = {
     complete = close, fail = close, cancel = close,
 }
 
-local finishes, answer = decoded(1), {}
+local params, answer = decoded(1), {}
+local finishes = params.finishes
 local no = first_refused(finishes)
 if no then return no end
+if params.check then return 1 end
 for at, finish in ipairs(finishes) do
     local job = load(finish.id)
     if not holds(job, finish.token) then

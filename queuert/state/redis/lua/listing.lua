@@ -1,5 +1,10 @@
+-- name: list_types
+-- Reads the types that have jobs.
+
+return call('SMEMBERS', P .. 'types')
+
 -- name: count_jobs
--- Counts jobs by type and status. ARGV[1]: list of types, all if empty. The numbers are kept by all scripts, so they
+-- Counts jobs by type and status. ARGV[1]: list of types. The numbers are kept by all scripts, so they
 -- are exact and cheap. Returns {type, status, count, microseconds since the oldest became due or -1} for each.
 
 local function oldest(type, status)
@@ -27,27 +32,21 @@ local function oldest(type, status)
     return nil
 end
 
-local types = decoded(1)
-if #types == 0 then types = call('SMEMBERS', P .. 'types') end
-table.sort(types)
-local answer, seen = {}, {}
-for _, type in ipairs(types) do
-    if not seen[type] then
-        seen[type] = true
-        local found = {}
-        local flat = call('HGETALL', P .. 'n:' .. type)
-        for at = 1, #flat, 2 do found[flat[at]] = tonumber(flat[at + 1]) end
-        local due = call('ZCOUNT', P .. 'sched:' .. type, '-inf', text(NOW))
-        found.ready = (found.ready or 0) + due
-        found.scheduled = (found.scheduled or 0) - due
-        local statuses = {}
-        for status in pairs(found) do statuses[#statuses + 1] = status end
-        table.sort(statuses)
-        for _, status in ipairs(statuses) do
-            if found[status] > 0 then
-                local since = oldest(type, status)
-                answer[#answer + 1] = {type, status, found[status], since and text(math.max(0, NOW - since)) or '-1'}
-            end
+local answer = {}
+for _, type in ipairs(decoded(1)) do
+    local found = {}
+    local flat = call('HGETALL', P .. 'n:' .. type)
+    for at = 1, #flat, 2 do found[flat[at]] = tonumber(flat[at + 1]) end
+    local due = call('ZCOUNT', P .. 'sched:' .. type, '-inf', text(NOW))
+    found.ready = (found.ready or 0) + due
+    found.scheduled = (found.scheduled or 0) - due
+    local statuses = {}
+    for status in pairs(found) do statuses[#statuses + 1] = status end
+    table.sort(statuses)
+    for _, status in ipairs(statuses) do
+        if found[status] > 0 then
+            local since = oldest(type, status)
+            answer[#answer + 1] = {type, status, found[status], since and text(math.max(0, NOW - since)) or '-1'}
         end
     end
 end
@@ -92,8 +91,9 @@ return answer
 
 -- name: get_chains
 -- Reads chains. ARGV[1]: {ids, expired, portion}. Expired chains are read if `expired` is set, and otherwise count as
--- deleted. Returns the fields of the first job and the finish of the last job of each. With `portion`, in bytes, only
--- closed chains are read, as many as fit and at least one; for the others only the status is returned.
+-- deleted. Returns the fields of the first job and the finish of the last job of each, and then the size of all payloads.
+-- With `portion`, in bytes, only closed chains are read, as many as fit and at least one; for the others only the status
+-- is returned.
 
 local answer = {}
 local params = decoded(1)
@@ -116,6 +116,7 @@ for at, id in ipairs(params.ids) do
         for _, payload in ipairs({4, 5, 6, 12}) do size = size + #(answer[at][payload] or '') end
     end
 end
+answer[#answer + 1] = size
 return answer
 
 -- name: get_chain_states
@@ -174,7 +175,7 @@ local function earlier(one, other)
 end
 
 local place = params.after and {tonumber(params.after[1]), params.after[2]}
-local CHUNK = 50
+local CHUNK = 50 -- The most entries of a set that are read at once. The first time it is few, since there may be many sets.
 
 -- The entries of one sorted set in the requested order, from the cursor on.
 local function entries_of(key)
@@ -182,17 +183,18 @@ local function entries_of(key)
     local high = params.before and tonumber(params.before) - 1 or 2 ^ 53
     if place and params.oldest_first then low = math.max(low, place[1]) end
     if place and not params.oldest_first then high = math.min(high, place[1]) end
-    local offset, chunk, at, finished = 0, {}, 1, false
+    local offset, chunk, at, finished, size = 0, {}, 1, false, 1
     local function following()
         while true do
             if not chunk[at] then
                 if finished then return nil end
+                size = math.min(2 * size, CHUNK)
                 if params.oldest_first then
-                    chunk = call('ZRANGEBYSCORE', key, text(low), text(high), 'WITHSCORES', 'LIMIT', offset, CHUNK)
+                    chunk = call('ZRANGEBYSCORE', key, text(low), text(high), 'WITHSCORES', 'LIMIT', offset, size)
                 else
-                    chunk = call('ZREVRANGEBYSCORE', key, text(high), text(low), 'WITHSCORES', 'LIMIT', offset, CHUNK)
+                    chunk = call('ZREVRANGEBYSCORE', key, text(high), text(low), 'WITHSCORES', 'LIMIT', offset, size)
                 end
-                offset, at, finished = offset + CHUNK, 1, #chunk < 2 * CHUNK
+                offset, at, finished = offset + size, 1, #chunk < 2 * size
             end
             if not chunk[at] then return nil end
             local entry = {tonumber(chunk[at + 1]), chunk[at]}
@@ -244,17 +246,19 @@ else
     for _, type in ipairs(types) do add_source(P .. 'ix:' .. type) end
 end
 
+local function goes_before(one, other)
+    return earlier(one.head, other.head)
+end
+
+make_heap(sources, goes_before)
 local found, looked, last = {}, 0, nil
 while #found < params.limit and looked < params.scan and #sources > 0 do
-    local best = 1
-    for at = 2, #sources do
-        if earlier(sources[at].head, sources[best].head) then best = at end
-    end
-    last = sources[best].head
+    local source = sources[1]
+    last = source.head
     looked = looked + 1
     if fits(last[2]) then found[#found + 1] = {text(last[1]), last[2]} end
-    sources[best].head = sources[best].following()
-    if not sources[best].head then table.remove(sources, best) end
+    source.head = source.following()
+    if source.head then sink(sources, goes_before) else remove_first(sources, goes_before) end
 end
 local more = #sources > 0 and #found < params.limit
 return {more and {text(last[1]), last[2]} or 0, found}
@@ -297,7 +301,7 @@ local params = decoded(1)
 return why_not_held(load(params[1]), params[2])
 
 -- name: demand
--- Jobs that could be claimed now, and those that run. ARGV[1]: {types, all if empty; most}.
+-- Jobs that could be claimed now, and those that run. ARGV[1]: {types, most}.
 -- Answers with {type, ready, due, running, held back, microseconds since the oldest became due or -1} for each.
 
 local params = decoded(1)
@@ -314,8 +318,7 @@ local function oldest_of(type)
         end
     end
     for _, member in ipairs(call('ZRANGE', P .. 'kz:' .. type, 0, most - 1)) do
-        local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
-        if job then since = math.min(since or 1 / 0, tonumber(job.due)) end
+        since = math.min(since or 1 / 0, tonumber(member:match('^%d+:(%d+):')))
     end
     local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
     if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end
@@ -347,16 +350,13 @@ local function admitted_by_keys(type, limits, ready, due)
     return admitted, admitted_due
 end
 
-local types = params.types
-if #types == 0 then types = call('SMEMBERS', P .. 'types') end
-table.sort(types)
-local answer, seen = {}, {}
-for _, type in ipairs(types) do
+local answer = {}
+for _, type in ipairs(params.types) do
     local in_all = tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0)
     local running = math.min(most, call('ZCARD', P .. 'lease:' .. type))
     local found_ready = math.min(most, in_all)
     local found_due = math.min(most, call('ZCOUNT', P .. 'sched:' .. type, '-inf', text(NOW)))
-    if not seen[type] and running + found_ready + found_due > 0 then
+    if running + found_ready + found_due > 0 then
         local ready, due, free = found_ready, found_due, 1e9
         local stored = call('HGET', P .. 'limits', type)
         local limits = stored and cjson.decode(stored)
@@ -371,7 +371,6 @@ for _, type in ipairs(types) do
         answer[#answer + 1] = {type, ready, due, running, found_ready + found_due - ready - due,
             since and text(math.max(0, NOW - since)) or '-1'}
     end
-    seen[type] = true
 end
 return answer
 
@@ -393,7 +392,8 @@ until #ids < 100 or #found >= params.limit
 return found
 
 -- name: wait_facts
--- What decides whether a job can be claimed now. ARGV[1]: {id, most}.
+-- What decides whether a job can be claimed now. ARGV[1]: {id, most}. Counts without reading the jobs, but for the first
+-- ones of a list that has dead entries.
 -- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
 -- another or false, ready jobs before it, the event that it waits for or false}; with nothing if the job does not exist.
 
@@ -401,21 +401,56 @@ local params = decoded(1)
 local job = load(params.id)
 if not job then return {} end
 
+local READ = 250 -- The most entries of a list that are read.
+
+local function due_of_entry(entry)
+    return tonumber(entry:match('^%d+:(%d+):'))
+end
+
+-- How many entries of a list come before the job, or were due before it if it is not in the list. A long list is taken to
+-- be in the order of due times: nearly all jobs enter it when they become due.
+local function entries_before(list, length)
+    local number, high, own = 0, length, job.status == 'ready' and not job.limit and entry_of(job)
+    if length <= READ then
+        for _, entry in ipairs(call('LRANGE', list, 0, -1)) do
+            if entry == own then return number end
+            if due_of_entry(entry) <= job.due then number = number + 1 end
+        end
+        return number
+    end
+    while number < high do
+        local middle = math.floor((number + high) / 2)
+        if due_of_entry(call('LINDEX', list, middle)) <= job.due then number = middle + 1 else high = middle end
+    end
+    return own and math.max(0, number - 1) or number
+end
+
+-- How many jobs of the waiting list of the job's rank come before it.
+local function before_in(list, dead)
+    local length = call('LLEN', list)
+    local number = job.due < NOW and entries_before(list, length) or length
+    if dead > 0 and number > 0 then
+        for _, entry in ipairs(call('LRANGE', list, 0, math.min(READ, number) - 1)) do
+            if not still_waits(entry) then number = number - 1 end
+        end
+    end
+    return number
+end
+
 local function ready_before(fair)
     local rank, number = rank_of(job), 0
     local member = rank_text(rank) .. string.format('%017.0f:', job.due)
     if fair and job.limit then
         return math.min(params.most, call('ZLEXCOUNT', P .. 'kk:' .. pair(job.type, job.limit), '-', '(' .. member))
     end
-    for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'ranks:' .. job.type, '-inf', '(' .. text(rank))) do
-        number = number + call('LLEN', waiting_list(job.type, tonumber(other)))
-        if number >= params.most then return params.most end
+    local entries = 0
+    for _, other in ipairs(call('ZRANGE', P .. 'ranks:' .. job.type, 0, -1)) do
+        local length = call('LLEN', waiting_list(job.type, tonumber(other)))
+        entries = entries + length
+        if tonumber(other) < rank then number = number + length end
     end
-    for _, entry in ipairs(call('LRANGE', waiting_list(job.type, rank), 0, params.most - 1)) do
-        local other = still_waits(entry)
-        if other and other.id == job.id then break end
-        if other and other.due <= job.due then number = number + 1 end
-    end
+    local alive = tonumber(call('HGET', P .. 'n:' .. job.type, 'ready') or 0) - call('ZCARD', P .. 'kz:' .. job.type)
+    number = number + before_in(waiting_list(job.type, rank), entries - alive)
     if fair then return math.min(params.most, number) end
     return math.min(params.most, number + call('ZLEXCOUNT', P .. 'kz:' .. job.type, '-', '(' .. member))
 end

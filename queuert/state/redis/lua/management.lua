@@ -1,9 +1,12 @@
 -- name: cancel_chains
--- Closes open chains as cancelled. ARGV[1]: list of ids; ARGV[2]: the error, as stored.
+-- Closes open chains as cancelled. ARGV[1]: {ids, check}; ARGV[2]: the error, as stored. With `check`, like others here,
+-- it writes nothing: a call for many chains is first checked and then written, by several scripts.
 
-local ids = decoded(1)
+local params = decoded(1)
+local ids = params.ids
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
+if params.check then return 1 end
 local done, named_types, answer = {}, {}, {}
 for at, id in ipairs(ids) do
     if not done[id] then
@@ -25,10 +28,12 @@ end
 return answer
 
 -- name: complete_chains
--- Finishes the last jobs of chains for a client, all or none. ARGV[1]: list of {chain, tail, output, continuation};
--- ARGV[2...]: payloads.
+-- Finishes the last jobs of chains for a client, all or none. ARGV[1]: {chains: list of {chain, tail, output,
+-- continuation}, check, refused}; ARGV[2...]: payloads. None is finished with `refused`, or if one of the chains is not
+-- open or has another last job.
 
-local params, ids, fits = decoded(1), {}, true
+local request, ids, fits = decoded(1), {}, true
+local params = request.chains
 for at, one in ipairs(params) do ids[at] = one.chain end
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
@@ -37,7 +42,8 @@ for _, one in ipairs(params) do
     fits = fits and chain.first.chain_status == 'open' and chain.tail.id == one.tail
 end
 local answer = {}
-if not fits then
+if request.check and not fits then return 0 end
+if request.refused or not fits then
     for at, one in ipairs(params) do
         local chain = chains[one.chain]
         answer[at] = chain_update(chain.first, chain.tail, chain.tail.status, chain.first.chain_status, false)
@@ -54,6 +60,7 @@ for _, one in ipairs(params) do
         if absent then return refusal('chain_not_found', absent) end
     end
 end
+if request.check then return 1 end
 local named_types = {}
 for at, one in ipairs(params) do
     local first, tail, due_types = chains[one.chain].first, load(one.tail), {}
@@ -76,35 +83,40 @@ for at, one in ipairs(params) do
 end
 return answer
 
+-- name: get_relations
+-- Reads of chains what decides whether they may be deleted. ARGV[1]: list of ids. Returns of each that exists: its id, the
+-- chains that its jobs wait for or waited for, and the jobs that have it among their blockers, each after its chain.
+
+local answer = {}
+for _, id in ipairs(decoded(1)) do
+    if is_first(load(id)) then
+        local blockers, dependents = {}, {}
+        for _, job in ipairs(jobs_of(id)) do
+            for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. job, 0, -1)) do blockers[#blockers + 1] = chain end
+        end
+        for _, dependent in ipairs(call('ZRANGE', P .. 'bb:' .. id, 0, -1)) do
+            local job = load(dependent)
+            if job then
+                dependents[#dependents + 1] = job.chain
+                dependents[#dependents + 1] = dependent
+            end
+        end
+        answer[#answer + 1] = {id, blockers, dependents}
+    end
+end
+return answer
+
 -- name: delete_chains
--- Deletes chains with all their jobs, all or none. ARGV[1]: {ids, cascade}. Returns the deleted chains, in the order of
--- the request and then by id, and the jobs that were running.
+-- Deletes chains with all their jobs, all or none. ARGV[1]: list of ids. Returns the deleted chains, and the jobs that
+-- were running.
 
-local params = decoded(1)
-
-local to_delete, order, left = {}, {}, {}
-for _, id in ipairs(params.ids) do
+local to_delete, order = {}, {}
+for _, id in ipairs(decoded(1)) do
     if not to_delete[id] and is_first(load(id)) then
         to_delete[id] = true
         order[#order + 1] = id
-        left[#left + 1] = id
     end
 end
-local further = {}
-while params.cascade and #left > 0 do
-    for _, id in ipairs(jobs_of(table.remove(left))) do
-        for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. id, 0, -1)) do
-            if not to_delete[chain] then
-                to_delete[chain] = true
-                further[#further + 1] = chain
-                left[#left + 1] = chain
-            end
-        end
-    end
-end
-table.sort(further)
-for _, id in ipairs(further) do order[#order + 1] = id end
-
 local references = {}
 for _, chain in ipairs(order) do
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
@@ -123,8 +135,8 @@ for _, chain in ipairs(order) do delete_chain(chain, running) end
 return {order, running}
 
 -- name: retry_chains
--- Opens failed and cancelled chains again, all or none. ARGV[1]: {ids, edit}, where edit is {job, input}; ARGV[2...]:
--- payloads.
+-- Opens failed and cancelled chains again, all or none. ARGV[1]: {ids, edit, check}, where edit is {job, input};
+-- ARGV[2...]: payloads.
 
 local params = decoded(1)
 local ids, edit = params.ids, params.edit
@@ -134,6 +146,7 @@ for id, chain in pairs(chains) do
     local status = chain.first.chain_status
     if status == 'open' or status == 'completed' then return refusal('not_retriable', id, status) end
 end
+if params.check then return 1 end
 if edit then
     if not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
     call('SET', P .. 'i:' .. edit.job, ARGV[edit.input])
@@ -182,11 +195,12 @@ return answer
 
 -- name: change_waiting_jobs
 -- Gives the last jobs of chains another due time, priority or input, if they wait. ARGV[1]: {ids, moment or delay,
--- priority, edit}. A blocked job only keeps the time, for when it is released.
+-- priority, edit, check}. A blocked job only keeps the time, for when it is released.
 
 local params = decoded(1)
 local chains, missing = chains_of(params.ids)
 if missing then return refusal('chain_not_found', missing) end
+if params.check then return 1 end
 local edit = params.edit
 if edit and not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
 local due
@@ -216,15 +230,17 @@ end
 return answer
 
 -- name: trigger_jobs
--- Makes scheduled jobs due now, all or none. ARGV[1]: list of ids. Returns {id, type} for each.
+-- Makes scheduled jobs due now, all or none. ARGV[1]: {ids, check}. Returns {id, type} for each.
 
-local ids, answer = decoded(1), {}
+local params, answer = decoded(1), {}
+local ids = params.ids
 for at, id in ipairs(ids) do
     local job = load(id)
     if not job then return refusal('job_not_found', id) end
     if job.status ~= 'scheduled' and job.status ~= 'ready' then return refusal('not_triggerable', id, job.status) end
     answer[at] = {id, job.type}
 end
+if params.check then return 1 end
 for _, id in ipairs(ids) do
     local job = load(id)
     if job.status == 'scheduled' then
@@ -253,17 +269,37 @@ call('RPUSH', list, cjson.encode({event.name, event.id}))
 call('HSET', payloads, event.id, ARGV[2])
 return {first.type, 1, wake_receiver(tail) and {{tail.id, tail.type}} or {}}
 
--- name: release_stranded
--- Releases blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}; reads up to `limit` jobs, by
--- id. Without a cursor, it repairs holders and lists first. Returns the next cursor ('' at the end) and {id, type} of
--- the released jobs.
+-- name: list_holders
+-- Reads those who have, or had, a processing list.
+
+return call('SMEMBERS', P .. 'holders')
+
+-- name: mend_holder
+-- Repairs a part of a processing list. ARGV[1]: {holder, from, count}. Returns from where the next script goes on; -1 at
+-- the end.
 
 local params = decoded(1)
-if not params.cursor then
-    math.randomseed(params.seed)
-    for _, holder in ipairs(call('SMEMBERS', P .. 'holders')) do mend_holder(holder) end
-    for _, type in ipairs(call('SMEMBERS', P .. 'types')) do compact(type) end
-end
+return mend_holder(params.holder, params.from, params.count)
+
+-- name: lists_to_compact
+-- Finds waiting lists with many dead entries. ARGV[1]: list of types. Returns {type, rank, length} for each.
+
+local answer = {}
+for _, type in ipairs(decoded(1)) do add_lists_to_compact(type, answer) end
+return answer
+
+-- name: compact
+-- Drops the dead entries of a part of a waiting list. ARGV[1]: {type, rank, from}.
+
+local params = decoded(1)
+compact(P .. 'w:' .. params.rank .. ':' .. params.type, params.from)
+return 1
+
+-- name: release_stranded
+-- Releases blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit}; reads up to `limit` jobs, by id.
+-- Returns the next cursor ('' at the end) and {id, type} of the released jobs.
+
+local params = decoded(1)
 local from = params.cursor and '(' .. params.cursor or '-'
 local ids = call('ZRANGEBYLEX', P .. 'blocked', from, '+', 'LIMIT', 0, params.limit)
 local released = {}

@@ -64,7 +64,24 @@ async def failed_and_cancelled(stores: Stores) -> None:
     again = await store.claim(ask())
     assert sorted(one.id for one in again) == sorted(ids)
     assert all(one.written for one in await store.finish([complete(one) for one in again]))
-    assert (await read_chain(store, ids[0])).error is None
+    for id in ids:
+        assert (await read_chain(store, id)).error is None
+        assert (await read(store, id)).last_error is None
+
+
+@case()
+async def cancelled_before_its_first_attempt(stores: Stores) -> None:
+    """The error of the cancellation ends with the first attempt that completes or continues the chain."""
+    store = await stores.open()
+    ids = await start(store, job(), job())
+    await store.cancel_chains(ids, reason="no")
+    await store.retry_chains(ids)
+    one, other = await store.claim(ask())
+    assert (one.attempt, other.attempt) == (1, 1)
+    assert all(found.written for found in await store.finish([complete(one), go_on(other, job("then"))]))
+    for id in ids:
+        assert (await read(store, id)).last_error is None
+        assert (await read_chain(store, id)).error is None
 
 
 @case()

@@ -22,6 +22,11 @@ local function rank_text(rank)
     return string.format('%011.0f:', rank + 5000000000)
 end
 
+-- The rank in a text that begins with one.
+local function rank_in_text(member)
+    return tonumber(member:sub(1, 11)) - 5000000000
+end
+
 -- Members that sort as jobs are claimed: by rank, then the longest due, then the first written.
 local function keyed_member(job)
     return rank_text(rank_of(job)) .. string.format('%017.0f:%015.0f:', job.due, job.gen) .. job.id

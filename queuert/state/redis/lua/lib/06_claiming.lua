@@ -54,7 +54,8 @@ end
 -- job to the holder's list. So a claim reads the jobs that it takes, and one more of each source. If `first` is set,
 -- only ready jobs from that rank on are read.
 
-local BUDGET = 2000 -- The largest number of dead entries that one script drops.
+local BUDGET = 250 -- The largest number of dead entries that one script drops.
+local MORE = false -- Whether a claim has not looked at everything, and goes on with another script.
 
 local function still_waits(entry)
     local gen, _, id = entry:match('^(%d+):(%d+):(.*)$')
@@ -165,8 +166,11 @@ end
 -- turn            HASH the key of the job that was claimed last, by type, if the keys of the type take turns
 -- worse_turn      HASH the same of claims that begin with worse ranks
 
-local SCANNED = 1000
-local KEYS_TRIED = 10000
+local SCANNED = 100
+local SCANS = 10 -- Of scripts of one claim.
+local KEYS_TRIED = 250
+local TRIES = 40 -- The same.
+local MOVED = 100
 
 local function rate_key(job)
     return P .. 'rate:' .. pair(job.type, job.limit or '')
@@ -194,8 +198,8 @@ local function note_start(job, limits)
 end
 
 -- Returns up to `wanted` ready jobs of keys with something left. The best ones come first; if there are many saturated
--- keys, then jobs of any keys, from a random key on, so that none starves.
-local function within_keys(type, limits, wanted, first)
+-- keys, then jobs of any keys, from a random key on, so that none starves. One script looks at a part, by its round.
+local function within_keys(type, limits, wanted, params, first)
     local left, jobs, chosen = {}, {}, {}
     local function select_admissible(member)
         local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
@@ -207,19 +211,18 @@ local function within_keys(type, limits, wanted, first)
             jobs[#jobs + 1] = job
         end
     end
-    local at, all = 0, P .. 'kz:' .. type
     local from = first and '[' .. rank_text(first) or '-'
-    while #jobs < wanted and at < SCANNED do
-        local members = call('ZRANGEBYLEX', all, from, '+', 'LIMIT', at, 100)
+    if params.round < SCANS then
+        local members = call('ZRANGEBYLEX', P .. 'kz:' .. type, from, '+', 'LIMIT', params.round * SCANNED, SCANNED)
         for _, member in ipairs(members) do
             if #jobs < wanted then select_admissible(member) end
         end
-        if #members < 100 then return jobs end
-        at = at + 100
+        MORE = MORE or #members == SCANNED
+        return jobs
     end
-    local keys = call('ZCARD', P .. 'keys:' .. type)
+    local keys, tried = call('ZCARD', P .. 'keys:' .. type), (params.round - SCANS) * KEYS_TRIED
     local begin = keys > 0 and math.random(0, keys - 1) or 0
-    for offset = 0, math.min(keys, KEYS_TRIED) - 1 do
+    for offset = tried, math.min(keys, tried + KEYS_TRIED) - 1 do
         if #jobs >= wanted then break end
         local limit_key = call('ZRANGE', P .. 'keys:' .. type, (begin + offset) % keys, (begin + offset) % keys)[1]
         left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
@@ -229,6 +232,7 @@ local function within_keys(type, limits, wanted, first)
             for _, member in ipairs(call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, more)) do select_admissible(member) end
         end
     end
+    MORE = MORE or (tried + KEYS_TRIED < keys and params.round < SCANS + TRIES)
     return jobs
 end
 
@@ -245,7 +249,7 @@ end
 
 -- Returns the keys of a type that have something left, in turn, from the one after the last that was served; at most
 -- `wanted`. Jobs without a key have their turn between the last key and the first one, as the key ''.
-local function keys_in_turn(type, limits, wanted, turns)
+local function keys_in_turn(type, limits, wanted, params, turns)
     local last = call('HGET', P .. turns, type) or ''
     local keys, left, tried, from, wrapped = {}, {}, 0, '(' .. last, false
     local function try(key)
@@ -268,14 +272,16 @@ local function keys_in_turn(type, limits, wanted, turns)
             try('')
         end
     end
+    MORE = MORE or (tried >= KEYS_TRIED and params.round < TRIES)
     if #keys == 0 and wrapped == false and from ~= '(' then call('HSET', P .. turns, type, from:sub(2)) end
     return keys, left
 end
 
 -- The source of a type whose keys take turns: the best job of each key, then the second of each, and so on.
-local function turns_source(type, limits, most, holder, first)
+local function turns_source(type, limits, most, params, first)
     local turns = first and 'worse_turn' or 'turn'
-    local keys, left = keys_in_turn(type, limits, most + 1, turns)
+    local keys, left = keys_in_turn(type, limits, most + 1, params, turns)
+    local holder = params.holder
     local unkeyed, from = lists_of(type, holder, first), first and '[' .. rank_text(first) or '-'
     local of_key, jobs, best = {}, {}, nil
     for _, key in ipairs(keys) do
@@ -326,12 +332,14 @@ local function turns_source(type, limits, most, holder, first)
 end
 
 -- Returns the sources of a limited type, and how many of its jobs may be claimed in all.
-local function limited_sources(type, limits, limit, holder, first)
+local function limited_sources(type, limits, limit, params, first)
     local most = limit
     if limits.concurrency then most = math.min(most, limits.concurrency - call('ZCARD', P .. 'lease:' .. type)) end
     if most <= 0 then return {}, 0 end
-    for _, job in ipairs(due_of_type(type, 1000)) do move(job, 'ready', {}) end
-    if limits.fair then return {turns_source(type, limits, most, holder, first)}, most end
-    local unkeyed = at_most(lists_of(type, holder, first), allowance(type, limits, nil))
-    return {unkeyed, listed_source(within_keys(type, limits, most, first), holder)}, most
+    local due = due_of_type(type, MOVED)
+    MORE = MORE or #due == MOVED
+    for _, job in ipairs(due) do move(job, 'ready', {}) end
+    if limits.fair then return {turns_source(type, limits, most, params, first)}, most end
+    local unkeyed = at_most(lists_of(type, params.holder, first), allowance(type, limits, nil))
+    return {unkeyed, listed_source(within_keys(type, limits, most, params, first), params.holder)}, most
 end

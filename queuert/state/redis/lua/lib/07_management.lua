@@ -122,26 +122,29 @@ end
 --
 -- holders SET of those who have, or had, a processing list
 
-local CHUNK = 1000
+local CHUNK = 250
 
--- Gives running jobs of a holder that have no lease an expired one, so that the reaper takes them, and drops entries of
--- jobs that are not running. Scripts never leave either; manual edits and evictions do.
-local function mend_holder(holder)
+-- Looks at some entries of a processing list, from an index on. Gives running jobs of the holder that have no lease an
+-- expired one, so that the reaper takes them, and drops entries of jobs that are not running. Scripts never leave either;
+-- manual edits and evictions do. Returns the index of the next entry; -1 at the end.
+local function mend_holder(holder, from, number)
     local list = P .. 'p:' .. holder
-    for _, entry in ipairs(call('LRANGE', list, 0, CHUNK - 1)) do
+    local entries, dropped = call('LRANGE', list, from, from + number - 1), 0
+    for _, entry in ipairs(entries) do
         local job = load(entry:match('^%d+:%d+:(.*)$') or '')
         if not job or job.status ~= 'running' or job.holder ~= holder or entry_of(job) ~= entry then
-            call('LREM', list, 1, entry)
+            dropped = dropped + call('LREM', list, 1, entry)
         elseif not call('ZSCORE', P .. 'lease:' .. job.type, job.id) then
             put(job, {leased = NOW})
             call('ZADD', P .. 'lease:' .. job.type, NOW, job.id)
         end
     end
     if call('EXISTS', list) == 0 then call('SREM', P .. 'holders', holder) end
+    return #entries == number and from + number - dropped or -1
 end
 
--- Drops the dead entries of a part of a list.
-local function compact_piece(list, from)
+-- Drops the dead entries of a part of a waiting list.
+local function compact(list, from)
     local dead = 0
     for at, entry in ipairs(call('LRANGE', list, from, from + CHUNK - 1)) do
         if not still_waits(entry) then
@@ -152,22 +155,15 @@ local function compact_piece(list, from)
     if dead > 0 then call('LREM', list, 0, '') end
 end
 
--- Drops some dead entries of a type, if they are more than a quarter of its entries and more than a thousand.
-local function compact(type)
+-- Adds the rank and the length of the waiting lists of a type to `answer`, if more than a quarter of their entries, and
+-- more than a few hundred, are dead. Deletes them if all are.
+local function add_lists_to_compact(type, answer)
     local alive = tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0) - call('ZCARD', P .. 'kz:' .. type)
-    local lists, entries = {}, 0
-    for at, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
-        lists[at] = P .. 'w:' .. rank .. ':' .. type
-        entries = entries + call('LLEN', lists[at])
-    end
+    local ranks, entries = call('ZRANGE', P .. 'ranks:' .. type, 0, -1), 0
+    for _, rank in ipairs(ranks) do entries = entries + call('LLEN', P .. 'w:' .. rank .. ':' .. type) end
     if entries - alive <= math.max(CHUNK, entries / 4) then return end
-    for _, list in ipairs(lists) do
-        local length = call('LLEN', list)
-        if alive == 0 then
-            call('DEL', list)
-        elseif length > 0 then
-            compact_piece(list, 0)
-            compact_piece(list, math.random(0, length - 1))
-        end
+    for _, rank in ipairs(ranks) do
+        local list = P .. 'w:' .. rank .. ':' .. type
+        if alive == 0 then call('DEL', list) else answer[#answer + 1] = {type, rank, call('LLEN', list)} end
     end
 end

@@ -1,0 +1,235 @@
+"""What clients change on Redis. ``sync_management.py`` is generated from this module.
+
+A call for a few chains is one script. One for many is first checked and then written in several scripts: if another
+client changes or deletes one of the chains between the two, the call raises, and what it has written stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import randrange
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from queuert.errors import BlockerReferenceError, JobIdConflictError
+from queuert.jobs import JobError
+from queuert.run_at import RunAt
+from queuert.state.redis import decode, encode
+from queuert.state.redis.encode import Arguments
+from queuert.state.redis.errors import refuse_connection
+from queuert.state.redis.portions import READ, TYPES, WRITTEN, in_order, portions
+from queuert.state.steps import NewEvent, SendResult
+from queuert.state.types import (
+    BlockerLink,
+    ChainUpdate,
+    DeleteResult,
+    InputEdit,
+    SweepResult,
+    TriggeredJob,
+    WorkerlessCompletion,
+    check_completions,
+)
+
+_LINKS = 10_000
+"""Blockers of a chain that decide in which order chains are changed."""
+
+_COMPACTED = 8
+"""Parts of a waiting list with many dead entries that one sweep looks at."""
+
+_Arguments: TypeAlias = Callable[[Sequence[Any], bool], Arguments]
+"""Returns the arguments of a script for a part of the call, which only checks if the second argument is true."""
+
+
+class AsyncRedisManagement:
+    """Completes, cancels, retries, changes, triggers and deletes chains, and sends events."""
+
+    if TYPE_CHECKING:
+
+        async def _run(self, name: str, arguments: Arguments) -> Any: ...
+
+        async def _commit(self, name: str, arguments: Arguments) -> Any: ...
+
+        async def get_blocker_links(
+            self, chain_ids: Sequence[str], *, limit: int, connection: Any = None
+        ) -> list[BlockerLink]: ...
+
+    async def _write(self, name: str, parts: Sequence[Sequence[Any]], arguments: _Arguments) -> list[Any]:
+        """Run a script for each part, after a check of all if there are several, and return their answers."""
+        if len(parts) > 1:
+            for part in parts:
+                await self._run(name, arguments(part, True))
+        answer: list[Any] = []
+        for part in parts:
+            # What is flushed when the last one returns includes what those before it have written.
+            run = self._commit if part is parts[-1] else self._run
+            answer += await run(name, arguments(part, False))
+        return answer
+
+    async def _parts(self, ids: Sequence[str], *, blockers_first: bool) -> Sequence[Sequence[str]]:
+        """Return the ids in the parts in which they are changed."""
+        unique = list(dict.fromkeys(ids))
+        if len(unique) <= WRITTEN:
+            return [unique]
+        links = await self.get_blocker_links(unique, limit=_LINKS)
+        if blockers_first:
+            return in_order(unique, [(link.blocker_id, link.chain_id) for link in links])
+        return in_order(unique, [(link.chain_id, link.blocker_id) for link in links])
+
+    async def complete_chains(
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
+        """Finish the last job of each chain with an output or a continuation."""
+        refuse_connection(connection)
+        check_completions(completions)
+        if not completions:
+            return []
+        of_chain = {one.chain_id: one for one in completions}
+        parts = [[of_chain[id] for id in part] for part in await self._parts(list(of_chain), blockers_first=False)]
+        refused = False
+        if len(parts) > 1:
+            ids = Counter(one.continuation.id for one in completions if one.continuation is not None)
+            if twice := [id for id, times in ids.items() if times > 1]:
+                raise JobIdConflictError(twice)
+            checks = [await self._run("complete_chains", encode.completions(part, check=True)) for part in parts]
+            refused = not all(checks)
+        answer: list[Any] = []
+        for part in parts:
+            run = self._commit if part is parts[-1] else self._run
+            answer += await run("complete_chains", encode.completions(part, refused=refused))
+        return _in_given_order(list(of_chain), answer)
+
+    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
+        """Close open chains as cancelled."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        error = JobError("cancel", reason)
+        # A chain that waits for another of them is cancelled first, so that nobody claims its job meanwhile.
+        parts = await self._parts(ids, blockers_first=False)
+        answer = await self._write("cancel_chains", parts, lambda part, check: encode.cancel(part, error, check=check))
+        return _in_given_order(ids, answer)
+
+    async def retry_chains(
+        self, ids: Sequence[str], *, edit: InputEdit | None = None, connection: Any = None
+    ) -> list[ChainUpdate]:
+        """Open failed and cancelled chains again."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        # A chain that waits for another of them is retried after it, so that it waits for it again.
+        parts = await self._parts(ids, blockers_first=True)
+        answer = await self._write("retry_chains", parts, lambda part, check: encode.retry(part, edit, check=check))
+        return _in_given_order(ids, answer)
+
+    async def change_waiting_jobs(
+        self,
+        ids: Sequence[str],
+        *,
+        run_at: RunAt | None = None,
+        priority: int | None = None,
+        edit: InputEdit | None = None,
+        connection: Any = None,
+    ) -> list[ChainUpdate]:
+        """Give the last jobs of chains another due time, priority or input, if they wait."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        parts = list(portions(list(dict.fromkeys(ids)), WRITTEN))
+        answer = await self._write(
+            "change_waiting_jobs",
+            parts,
+            lambda part, check: encode.changes(part, run_at, priority, edit, check=check),
+        )
+        return _in_given_order(ids, answer)
+
+    async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
+        """Make scheduled jobs due now."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        parts = list(portions(ids, WRITTEN))
+        answer = await self._write("trigger_jobs", parts, lambda part, check: encode.trigger(part, check=check))
+        return [decode.triggered(one) for one in answer]
+
+    async def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
+        """Keep an event for an open chain, and make its last job due if that waits for it."""
+        refuse_connection(connection)
+        params = encode.plain({"chain": chain_id, "id": event.id, "name": event.name})
+        chain_type, written, woken = await self._commit("send_event", [*params, event.payload])
+        return SendResult(chain_id, decode.text(chain_type), written == 1, tuple(map(decode.triggered, woken)))
+
+    async def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
+        """Delete chains with all their jobs."""
+        refuse_connection(connection)
+        order = list(dict.fromkeys(ids))
+        parts: Sequence[Sequence[str]] = [order]
+        if cascade or len(order) > WRITTEN:
+            order, parts = await self._to_delete(order, cascade=cascade)
+        deleted: set[str] = set()
+        running: list[str] = []
+        for part in parts:
+            run = self._commit if part is parts[-1] else self._run
+            gone, ran = await run("delete_chains", encode.plain(list(part)))
+            deleted.update(decode.texts(gone))
+            running += decode.texts(ran)
+        return DeleteResult(tuple(id for id in order if id in deleted), tuple(running))
+
+    async def _to_delete(self, ids: Sequence[str], *, cascade: bool) -> tuple[list[str], Sequence[Sequence[str]]]:
+        """Return those of the chains that exist, with ``cascade`` those that they wait for, too; and the parts in which
+        they are deleted.
+
+        Raises:
+            BlockerReferenceError: a job of another chain waits or waited for one of them.
+        """
+        dependents: dict[str, list[tuple[str, str]]] = {}
+        following = list(ids)
+        while following:
+            blockers: set[str] = set()
+            for part in portions(following, READ):
+                for id, blocker_ids, flat in await self._run("get_relations", encode.plain(list(part))):
+                    texts = decode.texts(flat)
+                    dependents[decode.text(id)] = list(zip(texts[::2], texts[1::2], strict=True))
+                    blockers.update(decode.texts(blocker_ids))
+            following = sorted(blockers.difference(dependents)) if cascade else []
+        given = [id for id in ids if id in dependents]
+        order = [*given, *sorted(dependents.keys() - set(given))]
+        waiting = [(chain, job, id) for id in order for chain, job in dependents[id]]
+        if references := [(id, job) for chain, job, id in waiting if chain not in dependents]:
+            raise BlockerReferenceError(references)
+        # A chain that waits for another of them is deleted first: then no part is referred to from outside.
+        return order, in_order(order, [(chain, id) for chain, _, id in waiting]) or [[]]
+
+    async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+        """Release blocked jobs all of whose blockers have closed."""
+        if cursor is None:
+            await self._mend_lists()
+        released: list[TriggeredJob] = []
+        for read in range(0, limit, READ):
+            params: dict[str, Any] = {"limit": min(READ, limit - read)}
+            params.update({} if cursor is None else {"cursor": cursor})
+            following, found = await self._run("release_stranded", encode.plain(params))
+            released += map(decode.triggered, found)
+            cursor = decode.text(following) or None
+            if cursor is None:
+                break
+        return SweepResult(tuple(released), cursor)
+
+    async def _mend_lists(self) -> None:
+        """Drop entries that are dead, and let the reaper find running jobs whose lease is lost."""
+        for holder in decode.texts(await self._run("list_holders", [])):
+            following = 0
+            while following >= 0:
+                params = {"holder": holder, "from": following, "count": READ}
+                following = int(await self._run("mend_holder", encode.plain(params)))
+        for part in portions(decode.texts(await self._run("list_types", [])), TYPES):
+            for type, rank, length in await self._run("lists_to_compact", encode.plain(list(part))):
+                # At the beginning, where claims are, and at random.
+                for begin in (0, *(randrange(length + 1) for _ in range(_COMPACTED - 1))):
+                    params = {"type": decode.text(type), "rank": decode.text(rank), "from": begin}
+                    await self._run("compact", encode.plain(params))
+
+
+def _in_given_order(ids: Sequence[str], answer: Sequence[Any]) -> list[ChainUpdate]:
+    """Return the update of each id."""
+    updates = {one.chain_id: one for one in map(decode.update, answer)}
+    return [updates[id] for id in ids]

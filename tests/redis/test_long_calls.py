@@ -1,0 +1,269 @@
+"""Calls for many jobs are several scripts: none is long, and no worker gets between them what it should not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from queuert.errors import ChainNotRetriableError, JobIdConflictError
+from queuert.ids import new_id, new_token
+from queuert.jobs import ChainStatus
+from queuert.limits import Limits
+from queuert.policies import Keep, Retention
+from queuert.run_at import after
+from queuert.state.paging import ChainFilter, PageRequest
+from queuert.state.redis import RedisState
+from queuert.state.redis.portions import WRITTEN, in_order
+from queuert.state.redis.sync_store import RedisStore
+from queuert.state.types import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishKind,
+    NewJob,
+    PruneRequest,
+    Renewal,
+    WorkerlessCompletion,
+)
+from tests.conftest import StartRedis
+
+FEW, MANY = 200, 400
+
+
+class Observed(RedisStore):
+    """A store that calls a function after each script, and notes how many commands the server ran for it."""
+
+    after_script: Callable[[str], object] | None = None
+    server: redis.Redis | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.commands: list[tuple[str, int]] = []
+
+    def _run(self, name: str, arguments: list[str]) -> Any:
+        return self._watch(name, lambda: super(Observed, self)._run(name, arguments))
+
+    def _commit(self, name: str, arguments: list[str]) -> Any:
+        return self._watch(name, lambda: super(Observed, self)._commit(name, arguments))
+
+    def _watch(self, name: str, run: Callable[[], Any]) -> Any:
+        before = self._count()
+        answer = run()
+        self.commands.append((name, self._count() - before))
+        if self.after_script is not None:
+            self.after_script(name)
+        return answer
+
+    def _count(self) -> int:
+        if self.server is None:
+            return 0
+        stats: Mapping[str, Any] = self.server.info("commandstats")
+        return sum(one["calls"] for name, one in stats.items() if name not in ("cmdstat_info", "cmdstat_evalsha"))
+
+
+def opened(url: str, server: redis.Redis | None = None) -> Observed:
+    observed = Observed(RedisState(url, namespace=new_id()).sync_store(max_connections=1)._settings, 1)
+    observed.server = server
+    observed.open()
+    return observed
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Observed]:
+    store = opened(redis_url)
+    yield store
+    store.close()
+
+
+def jobs(count: int, type: str = "work", **more: Any) -> list[NewJob]:
+    return [NewJob(new_id(), type, "1", **more) for _ in range(count)]
+
+
+def start(store: RedisStore, new: Sequence[NewJob]) -> list[str]:
+    return [one.id for one in store.start_jobs(new)]
+
+
+def claim(store: RedisStore, *types: str, limit: int = MANY, **more: Any) -> list[ClaimedJob]:
+    return store.claim(ClaimRequest(dict.fromkeys(types or ("work",), 600.0), limit, "holder", new_token(), **more))
+
+
+def pairs(store: RedisStore) -> tuple[list[str], list[str]]:
+    """Chains, and for each of them one that waits for it."""
+    blockers = start(store, jobs(4 * WRITTEN, "blocker"))
+    return blockers, start(store, [NewJob(new_id(), "work", "1", blockers=(id,)) for id in blockers])
+
+
+def test_no_job_is_claimed_between_two_scripts_that_close_its_chain(store: Observed) -> None:
+    """Blockers are closed, which would make the jobs that wait for them due, after the chains of these."""
+    got: list[ClaimedJob] = []
+
+    def claim_between(name: str) -> None:
+        if name != "claim":
+            got.extend(claim(store))
+
+    store.after_script = claim_between
+    blockers, waiting = pairs(store)
+    store.cancel_chains([*blockers, *waiting], reason="no")
+    blockers, waiting = pairs(store)
+    completions = [WorkerlessCompletion(id, id, output="1") for id in (*blockers, *waiting)]
+    assert all(one.written for one in store.complete_chains(completions))
+    blockers, waiting = pairs(store)
+    store.delete_chains([*blockers, *waiting])
+    assert got == []
+
+
+def test_a_chain_that_is_retried_waits_again_before_anybody_can_claim_it(store: Observed) -> None:
+    blockers, waiting = pairs(store)
+    store.cancel_chains([*blockers, *waiting], reason="no")
+    got: list[ClaimedJob] = []
+
+    def claim_between(name: str) -> None:
+        if name != "claim":
+            got.extend(claim(store))
+
+    store.after_script = claim_between
+    store.retry_chains([*waiting, *blockers])
+    assert got == []
+
+
+def test_what_another_client_does_between_the_check_and_the_write_is_an_error(store: Observed) -> None:
+    """What was written before stays, and each chain is whole."""
+    ids = start(store, jobs(4 * WRITTEN))
+    store.cancel_chains(ids, reason="no")
+    calls: list[str] = []
+
+    def interfere(name: str) -> None:
+        calls.append(name)
+        if calls.count("retry_chains") == 5 and calls[-1] == "retry_chains":  # Four checks, and the first write.
+            store.after_script = None
+            store.retry_chains(ids[-1:])
+
+    store.after_script = interfere
+    with pytest.raises(ChainNotRetriableError) as caught:
+        store.retry_chains(ids)
+    assert caught.value.chain_id == ids[-1]
+    found = [one.status for one in store.get_chains(ids) if one is not None]
+    assert found == [ChainStatus.OPEN] * 75 + [ChainStatus.CANCELLED] * 24 + [ChainStatus.OPEN]
+    assert len(claim(store)) == 76
+
+
+def test_finishes_are_checked_before_any_is_written(store: Observed) -> None:
+    start(store, jobs(MANY))
+    held = claim(store)
+    finishes = [Finish(one, FinishKind.CONTINUE, continuation=jobs(1, "next")[0]) for one in held]
+    taken = start(store, jobs(1, "other"))[0]
+    finishes[-1] = Finish(held[-1], FinishKind.CONTINUE, continuation=NewJob(taken, "next", "1"))
+    with pytest.raises(JobIdConflictError):
+        store.finish(finishes)
+    assert claim(store, "next") == []
+
+
+def test_a_claim_looks_at_all_keys_though_a_script_looks_at_few(store: Observed) -> None:
+    """Of thousands of keys that have their share, the one that has something left is found by one claim."""
+    limits = {"work": Limits(per_key=1)}
+    new = [NewJob(new_id(), "work", "1", limit_key=str(key), priority=1) for key in range(3_000) for _ in range(2)]
+    start(store, new)
+    assert len(claim(store, limit=3_000, limits=limits)) == 3_000
+    [free] = start(store, jobs(1, limit_key="free"))
+    store.commands.clear()
+    assert [one.id for one in claim(store, limits=limits)] == [free]
+    assert 10 < len(store.commands) < 30
+
+
+def test_a_claim_finds_a_key_whose_turn_is_late(store: Observed) -> None:
+    limits = {"work": Limits(per_key=1, fair=True)}
+    new = [NewJob(new_id(), "work", "1", limit_key=f"a{key:05}") for key in range(2_000) for _ in range(2)]
+    start(store, new)
+    held = claim(store, limit=2_000, limits=limits)
+    assert len(held) == 2_000
+    [free] = start(store, jobs(1, limit_key="b"))
+    assert [one.id for one in claim(store, limits=limits)] == [free]
+
+
+def test_many_due_jobs_of_a_limited_type_are_claimed_by_one_claim(store: Observed) -> None:
+    """A script moves few of them to the ready jobs."""
+    start(store, jobs(1_000, run_at=after(seconds=0.001), limit_key="one"))
+    [free] = start(store, jobs(1, run_at=after(seconds=0.001), limit_key="other"))
+    while store.next_due(["work"]) != 0 or store.count_jobs(["work"])[0].count < 1_001:
+        pass
+    held = claim(store, limits={"work": Limits(per_key=1)})
+    assert len(held) == 2
+    assert free in {one.id for one in held}
+
+
+def operations(store: Observed, count: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Calls for so many jobs, each with what it needs."""
+    types = [f"type-{number}" for number in range(count)]
+    ids = start(store, jobs(count))
+    yield "get_jobs", lambda: store.get_jobs(ids)
+    yield "get_chains", lambda: store.get_chains(ids)
+    yield "get_chain_states", lambda: store.get_chain_states(ids)
+    yield "closed_chains", lambda: store.closed_chains(ids)
+    yield "get_blocker_links", lambda: store.get_blocker_links(ids, limit=100)
+    yield "change_waiting_jobs", lambda: store.change_waiting_jobs(ids, run_at=after(hours=1))
+    yield "trigger_jobs", lambda: store.trigger_jobs(ids)
+    yield "wait_facts", lambda: store.get_wait_facts(ids[-1])
+    yield "cancel_chains", lambda: store.cancel_chains(ids, reason="no")
+    yield "retry_chains", lambda: store.retry_chains(ids)
+    yield "complete_chains", lambda: store.complete_chains([WorkerlessCompletion(id, id, output="1") for id in ids])
+    yield "update_result_ttl", lambda: store.update_result_ttl(ids, 3_600.0)
+    yield "list_chains", lambda: store.list_chains(ChainFilter(), PageRequest(count))
+    yield "delete_chains", lambda: store.delete_chains(ids)
+    for type in types:
+        start(store, jobs(2, type))
+    held: list[ClaimedJob] = []
+    yield "claim", lambda: held.extend(claim(store, *types, limit=count))
+    yield "renew", lambda: store.renew([Renewal(one.lease, 600.0) for one in held])
+    yield "lost_reasons", lambda: store.lost_reasons([one.lease for one in held])
+    yield "release", lambda: store.release([one.lease for one in held])
+    held += claim(store, *types, limit=count)
+    finishes = [Finish(one, FinishKind.CONTINUE, continuation=jobs(1, "next")[0]) for one in held[count:]]
+    yield "finish", lambda: store.finish(finishes)
+    yield "count_jobs", lambda: store.count_jobs()
+    yield "demand", lambda: store.get_demand()
+    start(store, jobs(count))
+    store.finish([Finish(one, FinishKind.COMPLETE, output="1") for one in claim(store, limit=count)])
+    yield "prune", lambda: store.prune(PruneRequest({"work": Retention(completed=Keep(count=1))}, limit=count))
+    yield "release_stranded", lambda: store.release_stranded()
+
+
+def longest(url: str, count: int) -> dict[str, int]:
+    """The commands of the longest script of each operation."""
+    found: dict[str, int] = {}
+    with redis.Redis.from_url(url) as server:
+        store = opened(url, server)
+        for name, call in operations(store, count):
+            store.commands.clear()
+            call()
+            found[name] = max(commands for _, commands in store.commands)
+        store.close()
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_a_script_is_as_long_for_twice_the_jobs(private_redis: StartRedis) -> None:
+    """Counted in commands, which nothing else on the machine changes: what a worker does at once is one script."""
+    url = private_redis().url()
+    few, many = longest(url, FEW), longest(url, MANY)
+    grown = {name: (few[name], many[name]) for name in few if many[name] > few[name] + 20}
+    assert set(grown) <= {"claim", "finish", "list_chains"}
+    assert all(more <= 2.1 * less for less, more in grown.values())
+    assert max(commands for name, commands in many.items() if name not in grown) < 1_500
+
+
+@pytest.mark.parametrize(
+    ("given", "ordered"),
+    [
+        ([], [["a", "b", "c"]]),
+        ([("c", "a")], [["b", "c", "a"]]),
+        ([("c", "b"), ("b", "a")], [["c", "b", "a"]]),
+        ([("a", "b"), ("b", "a")], [["c"], ["a", "b"]]),
+        ([("a", "b"), ("b", "a"), ("b", "c")], [["a", "b", "c"]]),
+        ([("elsewhere", "a"), ("a", "elsewhere"), ("b", "a"), ("b", "a")], [["b", "c", "a"]]),
+    ],
+)
+def test_the_order_of_chains_that_wait_for_each_other(given: list[tuple[str, str]], ordered: list[list[str]]) -> None:
+    assert in_order(["a", "b", "c"], given) == ordered
