@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NoReturn
 
 in_child = False
@@ -64,19 +64,21 @@ def end_child() -> NoReturn:
 
     It has no event loop, no threads and no connections of its own: it cannot do what comes after a handler.
     """
-    error = sys.exc_info()[1]
-    code = _RAISED
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        traceback.print_exception(error)
-    else:
-        text = "queuert: a process that a handler forked must end with os._exit(), and returned from the handler"
-        print(text, file=sys.stderr)  # noqa: T201
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # The handler may have closed it.
-            stream.flush()
-    os._exit(code)
+    error, code = sys.exc_info()[1], _RAISED
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            if not isinstance(error.code, int | None):
+                print(error.code, file=sys.stderr)  # noqa: T201
+        elif error is not None:
+            traceback.print_exception(error)
+        else:
+            text = "queuert: a process that a handler forked must end with os._exit(), and returned from the handler"
+            print(text, file=sys.stderr)  # noqa: T201
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # Also if the handler has closed these, or they lead nowhere.
+        os._exit(code & 0xFF)
 
 
 def _before() -> None:

@@ -95,6 +95,28 @@ def _exits() -> str:
     return _status(child)
 
 
+def _raises_unheard() -> str:
+    child = os.fork()
+    if child == 0:
+        sys.stderr.close()
+        raise RuntimeError("in the child")
+    return _status(child)
+
+
+def _exits_with_a_text() -> str:
+    child = os.fork()
+    if child == 0:
+        sys.exit("in the child")
+    return _status(child)
+
+
+def _exits_with_too_much() -> str:
+    child = os.fork()
+    if child == 0:
+        sys.exit(2**40 + 3)
+    return _status(child)
+
+
 def _program(before: Callable[[], object]) -> str:
     with subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({_LONG})"], preexec_fn=before) as child:
         child.terminate()
@@ -119,6 +141,9 @@ CHILDREN: dict[str, tuple[Callable[[], str], str]] = {
     "returns": (_returns, "1"),
     "raises": (_raises, "1"),
     "exits": (_exits, "7"),
+    "raises unheard": (_raises_unheard, "1"),
+    "exits with a text": (_exits_with_a_text, "1"),
+    "exits with too much": (_exits_with_too_much, "3"),
     "prepared": (_prepared, str(-signal.SIGTERM)),
     "killed while prepared": (_killed_while_prepared, str(-signal.SIGTERM)),
 }
