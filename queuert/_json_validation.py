@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import typing
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -149,17 +150,30 @@ def _are_exact_fields(schema: Mapping[str, Any]) -> bool:
     return all(not field.get("serialization_exclude") and _is_exact_value(field["schema"]) for field in own)
 
 
-def find_difference(given: object, read: object) -> tuple[tuple[object, ...], str] | None:
+def takes_any_sequence(schema: object) -> bool:
+    """Whether a type has a part that is a ``Sequence``, by pydantic's schema: then a list is as good as a tuple."""
+    if isinstance(schema, Mapping):
+        if schema.get("type") == "is-instance" and schema.get("cls") in (Sequence, typing.Sequence):
+            return True
+        return any(takes_any_sequence(part) for part in schema.values() if isinstance(part, dict | list))
+    return isinstance(schema, list) and any(takes_any_sequence(part) for part in schema)
+
+
+def find_difference(
+    given: object, read: object, *, any_sequence: bool = False
+) -> tuple[tuple[object, ...], str] | None:
     """Return the first part of a value that is read back as another one, as (path of keys, reason).
 
     What a model leaves out on purpose (``exclude=True``, private attributes) may differ, and so may objects of which
-    nothing says whether they are equal.
+    nothing says whether they are equal; and with ``any_sequence`` a tuple and a list of the same parts.
     """
     stack: list[_Pair] = [(given, read, ())]
     while stack:
         value, other, trail = stack.pop()
         if is_equal(value, other):
             continue
+        if any_sequence and type(value) is tuple and type(other) is list:
+            value = list(value)
         pairs, reason = _pairs(value, other)
         if reason is not None:
             return _keys(trail), reason

@@ -29,6 +29,7 @@ from queuert._json_validation import (
     is_equal,
     number_fault,
     step,
+    takes_any_sequence,
     text_reason,
     written_size,
 )
@@ -248,6 +249,10 @@ class PayloadCodec:
         return class_read_back_equal(self._completed.core_schema)
 
     @cached_property
+    def _takes_any_sequence(self) -> bool:
+        return takes_any_sequence(self._completed.core_schema)
+
+    @cached_property
     def _serializer(self) -> SchemaSerializer:
         serializer = self._completed.serializer
         assert isinstance(serializer, SchemaSerializer)
@@ -323,7 +328,9 @@ class PayloadCodec:
         Raises:
             PayloadError: a worker would get another value than the caller gave, without any notice.
         """
-        found = find_difference(given, read) if self._read_as_same and not is_equal(given, read) else None
+        if not self._read_as_same or is_equal(given, read):
+            return
+        found = find_difference(given, read, any_sequence=self._takes_any_sequence)
         if found is not None:
             raise self._error(PayloadError, found[0], f"would change on the way: {found[1]}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -215,6 +215,10 @@ class Login(BaseModel):
     password: SecretStr
 
 
+class Labelled(BaseModel):
+    tags: Sequence[str] = ()
+
+
 class Quiet(BaseModel):
     """What it keeps for itself is not stored, and does not count."""
 
@@ -274,6 +278,8 @@ PLAIN_OBJECT = Annotated[Unequal, PlainValidator(lambda _: Unequal()), PlainSeri
         (dict[Any, Any], {1: "a"}, "input", "the key 1 (int) is read back as another one"),
         (Any, [Dog(name="a")], "input[0]", "a Dog is read back as a dict: declare its type"),
         (Any, {"some": {1}}, "input.some", "a set is read back as a list"),
+        (Sequence[Any], ({1},), "input[0]", "a set is read back as a list"),
+        (Sequence[Any], (Dog(name="a"),), "input[0]", "a Dog is read back as a dict: declare its type"),
     ],
 )
 def test_a_value_that_would_change_is_refused(annotation: Any, value: object, path: str, reason: str) -> None:
@@ -297,6 +303,10 @@ def test_a_value_that_would_change_is_refused(annotation: Any, value: object, pa
         (dict[int, str], {1: "a"}),
         (datetime, datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)),
         (Iterable[int], (number for number in range(3))),
+        (Sequence[int], (1, 2)),
+        (dict[str, Sequence[int]], {"a": (1, 2)}),
+        (Labelled, Labelled()),
+        (Labelled, Labelled(tags=("a",))),
         (Any, {"a": [1, 1.5, True, None, "x"]}),
     ],
 )
