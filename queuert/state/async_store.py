@@ -128,6 +128,9 @@ class AsyncListingStore(Protocol):
 class AsyncManagementStore(Protocol):
     """Completes, cancels, retries, changes, triggers and deletes, many at a time, all or none; sends events.
 
+    Redis writes more than 25 chains in several scripts: what others change meanwhile is left as it is, and reported as
+    not written; if others delete one meanwhile, the call raises, and what was written before stays.
+
     With ``connection`` the operations are part of the caller's transaction, and the store sends the notifications (jobs
     that became due, chains that closed, leases that were lost) when it commits; otherwise the caller sends them from
     the results. The operations wait for rows that others have locked. A running job loses its lease with its status:

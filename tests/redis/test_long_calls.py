@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from queuert.errors import ChainNotRetriableError, JobIdConflictError
+from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.ids import new_id, new_token
 from queuert.jobs import ChainStatus
 from queuert.limits import Limits
@@ -129,25 +129,52 @@ def test_a_chain_that_is_retried_waits_again_before_anybody_can_claim_it(store: 
     assert got == []
 
 
-def test_what_another_client_does_between_the_check_and_the_write_is_an_error(store: Observed) -> None:
-    """What was written before stays, and each chain is whole."""
-    ids = start(store, jobs(4 * WRITTEN))
-    store.cancel_chains(ids, reason="no")
+def before_the_last_part(store: Observed, name: str, act: Callable[[], object]) -> None:
+    """Act as another client after the check of four parts, and the first write."""
     calls: list[str] = []
 
-    def interfere(name: str) -> None:
-        calls.append(name)
-        if calls.count("retry_chains") == 5 and calls[-1] == "retry_chains":  # Four checks, and the first write.
+    def interfere(called: str) -> None:
+        calls.append(called)
+        if called == name and calls.count(name) == 5:
             store.after_script = None
-            store.retry_chains(ids[-1:])
+            act()
 
     store.after_script = interfere
-    with pytest.raises(ChainNotRetriableError) as caught:
-        store.retry_chains(ids)
-    assert caught.value.chain_id == ids[-1]
-    found = [one.status for one in store.get_chains(ids) if one is not None]
-    assert found == [ChainStatus.OPEN] * 75 + [ChainStatus.CANCELLED] * 24 + [ChainStatus.OPEN]
-    assert len(claim(store)) == 76
+
+
+def test_what_another_client_retries_meanwhile_is_left_as_it_is(store: Observed) -> None:
+    ids = start(store, jobs(4 * WRITTEN))
+    store.cancel_chains(ids, reason="no")
+    before_the_last_part(store, "retry_chains", lambda: store.retry_chains(ids[-1:]))
+    assert [one.written for one in store.retry_chains(ids)] == [True] * 99 + [False]
+    assert len(claim(store)) == 100
+
+
+def test_a_job_that_begins_meanwhile_needs_no_trigger(store: Observed) -> None:
+    [first, *ids] = start(store, [*jobs(1), *jobs(4 * WRITTEN - 1, run_at=after(hours=1))])
+    before_the_last_part(store, "trigger_jobs", lambda: claim(store, limit=1))
+    assert [one.id for one in store.trigger_jobs([*ids, first])] == [*ids, first]
+    assert len(claim(store)) == 99
+
+
+def test_a_chain_that_is_deleted_meanwhile_is_an_error(store: Observed) -> None:
+    """What was written before stays, and each chain is whole."""
+    ids = start(store, jobs(4 * WRITTEN))
+    before_the_last_part(store, "cancel_chains", lambda: store.delete_chains(ids[-1:]))
+    with pytest.raises(ChainNotFoundError):
+        store.cancel_chains(ids, reason="no")
+    found = [one.status if one is not None else None for one in store.get_chains(ids)]
+    assert found == [ChainStatus.CANCELLED] * 75 + [ChainStatus.OPEN] * 24 + [None]
+
+
+def test_what_comes_before_a_job_of_a_long_list(store: Observed) -> None:
+    ids = start(store, jobs(MANY))
+    facts = [store.get_wait_facts(ids[at]) for at in (0, 200, MANY - 1)]
+    assert [one.ahead for one in facts if one is not None] == [0, 200, MANY - 1]
+    store.cancel_chains(ids[:100], reason="no")
+    after_those = store.get_wait_facts(ids[200])
+    assert after_those is not None
+    assert after_those.ahead == 100
 
 
 def test_finishes_are_checked_before_any_is_written(store: Observed) -> None:
@@ -161,37 +188,13 @@ def test_finishes_are_checked_before_any_is_written(store: Observed) -> None:
     assert claim(store, "next") == []
 
 
-def test_a_claim_looks_at_all_keys_though_a_script_looks_at_few(store: Observed) -> None:
-    """Of thousands of keys that have their share, the one that has something left is found by one claim."""
+def test_a_claim_finds_the_one_of_many_keys_that_is_free(store: Observed) -> None:
     limits = {"work": Limits(per_key=1)}
     new = [NewJob(new_id(), "work", "1", limit_key=str(key), priority=1) for key in range(3_000) for _ in range(2)]
     start(store, new)
     assert len(claim(store, limit=3_000, limits=limits)) == 3_000
     [free] = start(store, jobs(1, limit_key="free"))
-    store.commands.clear()
     assert [one.id for one in claim(store, limits=limits)] == [free]
-    assert 10 < len(store.commands) < 30
-
-
-def test_a_claim_finds_a_key_whose_turn_is_late(store: Observed) -> None:
-    limits = {"work": Limits(per_key=1, fair=True)}
-    new = [NewJob(new_id(), "work", "1", limit_key=f"a{key:05}") for key in range(2_000) for _ in range(2)]
-    start(store, new)
-    held = claim(store, limit=2_000, limits=limits)
-    assert len(held) == 2_000
-    [free] = start(store, jobs(1, limit_key="b"))
-    assert [one.id for one in claim(store, limits=limits)] == [free]
-
-
-def test_many_due_jobs_of_a_limited_type_are_claimed_by_one_claim(store: Observed) -> None:
-    """A script moves few of them to the ready jobs."""
-    start(store, jobs(1_000, run_at=after(seconds=0.001), limit_key="one"))
-    [free] = start(store, jobs(1, run_at=after(seconds=0.001), limit_key="other"))
-    while store.next_due(["work"]) != 0 or store.count_jobs(["work"])[0].count < 1_001:
-        pass
-    held = claim(store, limits={"work": Limits(per_key=1)})
-    assert len(held) == 2
-    assert free in {one.id for one in held}
 
 
 def operations(store: Observed, count: int) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -177,9 +177,7 @@ def unix_time(value: datetime, later: int = 0) -> str:
     return f"{whole + later}.{rest:06d}" if rest else str(whole + later)
 
 
-def claim(
-    request: ClaimRequest, types: Sequence[str], limit: int, *, claimed: Sequence[ClaimedJob], round: int, seed: int
-) -> Arguments:
+def claim(request: ClaimRequest, types: Sequence[str], limit: int, *, claimed: Sequence[ClaimedJob]) -> Arguments:
     """Return the arguments of ``claim`` for a part of a request, of which others have claimed some jobs."""
     return plain(
         {
@@ -191,8 +189,7 @@ def claim(
             "holder": request.holder,
             "token": request.token,
             "limits": {type: limits_of_type(limits) for type, limits in request.limits.items()},
-            "seed": seed,
-            "round": round,
+            "seed": randrange(1 << 31),
         }
     )
 
@@ -293,28 +290,32 @@ def reap(policies_of: Mapping[str, RetryPolicy], limit: int) -> Arguments:
     return plain({"policies": policies, "limit": limit, "seed": randrange(1 << 31)})
 
 
-def trigger(ids: Sequence[str], *, check: bool) -> Arguments:
+Flags: TypeAlias = Mapping[str, bool]
+"""``check`` or ``checked``, or neither: see ``management.lua``."""
+
+
+def trigger(ids: Sequence[str], flags: Flags) -> Arguments:
     """Return the arguments of ``trigger_jobs``."""
-    return plain(_set(ids=list(ids), check=check or None))
+    return plain({"ids": list(ids), **flags})
 
 
-def cancel(ids: Sequence[str], error: JobError, *, check: bool) -> Arguments:
+def cancel(ids: Sequence[str], error: JobError, flags: Flags) -> Arguments:
     """Return the arguments of ``cancel_chains``."""
-    return [*trigger(ids, check=check), error_text(error) or ""]
+    return [*plain({"ids": list(ids), **flags}), error_text(error) or ""]
 
 
-def retry(ids: Sequence[str], edit: InputEdit | None, *, check: bool) -> Arguments:
+def retry(ids: Sequence[str], edit: InputEdit | None, flags: Flags) -> Arguments:
     """Return the arguments of ``retry_chains``."""
     payloads = _Payloads()
-    return payloads.behind(_set(ids=list(ids), edit=_edit(edit, payloads), check=check or None))
+    return payloads.behind({**_set(ids=list(ids), edit=_edit(edit, payloads)), **flags})
 
 
 def changes(
-    ids: Sequence[str], run_at: RunAt | None, priority: int | None, edit: InputEdit | None, *, check: bool
+    ids: Sequence[str], run_at: RunAt | None, priority: int | None, edit: InputEdit | None, flags: Flags
 ) -> Arguments:
     """Return the arguments of ``change_waiting_jobs``."""
     payloads = _Payloads()
-    params = _set(ids=list(ids), priority=priority, edit=_edit(edit, payloads), check=check or None)
+    params = {**_set(ids=list(ids), priority=priority, edit=_edit(edit, payloads)), **flags}
     return payloads.behind({**params, **_when(run_at)})
 
 

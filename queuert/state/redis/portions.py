@@ -11,7 +11,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 READ = 50
-"""Jobs or chains that one script reads."""
+"""Jobs or chains of which one script reads all, or changes little."""
 
 WRITTEN = 25
 """Chains that one script changes. A call for no more is atomic."""
@@ -24,7 +24,7 @@ HELD = 100
 
 CLAIMED = 2_000
 """Jobs that one script claims or finishes: all that a worker claims or finishes at once. Each script costs its event
-loop a turn: with five hundred jobs for each, a worker with very short handlers ran a fifth fewer."""
+loop a turn: see ``docs/design/redis.md``."""
 
 
 def portions(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

@@ -1,8 +1,9 @@
 # Generated from queuert/state/redis/async_management.py, do not edit: see scripts/unasync.py
 """What clients change on Redis. ``sync_management.py`` is generated from this module.
 
-A call for a few chains is one script. One for many is first checked and then written in several scripts: if another
-client changes or deletes one of the chains between the two, the call raises, and what it has written stays.
+A call for a few chains is one script. One for many is first checked and then written in several scripts. A chain that
+another client changes between the two is left as it is. If one is deleted, the call raises, and what it has written
+stays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from queuert.errors import BlockerReferenceError, JobIdConflictError
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
 from queuert.state.redis import decode, encode
-from queuert.state.redis.encode import Arguments
+from queuert.state.redis.encode import Arguments, Flags
 from queuert.state.redis.errors import refuse_connection
 from queuert.state.redis.portions import READ, TYPES, WRITTEN, in_order, portions
 from queuert.state.steps import NewEvent, SendResult
@@ -37,8 +38,8 @@ _LINKS = 10_000
 _COMPACTED = 8
 """Parts of a waiting list with many dead entries that one sweep looks at."""
 
-_Arguments: TypeAlias = Callable[[Sequence[Any], bool], Arguments]
-"""Returns the arguments of a script for a part of the call, which only checks if the second argument is true."""
+_Arguments: TypeAlias = Callable[[Sequence[Any], Flags], Arguments]
+"""Returns the arguments of a script for a part of the call."""
 
 
 class RedisManagement:
@@ -56,14 +57,16 @@ class RedisManagement:
 
     def _write(self, name: str, parts: Sequence[Sequence[Any]], arguments: _Arguments) -> list[Any]:
         """Run a script for each part, after a check of all if there are several, and return their answers."""
+        flags: Flags = {}
         if len(parts) > 1:
             for part in parts:
-                self._run(name, arguments(part, True))
+                self._run(name, arguments(part, {"check": True}))
+            flags = {"checked": True}
         answer: list[Any] = []
         for part in parts:
             # What is flushed when the last one returns includes what those before it have written.
             run = self._commit if part is parts[-1] else self._run
-            answer += run(name, arguments(part, False))
+            answer += run(name, arguments(part, flags))
         return answer
 
     def _parts(self, ids: Sequence[str], *, blockers_first: bool) -> Sequence[Sequence[str]]:
@@ -107,7 +110,7 @@ class RedisManagement:
         error = JobError("cancel", reason)
         # A chain that waits for another of them is cancelled first, so that nobody claims its job meanwhile.
         parts = self._parts(ids, blockers_first=False)
-        answer = self._write("cancel_chains", parts, lambda part, check: encode.cancel(part, error, check=check))
+        answer = self._write("cancel_chains", parts, lambda part, flags: encode.cancel(part, error, flags))
         return _in_given_order(ids, answer)
 
     def retry_chains(
@@ -118,8 +121,9 @@ class RedisManagement:
         if not ids:
             return []
         # A chain that waits for another of them is retried after it, so that it waits for it again.
-        parts = self._parts(ids, blockers_first=True)
-        answer = self._write("retry_chains", parts, lambda part, check: encode.retry(part, edit, check=check))
+        # An edit is that of one chain.
+        parts = self._parts(ids, blockers_first=True) if edit is None else [ids]
+        answer = self._write("retry_chains", parts, lambda part, flags: encode.retry(part, edit, flags))
         return _in_given_order(ids, answer)
 
     def change_waiting_jobs(
@@ -135,11 +139,9 @@ class RedisManagement:
         refuse_connection(connection)
         if not ids:
             return []
-        parts = list(portions(list(dict.fromkeys(ids)), WRITTEN))
+        parts = list(portions(list(dict.fromkeys(ids)), WRITTEN)) if edit is None else [ids]
         answer = self._write(
-            "change_waiting_jobs",
-            parts,
-            lambda part, check: encode.changes(part, run_at, priority, edit, check=check),
+            "change_waiting_jobs", parts, lambda part, flags: encode.changes(part, run_at, priority, edit, flags)
         )
         return _in_given_order(ids, answer)
 
@@ -148,9 +150,10 @@ class RedisManagement:
         refuse_connection(connection)
         if not ids:
             return []
-        parts = list(portions(ids, WRITTEN))
-        answer = self._write("trigger_jobs", parts, lambda part, check: encode.trigger(part, check=check))
-        return [decode.triggered(one) for one in answer]
+        parts = list(portions(list(dict.fromkeys(ids)), WRITTEN))
+        answer = self._write("trigger_jobs", parts, lambda part, flags: encode.trigger(part, flags))
+        triggered = {one.id: one for one in map(decode.triggered, answer)}
+        return [triggered[id] for id in ids]
 
     def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
         """Keep an event for an open chain, and make its last job due if that waits for it."""
@@ -197,8 +200,10 @@ class RedisManagement:
         waiting = [(chain, job, id) for id in order for chain, job in dependents[id]]
         if references := [(id, job) for chain, job, id in waiting if chain not in dependents]:
             raise BlockerReferenceError(references)
+        if len(order) <= WRITTEN:
+            return order, [order]
         # A chain that waits for another of them is deleted first: then no part is referred to from outside.
-        return order, in_order(order, [(chain, id) for chain, _, id in waiting]) or [[]]
+        return order, in_order(order, [(chain, id) for chain, _, id in waiting])
 
     def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs all of whose blockers have closed."""

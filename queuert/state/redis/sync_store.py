@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
-from random import randrange
 from typing import Any
 
 from queuert.activity import (
@@ -154,19 +153,16 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         claimed: list[ClaimedJob] = []
         if request.limit < 1 or not request.leases:
             return claimed
-        types, more, round, seed = list(request.leases), 1, 0, randrange(1 << 31)
-        mixed = len(types) > 1
+        types, more = list(request.leases), 1
         while more and len(claimed) < request.limit:
             limit = min(CLAIMED, request.limit - len(claimed))
-            params = encode.claim(request, types, limit, claimed=claimed, round=round, seed=seed)
+            params = encode.claim(request, types, limit, claimed=claimed)
             more, *found = decode.unpacked(self._run("claim", params))
             claimed += [decode.claimed(one, request) for one in found]
-            mixed = mixed or (round > 0 and len(claimed) > 1)
-            # The next script goes on with the type whose turn it is, or, if it found too little, with other keys.
+            # The next script goes on with the type whose turn it is.
             turn = len(found) % len(types)
             types = types[turn:] + types[:turn]
-            round += len(found) < limit
-        return decode.best_first(claimed, request) if mixed else claimed
+        return decode.best_first(claimed, request) if len(types) > 1 else claimed
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
@@ -224,7 +220,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
                 if len(found.reaped) < limit or len(reaped) == request.limit:
                     break
             if found.next_expiry is not None:
-                next_expiry = min(found.next_expiry, next_expiry or found.next_expiry)
+                next_expiry = found.next_expiry if next_expiry is None else min(found.next_expiry, next_expiry)
         return ReapResult(reaped, next_expiry)
 
     def next_due(self, types: Sequence[str]) -> float | None:

@@ -1,11 +1,10 @@
 -- name: claim
 -- Leases due jobs of several types, best first: moves them from the waiting lists to the holder's list, together with
 -- the lease. ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, begun, after, holder, token, limits:
--- {type: ...}, seed, round}. With `after`, jobs of a worse rank than that go before all others. Within a rank, types take turns
--- in the given order. The first job is claimed whatever the size of its input, unless the claim has `begun` with another
+-- {type: ...}, seed}. With `after`, jobs of a worse rank than that go before all others. Within a rank, types take turns in
+-- the given order. The first job is claimed whatever the size of its input, unless the claim has `begun` with another
 -- script; after a job that exceeds `max_bytes` no more are claimed. Returns whether more may be claimed: the limit was
--- reached, or something was left in the way; and the jobs. `round` is the number of
--- scripts of the claim before it that did not reach their limit.
+-- reached, or dead entries were left in the way; and the jobs.
 
 local params = decoded(1)
 math.randomseed(params.seed)
@@ -17,7 +16,7 @@ local function group_of(type, position, first, limit)
     local group = {type = type, position = position, turn = 0, turns = {}, left = limit, rank = first or -1 / 0}
     local limits = params.limits and params.limits[type]
     if limits then
-        group.own, group.left = limited_sources(type, limits, limit, params, first)
+        group.own, group.left = limited_sources(type, limits, limit, params.holder, first)
         return group
     end
     if call('ZRANGEBYSCORE', P .. 'sched:' .. type, '-inf', text(NOW), 'LIMIT', 0, 1)[1] then return group end
@@ -117,7 +116,7 @@ end
 if params.after then claim_from(params.after + 1) end
 if #answer <= params.limit and not cut then claim_from(nil) end
 if #answer > 1 then call('SADD', P .. 'holders', params.holder) end
-if (MORE or BUDGET <= 0 or #answer > params.limit) and not cut then answer[1] = 1 end
+if (BUDGET <= 0 or #answer > params.limit) and not cut then answer[1] = 1 end
 return packed(answer)
 
 -- name: next_due

@@ -403,26 +403,31 @@ if not job then return {} end
 
 local READ = 250 -- The most entries of a list that are read.
 
-local function due_of_entry(entry)
-    return tonumber(entry:match('^%d+:(%d+):'))
+-- Whether an entry comes before the job: by the time when it became due, and then by its place in the list, of which
+-- the generation tells if the job is in it.
+local function is_before(entry, own)
+    local gen, due = entry:match('^(%d+):(%d+):')
+    due = tonumber(due)
+    if due ~= job.due or not own then return due <= job.due end
+    return tonumber(gen) < job.gen
 end
 
 -- How many entries of a list come before the job, or were due before it if it is not in the list. A long list is taken to
--- be in the order of due times: nearly all jobs enter it when they become due.
+-- be in this order: nearly all jobs enter it when they become due.
 local function entries_before(list, length)
     local number, high, own = 0, length, job.status == 'ready' and not job.limit and entry_of(job)
     if length <= READ then
         for _, entry in ipairs(call('LRANGE', list, 0, -1)) do
             if entry == own then return number end
-            if due_of_entry(entry) <= job.due then number = number + 1 end
+            if is_before(entry) then number = number + 1 end
         end
         return number
     end
     while number < high do
         local middle = math.floor((number + high) / 2)
-        if due_of_entry(call('LINDEX', list, middle)) <= job.due then number = middle + 1 else high = middle end
+        if is_before(call('LINDEX', list, middle), own) then number = middle + 1 else high = middle end
     end
-    return own and math.max(0, number - 1) or number
+    return number
 end
 
 -- How many jobs of the waiting list of the job's rank come before it.

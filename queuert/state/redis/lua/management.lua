@@ -1,6 +1,7 @@
 -- name: cancel_chains
--- Closes open chains as cancelled. ARGV[1]: {ids, check}; ARGV[2]: the error, as stored. With `check`, like others here,
--- it writes nothing: a call for many chains is first checked and then written, by several scripts.
+-- Closes open chains as cancelled. ARGV[1]: {ids, check}; ARGV[2]: the error, as stored. A call for many chains is first
+-- checked and then written by several scripts: with `check` they write nothing, and with `checked`, where it matters, the
+-- call was checked.
 
 local params = decoded(1)
 local ids = params.ids
@@ -135,16 +136,20 @@ for _, chain in ipairs(order) do delete_chain(chain, running) end
 return {order, running}
 
 -- name: retry_chains
--- Opens failed and cancelled chains again, all or none. ARGV[1]: {ids, edit, check}, where edit is {job, input};
--- ARGV[2...]: payloads.
+-- Opens failed and cancelled chains again, all or none. ARGV[1]: {ids, edit, check, checked}, where edit is {job, input};
+-- ARGV[2...]: payloads. With `checked`, chains that are open or completed are left as they are.
 
 local params = decoded(1)
 local ids, edit = params.ids, params.edit
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
+local left = {}
 for id, chain in pairs(chains) do
     local status = chain.first.chain_status
-    if status == 'open' or status == 'completed' then return refusal('not_retriable', id, status) end
+    if status == 'open' or status == 'completed' then
+        if not params.checked then return refusal('not_retriable', id, status) end
+        left[id] = chain_update(chain.first, chain.tail, chain.tail.status, status, false)
+    end
 end
 if params.check then return 1 end
 if edit then
@@ -180,8 +185,10 @@ local function try_again(job)
     return open
 end
 
-for _, chain in pairs(chains) do reopen(chain.first) end
-local done, answer = {}, {}
+for id, chain in pairs(chains) do
+    if not left[id] then reopen(chain.first) end
+end
+local done, answer = left, {}
 for at, id in ipairs(ids) do
     if not done[id] then
         local tail = load(chains[id].tail.id)
@@ -230,14 +237,15 @@ end
 return answer
 
 -- name: trigger_jobs
--- Makes scheduled jobs due now, all or none. ARGV[1]: {ids, check}. Returns {id, type} for each.
+-- Makes scheduled jobs due now, all or none. ARGV[1]: {ids, check, checked}. Returns {id, type} for each. With `checked`,
+-- jobs that do not wait any more, since they run, are left as they are.
 
 local params, answer = decoded(1), {}
 local ids = params.ids
 for at, id in ipairs(ids) do
     local job = load(id)
     if not job then return refusal('job_not_found', id) end
-    if job.status ~= 'scheduled' and job.status ~= 'ready' then return refusal('not_triggerable', id, job.status) end
+    if job.status ~= 'scheduled' and job.status ~= 'ready' and not params.checked then return refusal('not_triggerable', id, job.status) end
     answer[at] = {id, job.type}
 end
 if params.check then return 1 end

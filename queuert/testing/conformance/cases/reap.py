@@ -191,6 +191,24 @@ async def each_type_by_its_policy(stores: Stores) -> None:
 
 
 @case()
+async def more_than_the_limit(stores: Stores) -> None:
+    """What is left is told as due now, though jobs of other types run for long."""
+    store = await stores.open()
+    types = [f"type-{number}" for number in range(60)]
+    await start(store, *(job(types[0]) for _ in range(5)), job(types[-1]))
+    held = [await claim_one(store, types[0]) for _ in range(5)]
+    await claim_one(store, types[-1])
+    await expire(store, *held)
+    request = ReapRequest(dict.fromkeys(types, AT_ONCE), limit=3)
+    found = await store.reap(request)
+    assert (len(found.reaped), found.next_expiry) == (3, 0.0)
+    found = await store.reap(request)
+    assert len(found.reaped) == 2
+    assert found.next_expiry is not None
+    assert found.next_expiry > 1
+
+
+@case()
 async def other_types_are_not_touched(stores: Stores) -> None:
     """Expired leases of types without a policy here are left to whoever knows them."""
     store = await stores.open()

@@ -54,8 +54,7 @@ end
 -- job to the holder's list. So a claim reads the jobs that it takes, and one more of each source. If `first` is set,
 -- only ready jobs from that rank on are read.
 
-local BUDGET = 250 -- The largest number of dead entries that one script drops.
-local MORE = false -- Whether a claim has not looked at everything, and goes on with another script.
+local BUDGET = 2000 -- The largest number of dead entries that one script drops.
 
 local function still_waits(entry)
     local gen, _, id = entry:match('^(%d+):(%d+):(.*)$')
@@ -166,11 +165,8 @@ end
 -- turn            HASH the key of the job that was claimed last, by type, if the keys of the type take turns
 -- worse_turn      HASH the same of claims that begin with worse ranks
 
-local SCANNED = 100
-local SCANS = 10 -- Of scripts of one claim.
-local KEYS_TRIED = 250
-local TRIES = 40 -- The same.
-local MOVED = 100
+local SCANNED = 1000
+local KEYS_TRIED = 10000
 
 local function rate_key(job)
     return P .. 'rate:' .. pair(job.type, job.limit or '')
@@ -198,8 +194,8 @@ local function note_start(job, limits)
 end
 
 -- Returns up to `wanted` ready jobs of keys with something left. The best ones come first; if there are many saturated
--- keys, then jobs of any keys, from a random key on, so that none starves. One script looks at a part, by its round.
-local function within_keys(type, limits, wanted, params, first)
+-- keys, then jobs of any keys, from a random key on, so that none starves.
+local function within_keys(type, limits, wanted, first)
     local left, jobs, chosen = {}, {}, {}
     local function select_admissible(member)
         local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
@@ -211,18 +207,19 @@ local function within_keys(type, limits, wanted, params, first)
             jobs[#jobs + 1] = job
         end
     end
+    local at, all = 0, P .. 'kz:' .. type
     local from = first and '[' .. rank_text(first) or '-'
-    if params.round < SCANS then
-        local members = call('ZRANGEBYLEX', P .. 'kz:' .. type, from, '+', 'LIMIT', params.round * SCANNED, SCANNED)
+    while #jobs < wanted and at < SCANNED do
+        local members = call('ZRANGEBYLEX', all, from, '+', 'LIMIT', at, 100)
         for _, member in ipairs(members) do
             if #jobs < wanted then select_admissible(member) end
         end
-        MORE = MORE or #members == SCANNED
-        return jobs
+        if #members < 100 then return jobs end
+        at = at + 100
     end
-    local keys, tried = call('ZCARD', P .. 'keys:' .. type), (params.round - SCANS) * KEYS_TRIED
+    local keys = call('ZCARD', P .. 'keys:' .. type)
     local begin = keys > 0 and math.random(0, keys - 1) or 0
-    for offset = tried, math.min(keys, tried + KEYS_TRIED) - 1 do
+    for offset = 0, math.min(keys, KEYS_TRIED) - 1 do
         if #jobs >= wanted then break end
         local limit_key = call('ZRANGE', P .. 'keys:' .. type, (begin + offset) % keys, (begin + offset) % keys)[1]
         left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
@@ -232,7 +229,6 @@ local function within_keys(type, limits, wanted, params, first)
             for _, member in ipairs(call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, more)) do select_admissible(member) end
         end
     end
-    MORE = MORE or (tried + KEYS_TRIED < keys and params.round < SCANS + TRIES)
     return jobs
 end
 
@@ -249,7 +245,7 @@ end
 
 -- Returns the keys of a type that have something left, in turn, from the one after the last that was served; at most
 -- `wanted`. Jobs without a key have their turn between the last key and the first one, as the key ''.
-local function keys_in_turn(type, limits, wanted, params, turns)
+local function keys_in_turn(type, limits, wanted, turns)
     local last = call('HGET', P .. turns, type) or ''
     local keys, left, tried, from, wrapped = {}, {}, 0, '(' .. last, false
     local function try(key)
@@ -272,16 +268,14 @@ local function keys_in_turn(type, limits, wanted, params, turns)
             try('')
         end
     end
-    MORE = MORE or (tried >= KEYS_TRIED and params.round < TRIES)
     if #keys == 0 and wrapped == false and from ~= '(' then call('HSET', P .. turns, type, from:sub(2)) end
     return keys, left
 end
 
 -- The source of a type whose keys take turns: the best job of each key, then the second of each, and so on.
-local function turns_source(type, limits, most, params, first)
+local function turns_source(type, limits, most, holder, first)
     local turns = first and 'worse_turn' or 'turn'
-    local keys, left = keys_in_turn(type, limits, most + 1, params, turns)
-    local holder = params.holder
+    local keys, left = keys_in_turn(type, limits, most + 1, turns)
     local unkeyed, from = lists_of(type, holder, first), first and '[' .. rank_text(first) or '-'
     local of_key, jobs, best = {}, {}, nil
     for _, key in ipairs(keys) do
@@ -332,14 +326,12 @@ local function turns_source(type, limits, most, params, first)
 end
 
 -- Returns the sources of a limited type, and how many of its jobs may be claimed in all.
-local function limited_sources(type, limits, limit, params, first)
+local function limited_sources(type, limits, limit, holder, first)
     local most = limit
     if limits.concurrency then most = math.min(most, limits.concurrency - call('ZCARD', P .. 'lease:' .. type)) end
     if most <= 0 then return {}, 0 end
-    local due = due_of_type(type, MOVED)
-    MORE = MORE or #due == MOVED
-    for _, job in ipairs(due) do move(job, 'ready', {}) end
-    if limits.fair then return {turns_source(type, limits, most, params, first)}, most end
-    local unkeyed = at_most(lists_of(type, params.holder, first), allowance(type, limits, nil))
-    return {unkeyed, listed_source(within_keys(type, limits, most, params, first), params.holder)}, most
+    for _, job in ipairs(due_of_type(type, 1000)) do move(job, 'ready', {}) end
+    if limits.fair then return {turns_source(type, limits, most, holder, first)}, most end
+    local unkeyed = at_most(lists_of(type, holder, first), allowance(type, limits, nil))
+    return {unkeyed, listed_source(within_keys(type, limits, most, first), holder)}, most
 end
