@@ -269,7 +269,7 @@ async def test_a_primary_that_became_a_replica_is_left(private_redis: StartRedis
 def test_leases_are_by_the_servers_clock() -> None:
     """No script is told a time by its caller, so clocks of clients cannot matter."""
     texts = [
-        *encode.claim(ClaimRequest({"a": 60.0}, 1, "holder", "token"), ["a"], 1, claimed=[]),
+        *encode.claim(ClaimRequest({"a": 60.0}, 1, "holder", "token"), []),
         *encode.renewals([Renewal(Lease("id", "token"), LEASE.seconds)]),
         *encode.reap({"a": RetryPolicy()}, 1),
         *encode.start([NewJob("id", "a", "{}")]),

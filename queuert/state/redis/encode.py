@@ -177,13 +177,13 @@ def unix_time(value: datetime, later: int = 0) -> str:
     return f"{whole + later}.{rest:06d}" if rest else str(whole + later)
 
 
-def claim(request: ClaimRequest, types: Sequence[str], limit: int, *, claimed: Sequence[ClaimedJob]) -> Arguments:
-    """Return the arguments of ``claim`` for a part of a request, of which others have claimed some jobs."""
+def claim(request: ClaimRequest, claimed: Sequence[ClaimedJob]) -> Arguments:
+    """Return the arguments of ``claim`` for what other scripts, which claimed some jobs, have left of a request."""
     return plain(
         {
-            "types": list(types),
+            "types": list(request.leases),
             "leases": {type: pause(seconds) for type, seconds in request.leases.items()},
-            "limit": limit,
+            "limit": request.limit - len(claimed),
             "max_bytes": max(0, request.max_bytes - sum(len(one.input) for one in claimed)),
             **_set(after=request.after_rank, begun=bool(claimed) or None),
             "holder": request.holder,
@@ -254,22 +254,7 @@ def event_wait(lease: Lease, wait: EventWait) -> Arguments:
 def finish(finishes: Sequence[Finish]) -> Arguments:
     """Return the arguments of ``finish``."""
     payloads = _Payloads()
-    return payloads.behind({"finishes": [_finish(one, payloads) for one in finishes]})
-
-
-def finish_check(finishes: Sequence[Finish]) -> Arguments:
-    """Return the arguments of ``finish`` that only check whether the new jobs can be written."""
-    checks = [
-        _set(
-            id=one.job.id,
-            token=one.job.token,
-            continuation=one.continuation and _set(id=one.continuation.id, blockers=one.continuation.blockers),
-            starts=[{"id": job.id} for job in one.starts],
-            blockers=one.blockers,
-        )
-        for one in finishes
-    ]
-    return plain({"finishes": checks, "check": True})
+    return payloads.behind([_finish(one, payloads) for one in finishes])
 
 
 def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:

@@ -22,10 +22,6 @@ TYPES = 25
 HELD = 100
 """Claimed jobs that one script renews or releases."""
 
-CLAIMED = 2_000
-"""Jobs that one script claims or finishes: all that a worker claims or finishes at once. Each script costs its event
-loop a turn: see ``docs/design/redis.md``."""
-
 
 def portions(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
     """Yield the items in order, so many at a time."""

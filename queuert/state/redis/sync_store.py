@@ -29,7 +29,7 @@ from queuert.state.redis import decode, encode
 from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors, refuse_connection
-from queuert.state.redis.portions import CLAIMED, HELD, READ, TYPES, WRITTEN, portions
+from queuert.state.redis.portions import HELD, READ, TYPES, WRITTEN, portions
 from queuert.state.redis.server_check import sync_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.redis.sync_event_log import RedisEventLog
@@ -153,16 +153,12 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         claimed: list[ClaimedJob] = []
         if request.limit < 1 or not request.leases:
             return claimed
-        types, more = list(request.leases), 1
+        more = 1
         while more and len(claimed) < request.limit:
-            limit = min(CLAIMED, request.limit - len(claimed))
-            params = encode.claim(request, types, limit, claimed=claimed)
-            more, *found = decode.unpacked(self._run("claim", params))
+            # More dead entries were in the way than one script may drop.
+            more, *found = decode.unpacked(self._run("claim", encode.claim(request, claimed)))
             claimed += [decode.claimed(one, request) for one in found]
-            # The next script goes on with the type whose turn it is.
-            turn = len(found) % len(types)
-            types = types[turn:] + types[:turn]
-        return decode.best_first(claimed, request) if len(types) > 1 else claimed
+        return decode.best_first(claimed, request) if len(request.leases) > 1 else claimed
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
@@ -184,12 +180,9 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """Write finishes, each only if its token has the job's lease. There are no locks to wait for."""
-        if len(finishes) > CLAIMED:
-            creating = [one for one in finishes if one.continuation is not None or one.blockers]
-            for part in portions(creating, CLAIMED):
-                self._run("finish", encode.finish_check(part))
-        answers = [self._run("finish", encode.finish(part)) for part in portions(finishes, CLAIMED)]
-        return [decode.finished(one) for answer in answers for one in decode.unpacked(answer)]
+        if not finishes:
+            return []
+        return [decode.finished(one) for one in decode.unpacked(self._run("finish", encode.finish(finishes)))]
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Return why each lease is lost."""

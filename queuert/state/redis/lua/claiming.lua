@@ -3,8 +3,8 @@
 -- the lease. ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, begun, after, holder, token, limits:
 -- {type: ...}, seed}. With `after`, jobs of a worse rank than that go before all others. Within a rank, types take turns in
 -- the given order. The first job is claimed whatever the size of its input, unless the claim has `begun` with another
--- script; after a job that exceeds `max_bytes` no more are claimed. Returns whether more may be claimed: the limit was
--- reached, or dead entries were left in the way; and the jobs.
+-- script; after a job that exceeds `max_bytes` no more are claimed. Returns whether dead entries are left in the way, and
+-- the jobs.
 
 local params = decoded(1)
 math.randomseed(params.seed)
@@ -116,7 +116,7 @@ end
 if params.after then claim_from(params.after + 1) end
 if #answer <= params.limit and not cut then claim_from(nil) end
 if #answer > 1 then call('SADD', P .. 'holders', params.holder) end
-if (BUDGET <= 0 or #answer > params.limit) and not cut then answer[1] = 1 end
+if BUDGET <= 0 and not cut then answer[1] = 1 end
 return packed(answer)
 
 -- name: next_due

@@ -1,6 +1,6 @@
 -- name: finish
--- Writes finishes of any kinds, each only if its token has the job's lease. ARGV[1]: {finishes, check}; ARGV[2...]:
--- payloads. With `check` it writes nothing: a long list is first checked and then written, by several scripts. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
+-- Writes finishes of any kinds, each only if its token has the job's lease. ARGV[1]: list of finishes; ARGV[2...]:
+-- payloads. Returns {id, why the lease is lost or '', types of jobs that became due, microseconds that its chain took or
 -- ''} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1, snooze = 1}
@@ -143,11 +143,9 @@ local WRITE = {
     complete = close, fail = close, cancel = close,
 }
 
-local params, answer = decoded(1), {}
-local finishes = params.finishes
+local finishes, answer = decoded(1), {}
 local no = first_refused(finishes)
 if no then return no end
-if params.check then return 1 end
 for at, finish in ipairs(finishes) do
     local job = load(finish.id)
     if not holds(job, finish.token) then

@@ -245,7 +245,8 @@ local ids = params.ids
 for at, id in ipairs(ids) do
     local job = load(id)
     if not job then return refusal('job_not_found', id) end
-    if job.status ~= 'scheduled' and job.status ~= 'ready' and not params.checked then return refusal('not_triggerable', id, job.status) end
+    local waits = job.status == 'scheduled' or job.status == 'ready'
+    if not waits and not params.checked then return refusal('not_triggerable', id, job.status) end
     answer[at] = {id, job.type}
 end
 if params.check then return 1 end
