@@ -388,6 +388,23 @@ def test_reading_stops_where_it_is_left(dsn: str) -> None:
             pass
 
 
+def test_no_transaction_waits_for_a_reader_that_has_all_rows(dsn: str) -> None:
+    """The server ends a transaction that is idle for ten seconds, and a task may take longer for its last rows."""
+    add_closed(dsn, 10)
+    reader = table_reader(dsn, numPartitions="1")
+    batches = reader.read(reader.partitions()[0])
+    assert next(batches).num_rows == 10
+    with connected(dsn) as connection:
+        query = (
+            "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND state <> 'active'"
+            " AND query LIKE 'COPY%'"
+        )
+        while (row := connection.execute(query).fetchone()) is None:
+            pass
+    assert row == ("idle",)
+    assert list(batches) == []
+
+
 def test_a_role_that_may_only_read(dsn: str) -> None:
     add_closed(dsn, 1)
     with connected(dsn) as connection:

@@ -60,14 +60,20 @@ def export_session(settings: BulkSettings) -> Iterator[BulkSession]:
 
 @contextmanager
 def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connection[Any]]:
+    """Open a transaction for the block; the block may end it by itself."""
     connection = session.connection
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    with mapped_errors(), connection.transaction():
-        if snapshot is not None:
-            # SET TRANSACTION SNAPSHOT must be the first statement, and takes no parameters.
-            connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        set_for_transaction(connection, {**session.settings.limits(), **_TEXT})
-        yield connection
+    with mapped_errors():
+        connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            if snapshot is not None:
+                # SET TRANSACTION SNAPSHOT must be the first statement, and takes no parameters.
+                connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+            set_for_transaction(connection, {**session.settings.limits(), **_TEXT})
+            yield connection
+        finally:
+            # Nothing was written, so a rollback ends it as well as a commit does.
+            with suppress(OperationalError):
+                connection.rollback()
 
 
 def copy_out(
@@ -106,7 +112,9 @@ def copy_out(
 def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any]) -> Iterator[memoryview]:
     merged = ClientCursor(connection).mogrify(text.encode(), parameters)
     pgconn = connection.pgconn
-    _check(pgconn.exec_(merged.encode()), ExecStatus.COPY_OUT)
+    # The server has sent the last rows long before a slow reader has dealt with them. It commits then, without being
+    # told to, because a transaction that waits for the reader would be ended for being idle.
+    _check(pgconn.exec_(b"%s; COMMIT" % merged.encode()), ExecStatus.COPY_OUT)
     ended = False
     try:
         # This loop runs in C: one row of psycopg's iterator in Python costs as much as all other work on it. The rows
@@ -118,7 +126,8 @@ def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any
             if chunk.tell():
                 yield chunk.getbuffer()
         ended = True
-        _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
+        for _ in ("COPY", "COMMIT"):
+            _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
     finally:
         if not ended:
             _abandon(connection)
