@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -152,6 +153,9 @@ FIRST_PART = 50
 _LONG_PART = 0.02
 """Seconds after which the first part counts as slow; thirty times as long as simple models take."""
 
+_LONGEST_PART = 0.25
+"""Seconds after which a part is sent though it is not full: the server ends a transaction that is idle for a second."""
+
 
 def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
     """Whether chains can be sent while others are still being encoded: they are many, and cannot conflict."""
@@ -166,21 +170,26 @@ def pipeline_batches(
     """Return the first jobs of these chains in parts; all but the first part are encoded while the iterator runs.
 
     The caller iterates within an open transaction. So if the first part takes long, because the models are slow, all
-    jobs are encoded before this returns.
+    jobs are encoded before this returns; and if others do, parts are smaller.
 
     Raises the errors of :func:`new_job`, here or from the iterator.
     """
-    ids = new_ids(len(starts))
+    given = zip(starts, new_ids(len(starts)), strict=True)
 
-    def part(begin: int, end: int) -> list[NewJob]:
-        given = zip(starts[begin:end], ids[begin:end], strict=True)
-        return [new_job(job_types, start, id, trace) for start, id in given]
+    def part(size: int, seconds: float) -> list[NewJob]:
+        jobs: list[NewJob] = []
+        until = time.monotonic() + seconds
+        for start, id in itertools.islice(given, size):
+            jobs.append(new_job(job_types, start, id, trace))
+            if time.monotonic() > until:
+                break
+        return jobs
 
     began = time.monotonic()
-    first = part(0, FIRST_PART)
+    first = part(FIRST_PART, math.inf)
     if time.monotonic() - began > _LONG_PART:
-        return [first + part(FIRST_PART, len(starts))]
-    return itertools.chain([first], (part(at, at + PART) for at in range(FIRST_PART, len(starts), PART)))
+        return [first + part(len(starts), math.inf)]
+    return itertools.chain([first], iter(lambda: part(PART, _LONGEST_PART), []))
 
 
 def new_job(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, field_validator
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain, PostgresState
 from queuert.errors import PayloadError
 from queuert.ids import new_ids
-from queuert.new_chain import PART
+from queuert.new_chain import FIRST_PART, PART, pipeline_batches
 from queuert.run_at import after
 from queuert.state.postgres.pool import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
@@ -192,3 +192,18 @@ def test_slow_models_are_done_before_anything_is_sent(dsn: str, monkeypatch: pyt
         client.job_types = JobTypes(checked)
         assert len(client.start_chains(chains)) == 2 * PART
     assert value(dsn, "SELECT count(*) FROM queuert.job") == 2 * PART
+
+
+def test_a_part_that_takes_long_is_sent_before_it_is_full(
+    dsn: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server, which ends a transaction that is idle for long, hears from the client all the time."""
+    monkeypatch.setattr("queuert.new_chain._LONGEST_PART", -1.0)
+    values = list(range(2 * PART + 7))
+    sizes = [len(part) for part in pipeline_batches(job_types, numbers(*values))]
+    assert sizes == [FIRST_PART, *[1] * (len(values) - FIRST_PART)]
+    client.start_chains(numbers(*values))
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("SELECT input -> 'value', xmin FROM queuert.job ORDER BY scheduled_at").fetchall()
+    assert [row[0] for row in rows] == values
+    assert len({row[1] for row in rows}) == 1
