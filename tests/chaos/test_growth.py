@@ -8,9 +8,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+import redis.asyncio
 
 from queuert.embedded import EmbeddedServerError
 from queuert.testing.chaos import PROFILES, ChaosSettings, memory_growth, resources, run_chaos
@@ -21,7 +23,7 @@ from queuert.testing.chaos.leak_probes import Witnesses
 from queuert.testing.chaos.loading import load_records
 from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.records import read
-from queuert.testing.chaos.resources import can_be_measured, taken_by
+from queuert.testing.chaos.resources import can_be_measured, taken_by, use_all_connections
 from queuert.testing.chaos.stores import OwnedStore, owned_store
 from tests.conftest import server_is_missing
 
@@ -43,6 +45,8 @@ class Rig:
         self.fleet = fleet
         self.witnesses = Witnesses(fleet, store, directory)
         self._directory = directory
+        self.report: dict[str, Any] = {}
+        """What grew, by name: for the message of a test that fails."""
 
     def cut(self, times: int) -> None:
         """Reset all connections of the witnesses so often, each time when they have connected again."""
@@ -84,6 +88,7 @@ class Rig:
         history.add("facts", ({"name": name, "value": value} for name, value in facts.items()))
         assert memory_growth.witnesses(history) == 2
         found = memory_growth.growth(history)
+        self.report = memory_growth.reported(history)
         history.close()
         return found
 
@@ -114,7 +119,7 @@ def test_connections_that_break_leave_nothing(tmp_path: Path, store: str) -> Non
     with rig_on(store, tmp_path) as rig:
         rig.cut(_CUTS)
         found = rig.measured()
-    assert {name: value for name, value in found.items() if value > _MOST[name]} == {}
+    assert {name: value for name, value in found.items() if value > _MOST[name]} == {}, rig.report
 
 
 def test_locks_leave_nothing_on_sqlite(tmp_path: Path) -> None:
@@ -123,7 +128,7 @@ def test_locks_leave_nothing_on_sqlite(tmp_path: Path) -> None:
             rig.store.break_it("lock file", 0.0)
         rig.wait_for_jobs(20)
         found = rig.measured()
-    assert {name: value for name, value in found.items() if value > _MOST[name]} == {}
+    assert {name: value for name, value in found.items() if value > _MOST[name]} == {}, rig.report
 
 
 @pytest.mark.parametrize("store", ["postgres", "redis"])
@@ -185,6 +190,10 @@ def test_what_is_measured() -> None:
     }
     beyond = memory_growth.reported(history)["files of the worker with most, beyond those of a fresh one"]
     assert beyond == {"socket": 1}
+    history.add("resources", [{"role": "worker", "slot": 2, "rest": "after", "files": 34, "allowed": 3, "kinds": "{}"}])
+    assert memory_growth.growth(history)[memory_growth.BEYOND] == 1.0
+    history.add("resources", [{"role": "worker", "slot": 2, "rest": "after", "files": 35, "allowed": 3, "kinds": "{}"}])
+    assert memory_growth.growth(history)[memory_growth.BEYOND] == 2.0
     fuller = history_of(*before, ("steady client", WITNESS, 2, "before", 49, 12), *more)
     assert memory_growth.growth(fuller)[memory_growth.FILES] == 0.0
     less = history_of(*before, *((role, slot, pid, "after", 10, 1) for role, slot, pid, *_ in before))
@@ -252,6 +261,19 @@ def test_what_a_process_takes_up(tmp_path: Path) -> None:
     assert after.kinds[str(tmp_path / "file")] == 1
     assert after.resident - before.resident > len(held) / 2
     assert taken_by(2**22 + 1) is None
+
+
+async def test_all_connections_of_pools_for_redis_are_used(redis_url: str) -> None:
+    pools: list[Any] = [
+        redis.BlockingConnectionPool.from_url(redis_url, max_connections=3),
+        redis.asyncio.BlockingConnectionPool.from_url(redis_url, max_connections=4),
+    ]
+    await use_all_connections()
+    connections = [[*pools[0]._connections], [*pools[1]._available_connections]]
+    assert [len(found) for found in connections] == [3, 4]
+    assert all(one.is_connected for one in connections[1])
+    pools[0].disconnect()
+    await pools[1].disconnect()
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------

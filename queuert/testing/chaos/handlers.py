@@ -17,7 +17,7 @@ from queuert.errors import LeaseLostError, StateError
 from queuert.jobs import AbortReason
 from queuert.outcomes import Outcome
 from queuert.testing.chaos.records import Records
-from queuert.testing.chaos.resources import tidy
+from queuert.testing.chaos.resources import tidy, use_all_connections
 from queuert.testing.chaos.workload import (
     CLASH,
     JOB_TYPES,
@@ -136,6 +136,7 @@ class Handlers:
         if attempt.number <= attempt.input.fails:
             _raise(attempt.input.how)
         if attempt.input.how == TIDY:
+            await use_all_connections()
             tidy()
         return await self.complete(attempt)
 

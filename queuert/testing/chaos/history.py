@@ -62,7 +62,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "holds": ("pid", "began", "ended"),
     "w": ("place", "delivery_id", "chain_id", "status", "verified", "at"),
     "deliveries": ("delivery_id", "attempt", "status", "error"),
-    "resources": ("role", "slot", "pid", "at", "resident", "files", "threads", "kinds", "rest"),
+    "resources": ("role", "slot", "pid", "at", "resident", "files", "threads", "kinds", "rest", "allowed"),
     "facts": ("name", "value"),
 }  # fmt: skip
 """The columns of each table."""

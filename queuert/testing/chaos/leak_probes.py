@@ -30,6 +30,9 @@ _STILL = 10
 _REST_SECONDS = 60.0
 _SESSIONS_SECONDS = 15.0
 _FAULTS = 2
+_OF_WEBHOOKS = 5
+"""The most files of the client by which a worker delivers webhooks. The fresh worker, with which workers are compared,
+delivers none: what the first delivery takes up for good would count as a leak of its memory."""
 _EXERCISES = 3
 
 
@@ -128,7 +131,8 @@ class Witnesses:
         taken = self._of(place)
         if taken is not None and place.child is not None:
             self._records.add(
-                role=place.role, slot=place.number, pid=place.child.pid, **taken.fields(), **more
+                role=place.role, slot=place.number, pid=place.child.pid,
+                allowed=_OF_WEBHOOKS if place.settings.get("limits") else 0, **taken.fields(), **more,
             )  # fmt: skip
 
     def _sessions(self) -> dict[str, Any]:

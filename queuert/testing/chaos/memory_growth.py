@@ -31,7 +31,8 @@ _CURVES = "SELECT pid, resident FROM resources WHERE rest IS NULL AND pid = ? OR
 _SAMPLES = 200
 """The number of samples, about one a second: with fewer, the run was too short to compare its parts."""
 
-_WORKERS = "SELECT files, kinds FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY files"
+_WORKERS = """SELECT files, kinds, files - coalesce(allowed, 0) AS compared
+    FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY compared"""
 _FRESH = "SELECT files, kinds FROM resources WHERE rest = 'before' AND role = 'worker' ORDER BY files"
 
 
@@ -79,7 +80,7 @@ def witnesses(history: History) -> int:
 def _beyond(history: History) -> int:
     """Return how many more files than a fresh worker the worker with most of them has."""
     fresh, most = history.rows(_FRESH), history.rows(_WORKERS)
-    return most[-1]["files"] - fresh[-1]["files"] if fresh and most else 0
+    return most[-1]["compared"] - fresh[-1]["files"] if fresh and most else 0
 
 
 def _more(has: str, had: str) -> dict[str, int]:

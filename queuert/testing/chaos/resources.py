@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import resource
+import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -59,3 +60,39 @@ def tidy() -> None:
     gc.collect()
     with suppress(OSError, AttributeError):  # Only glibc has this function.
         ctypes.CDLL(None).malloc_trim(0)
+
+
+async def use_all_connections() -> None:
+    """Connect all connections of the pools for Redis in this process. How many of them jobs use at once is chance, and
+    none is held for long, as connections to Postgres are by transactions: so a pool may fill at any time."""
+    if "redis" not in sys.modules:
+        return
+    import redis.asyncio
+
+    fill_pools_of_threads()
+    for pool in _instances(redis.asyncio.BlockingConnectionPool):
+        taken = []
+        with suppress(redis.RedisError):  # A fault: the next exercise comes after it.
+            for _ in range(pool.max_connections):
+                taken.append(await pool.get_connection())  # noqa: PERF401  (what was taken is given back)
+        for connection in taken:
+            await pool.release(connection)
+
+
+def fill_pools_of_threads() -> None:
+    """:func:`use_all_connections` for the pools of threads alone."""
+    if "redis" not in sys.modules:
+        return
+    import redis
+
+    for pool in _instances(redis.BlockingConnectionPool):
+        taken = []
+        with suppress(redis.RedisError):
+            for _ in range(pool.max_connections):
+                taken.append(pool.get_connection())  # noqa: PERF401
+        for connection in taken:
+            pool.release(connection)
+
+
+def _instances(kind: type) -> list[Any]:
+    return [one for one in gc.get_objects() if type(one) is kind]

@@ -15,7 +15,7 @@ from typing import Any
 from queuert.errors import QueuertError
 from queuert.testing.chaos.client import ChaosClient
 from queuert.testing.chaos.plan import Op
-from queuert.testing.chaos.resources import tidy
+from queuert.testing.chaos.resources import fill_pools_of_threads, tidy
 from queuert.testing.chaos.workload import TIDY, Task, steady, steady_in_thread
 
 STEADY = "steady"
@@ -104,6 +104,7 @@ class SteadyClient(ChaosClient):
         for threads in (False, True):
             self._acquire_live(self._op("batch", count=_EAGER_THRESHOLDS, threads=threads, inside=self._inside))
         self._acquire_live(self._op(how=TIDY))
+        fill_pools_of_threads()
         tidy()
 
 
