@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queuert import Attempt, NewChain, Outcome
-from queuert.activity import COUNTS, MINUTE, Activity, ActivityReport
+from queuert.activity import BOUNDS, COUNTS, MINUTE, Activity, ActivityReport
 from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import AttemptCompleted, JobReaped, StoreCallFailed
@@ -126,9 +126,8 @@ async def test_a_run_is_in_the_bucket_of_its_duration(harness: PostgresHarness) 
         await in_time((await harness.client.start_chain(number, 1)).result())
     [one] = await harness.client.get_activity()
     [event] = harness.log.of(AttemptCompleted)
-    found = one.run.quantile(1.0)
-    assert found is not None
-    assert event.duration < 0.001 or event.duration / 1.42 <= found <= event.duration * 1.42
+    expected = next(at for at, bound in enumerate(BOUNDS) if event.duration < bound)
+    assert [at for at, number in enumerate(one.run.buckets) if number] == [expected]
 
 
 # --- when it is reported ----------------------------------------------------------------------------------------------
