@@ -200,6 +200,14 @@ _ASYNCHRONOUS_COMMIT = "set_config('synchronous_commit', 'off', true)"
 # The server is a standby, or became one. A new connection may lead to the primary.
 _READ_ONLY_TRANSACTION = "25006"
 
+# Notifications that a frozen process does not read stay in the server's queue, which all its databases share, and those
+# of all others with them. So the server ends a session that cannot send for so long. A pooler's sessions are left
+# alone.
+_READS_WITHIN = (
+    "SELECT CASE WHEN pg_backend_pid() = {} AND version() LIKE '%linux%' AND current_setting('tcp_user_timeout') = '0'"
+    " THEN set_config('tcp_user_timeout', '{}', false) END"
+)
+
 TEST_FAILED = (
     "a notification sent as a test did not arrive; most likely the connection goes through a pooler in transaction"
     " mode. Give a connection string that leads to Postgres itself, as listen_dsn. Until then everybody polls"
@@ -267,7 +275,9 @@ class PostgresSession(ListenSession):
 
     def _begin_test(self) -> tuple[str, str]:
         channel = f"{self._schema}_test_{secrets.token_hex(8)}"
-        answer = self._connection.execute(f'LISTEN "{channel}"; SELECT pg_backend_pid()', timeout=self._timeouts.answer)
+        bound = _READS_WITHIN.format(self._connection.backend_pid, round(self._timeouts.answer * 1000))
+        query = f'{bound}; LISTEN "{channel}"; SELECT pg_backend_pid()'
+        answer = self._connection.execute(query, timeout=self._timeouts.answer)
         if answer is not None and answer.get_value(0, 0) == str(self._connection.backend_pid).encode():
             self._connection.notify([(channel, "")], self._timeouts.answer)
             return channel, ""

@@ -64,6 +64,8 @@ class Plan(BaseModel):
     """Leave something behind that never ends: a `task` that ignores its cancellations, or a call in a `thread`."""
     deaf: bool = False
     """Never end when it is cancelled: wait for the gate ``end``."""
+    ballast: str = ""
+    """Makes the input large."""
 
 
 patient = JobType("patient", input=Plan, output=int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from queuert import JobType, LeasePolicy, NewChain
@@ -14,7 +15,7 @@ from queuert.observability.events import (
 )
 from tests.faults.application import KEPT, Plan, blocking, patient
 from tests.faults.harness import MODES, FaultHarness
-from tests.support.waiting import WAIT
+from tests.support.waiting import WAIT, until
 from tests.support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.fault
@@ -94,6 +95,28 @@ async def test_frozen_inside_complete(harness: FaultHarness, job_type: JobType[P
     await takes_part(harness, frozen, job_type)
     assert harness.witness.effects(chain.id) == [2]
     assert harness.witness.job(chain.id) == ("completed", 2, 1, 0)
+
+
+async def test_frozen_while_it_receives_a_claim(harness: FaultHarness) -> None:
+    """The answer to a claim is larger than all buffers, and comes before its commit: the server ends the session of a
+    worker that does not read it, and so unlocks the jobs."""
+    ballast = "x" * 900_000
+    chains = await harness.client.start_chains([NewChain(patient, Plan(ballast=ballast)) for _ in range(16)])
+    with psycopg.connect(harness.dsn) as connection:
+        connection.execute("lock table queuert.job in access exclusive mode")
+        frozen = harness.spawn(concurrency=16, answer_timeout=3.0)
+        waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '-- Leases%'"
+        await until(lambda: harness.witness.one(waiting), "the claim waits for the table")
+        await frozen.freeze()
+    writes = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'ClientWrite'"
+    await until(lambda: harness.witness.one(writes), "the server waits for the frozen process")
+    async with harness.worker():
+        for chain in chains:
+            assert await chain.result(WAIT) == 1
+    assert [harness.witness.job(chain.id) for chain in chains] == [("completed", 1, 0, 0)] * 16
+    frozen.resume()
+    other = await harness.client.start_chain(patient, Plan())
+    assert await other.result(WAIT) == 1
 
 
 async def test_a_handler_blocks_the_event_loop(harness: FaultHarness) -> None:

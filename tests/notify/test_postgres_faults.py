@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,7 +22,7 @@ from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres
 from tests.notify.conftest import NewPostgresParty
 from tests.notify.fake_pooler import FakePooler
-from tests.notify.support import DOUBTFUL, IMPATIENT, QUICK, WAIT, Heard, Party, recovers, wiretap
+from tests.notify.support import DOUBTFUL, IMPATIENT, QUICK, START, WAIT, Heard, Party, recovers, wiretap
 
 pytestmark = pytest.mark.fault
 
@@ -229,3 +234,29 @@ def test_a_standby_is_no_place_for_notifications_until_it_is_promoted(
     publisher.publish(Topic.JOBS, "later")
     heard.wait_for("later")
     assert publisher.recorder.of(NotificationDropped) == []
+
+
+@pytest.mark.timeout(START + 60)
+def test_a_frozen_listener_does_not_fill_the_queue(bare_dsn: str) -> None:
+    """The server keeps notifications until each session that listens has sent them on. It ends one that cannot."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("listening.py"))],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "QUEUERT_URL": bare_dsn, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGSTOP)
+        with psycopg.connect(bare_dsn, autocommit=True) as connection:
+            # More than the buffers between the two take.
+            text = "lpad(random()::text, 7900)"
+            connection.execute(f"select pg_notify('queuert_jobs', {text}) from generate_series(1, 3000)".encode())
+            others = b"select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            while connection.execute(others).fetchall():
+                pass
+    finally:
+        process.kill()
+        process.communicate()

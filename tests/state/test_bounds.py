@@ -11,10 +11,11 @@ from psycopg_pool import ConnectionPool
 
 from queuert import migrations
 from queuert.deduplication import Deduplicate
+from queuert.ids import new_token
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.types import NewJob
+from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
 
 _NOTED = """
 create table noted (idle text, lock text);
@@ -124,3 +125,18 @@ def test_a_migrator_that_stands_still_is_ended(dsn: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("answer", "idle"), [(30.0, 10.0), (300.0, 100.0), (0.5, 1.0)])
 def test_the_idle_bound_is_a_third_of_the_answer_timeout_and_a_second_at_least(answer: float, idle: float) -> None:
     assert Bounds.of(answer) == Bounds(idle, answer)
+
+
+def test_a_session_whose_client_reads_no_answer_has_a_bound(store: PostgresStore, dsn: str) -> None:
+    """What a handler's transaction reads may be read as slowly as its lease allows."""
+    store.start_jobs([NewJob("a", "work", "1")])
+    assert store._fetch(b"SHOW tcp_user_timeout") == [("5000",)]
+    [job] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+    with store.transaction(job) as held:
+        assert held.connection.execute("SHOW tcp_user_timeout").fetchall() == [("60000",)]
+        held.finish(Finish(job, FinishKind.COMPLETE, output="1"))
+    assert store._fetch(b"SHOW tcp_user_timeout") == [("5000",)]
+    own = PostgresState(f"{dsn}?options=-ctcp_user_timeout%3D7000").sync_store()
+    own.open()
+    assert own._fetch(b"SHOW tcp_user_timeout") == [("7000",)]
+    own.close()

@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
-from queuert.state.postgres.bounds import Bounds
+from queuert.state.postgres.bounds import Bounds, milliseconds
 from queuert.state.postgres.errors import mapped, mapped_errors
 from queuert.state.postgres.other_drivers import AnyConnection, AsyncAnyConnection
 from queuert.state.postgres.protocol import (
@@ -33,7 +33,9 @@ _GENERIC_PLAN_SETTINGS = b"""
     SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
         set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
         CASE WHEN version() LIKE '%%linux%%' AND current_setting('client_connection_check_interval') = '0'
-            THEN set_config('client_connection_check_interval', '5s', false) END
+            THEN set_config('client_connection_check_interval', '5s', false) END,
+        CASE WHEN version() LIKE '%%linux%%' AND current_setting('tcp_user_timeout') = '0'
+            THEN set_config('tcp_user_timeout', %s, false) END
     WHERE pg_backend_pid() = %s
 """
 """The planner settings of our connections. Each of our statements has one good plan, whatever its values. By default
@@ -44,7 +46,9 @@ it takes a hundred milliseconds at each execution: before version 18 a table tha
 expensive enough, and so does a long backlog. The original value of ``jit`` is kept for handlers.
 
 The server checks every five seconds whether the client of a waiting statement is still there. Otherwise each retry
-would leave one more session that waits for the lock. Only servers on Linux support this setting everywhere.
+would leave one more session that waits for the lock. And it ends a session that cannot send its answer, because the
+client reads nothing, after the time that a transaction may be idle: the answer to a claim comes before its commit, and
+may be larger than the buffers between the two. Only servers on Linux support these settings everywhere.
 
 A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
 changed.
@@ -159,6 +163,10 @@ class _Base:
         idle = stats["pool_available"]
         return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=stats["requests_waiting"])
 
+    def _session_settings(self, connection: BaseConnection[Any]) -> tuple[str, int]:
+        """Return the parameters of the settings of our connections."""
+        return milliseconds(self._bounds.idle), connection.info.backend_pid
+
     @property
     def prepares(self) -> bool:
         """Whether statements may be prepared. Behind some poolers they may not."""
@@ -237,7 +245,7 @@ class AsyncConnections(_Base):
                 # Without prepared statements there is no plan to be kept.
                 if self.prepares and not connection.planner_configured:
                     connection.planner_configured = True
-                    await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
+                    await connection.execute(_GENERIC_PLAN_SETTINGS, self._session_settings(connection))
                 yield connection
             except Error as error:
                 raise _mapped_and_closed(connection, error, self._settings.schema) from error
@@ -339,7 +347,7 @@ class Connections(_Base):
                 # Without prepared statements there is no plan to be kept.
                 if self.prepares and not connection.planner_configured:
                     connection.planner_configured = True
-                    connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
+                    connection.execute(_GENERIC_PLAN_SETTINGS, self._session_settings(connection))
                 yield connection
             except Error as error:
                 raise _mapped_and_closed(connection, error, self._settings.schema) from error

@@ -261,8 +261,9 @@ WHERE job.id = ANY (%(ids)s::text[])
 -- waits or skips it. The handler's statements get the server's planner settings, not those of our connections
 -- (see pool.py).
 SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
-    set_config('idle_in_transaction_session_timeout', %(idle)s, true), set_config('plan_cache_mode', 'auto', true),
-    set_config('enable_seqscan', 'on', true),
+    set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+    CASE current_setting('tcp_user_timeout') WHEN '0' THEN '0' ELSE set_config('tcp_user_timeout', %(idle)s, true) END,
+    set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'on', true),
     set_config('jit', coalesce(nullif(current_setting('queuert.jit', true), ''), current_setting('jit')), true)
 FROM {schema}.job
 WHERE id IN (%(root)s, %(id)s)
