@@ -140,6 +140,22 @@ def test_an_adoption_that_failed_half_way_is_carried_on(there: Moved) -> None:
     assert len(settled(there)) == 3 * JOBS + 1
 
 
+def test_an_adoption_that_failed_after_the_last_event_was_renumbered_is_carried_on(there: Moved) -> None:
+    """Up to which number the old cluster had deleted events is forgotten, or new readers would miss all of them."""
+
+    def die(_: str) -> None:
+        raise RuntimeError("the process dies")
+
+    there.sql.execute("update queuert.event_log set dropped_tx = '100'")
+    with pytest.raises(RuntimeError):
+        adopt(there.dsn, on_step=die)
+    assert not plan_adoption(there.dsn).ahead
+    adopt(there.dsn)
+    first = there.store.list_events(EventFilter(), PageRequest(limit=5, oldest_first=True))
+    rest = settled(there, first.next_cursor)
+    assert len([*first, *rest]) == 3 * JOBS + 1
+
+
 def test_an_adoption_waits_for_no_worker_but_refuses(there: Moved) -> None:
     there.sql.execute(
         "insert into queuert.worker (id, name, host, pid, version, job_types, concurrency, running, state, started_at,"

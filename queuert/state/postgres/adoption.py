@@ -141,7 +141,7 @@ def adopt(
         ((webhooks,),) = fetch(connection, sql.adopt_webhooks, {"next": str(plan.next_tx)})
         if webhooks:
             on_step(f"{webhooks:,} webhooks receive what happens from now on: replay what they have missed")
-        fetch(connection, sql.adopt_record, {"system": plan.system, "renumbered": plan.ahead})
+        fetch(connection, sql.adopt_record, {"system": plan.system})
     return Adoption(events, jobs)
 
 
@@ -152,6 +152,7 @@ def _plan(connection: psycopg.Connection[Any], sql: Statements) -> AdoptionPlan:
 
 def _renumber(connection: psycopg.Connection[Any], sql: Statements, on_step: Callable[[str], None]) -> int:
     """Number the events of each day from 1 on, which is below all numbers that a cluster assigns."""
+    fetch(connection, sql.adopt_dropped)
     days = fetch(connection, sql.adopt_days)
     if days:
         fetch(connection, sql.adopt_numbers, {"least": days[0][1] // 64 + 1})

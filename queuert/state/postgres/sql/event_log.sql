@@ -180,10 +180,14 @@ SELECT event_log.system, system.system_identifier::text, pg_snapshot_xmax(pg_cur
     pg_relation_size('{schema}.job') / current_setting('block_size')::bigint
 FROM {schema}.event_log, pg_control_system() AS system
 
+-- name: adopt_dropped
+-- Forgets up to which number retention has deleted events, before the first event gets another number. An adoption that
+-- is repeated could not tell any more that this number was of the other cluster.
+UPDATE {schema}.event_log SET dropped_tx = '0' RETURNING system
+
 -- name: adopt_record
--- Records this cluster as the owner of the numbers. What retention has deleted had numbers that are not valid any more.
-UPDATE {schema}.event_log SET system = %(system)s::text, dropped_tx = CASE WHEN %(renumbered)s THEN '0' ELSE dropped_tx END
-RETURNING system
+-- Records this cluster as the owner of the numbers.
+UPDATE {schema}.event_log SET system = %(system)s::text RETURNING system
 
 -- name: adopt_webhooks
 -- Delivers events to webhooks from this cluster's next number on, where a later number was stored.
