@@ -132,7 +132,7 @@ def test_a_session_whose_client_reads_no_answer_has_a_bound(store: PostgresStore
     store.start_jobs([NewJob("a", "work", "1")])
     assert store._fetch(b"SHOW tcp_user_timeout") == [("5000",)]
     [job] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
-    with store.transaction(job) as held:
+    with store._connections.connection(), store.transaction(job) as held:  # so that it gets a new connection
         assert held.connection.execute("SHOW tcp_user_timeout").fetchall() == [("60000",)]
         held.finish(Finish(job, FinishKind.COMPLETE, output="1"))
     assert store._fetch(b"SHOW tcp_user_timeout") == [("5000",)]

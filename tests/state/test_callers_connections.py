@@ -10,6 +10,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
+from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedConnectionError
 from queuert.jobs import JobStatus
 from queuert.notify import encoding
@@ -138,6 +139,18 @@ def test_inside_a_pipeline(store: Store, connection: psycopg.Connection[Any], jo
         assert started.id == "a"
     assert there(store, "a") == []
     connection.commit()
+    assert there(store, "a") == ["a"]
+
+
+def test_inside_a_pipeline_of_a_connection_in_autocommit(store: Store, dsn: str) -> None:
+    """A start with a key has a transaction of its own there."""
+    keyed = NewJob("a", "work", "{}", deduplication=Deduplicate("k"))
+    with psycopg.connect(dsn, autocommit=True) as connection, connection.pipeline():
+        [started] = store.start_jobs([keyed], connection=connection)
+        [again] = store.start_jobs([keyed], connection=connection)
+        store.cancel_chains(["a"], reason="for a test", connection=connection)
+        store.retry_chains(["a"], connection=connection)
+    assert (started.id, again.existing) == ("a", True)
     assert there(store, "a") == ["a"]
 
 

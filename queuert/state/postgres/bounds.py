@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from psycopg import BaseConnection, Error, errors, generators
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from queuert.state.postgres.other_drivers import (
     AnyConnection,
@@ -135,9 +135,10 @@ def is_idle(connection: AsyncAnyConnection | AnyConnection) -> bool:
 
 
 def _begins_otherwise(connection: BaseConnection[Any]) -> bool:
-    """Whether the connection has settings for how its transactions begin. Then psycopg begins them, in one more round
-    trip."""
-    return any(one is not None for one in (connection.isolation_level, connection.read_only, connection.deferrable))
+    """Whether the connection has settings for how its transactions begin, or is in pipeline mode, in which a message
+    has one statement. Then psycopg begins them, in one more round trip."""
+    settings = (connection.isolation_level, connection.read_only, connection.deferrable)
+    return any(one is not None for one in settings) or connection.pgconn.pipeline_status != PipelineStatus.OFF
 
 
 def _begun(pgconn: PGconn, statements: bytes) -> PQGen[None]:

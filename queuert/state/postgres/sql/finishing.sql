@@ -262,7 +262,7 @@ WHERE job.id = ANY (%(ids)s::text[])
 -- (see pool.py).
 SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
     set_config('idle_in_transaction_session_timeout', %(idle)s, true),
-    CASE current_setting('tcp_user_timeout') WHEN '0' THEN '0' ELSE set_config('tcp_user_timeout', %(idle)s, true) END,
+    CASE WHEN version() ~ 'linux' THEN set_config('tcp_user_timeout', %(idle)s, true) END,
     set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'on', true),
     set_config('jit', coalesce(nullif(current_setting('queuert.jit', true), ''), current_setting('jit')), true)
 FROM {schema}.job
