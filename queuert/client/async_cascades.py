@@ -43,7 +43,7 @@ async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any
     while following:
         failed = {}
         for chain in following:
-            for blocker in await store.get_blockers(chain.tail_id, connection=connection):
+            for blocker in await store.get_blockers(chain.tail_id, outputs=False, connection=connection):
                 if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
                     failed.update(await _chains(store, [blocker.chain_id], connection))
         _add(found, failed)
@@ -64,7 +64,7 @@ async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection
     while following:
         for chain in following:
             if chain.status is ChainStatus.OPEN:
-                blockers = await store.get_blockers(chain.tail_id, connection=connection)
+                blockers = await store.get_blockers(chain.tail_id, outputs=False, connection=connection)
                 candidates.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
         candidates.difference_update(found)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.

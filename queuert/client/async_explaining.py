@@ -99,7 +99,7 @@ class _Reader:
             raise ChainNotFoundError(chain.id)  # It was deleted meanwhile.
         open_ids: list[str] = []
         if job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN:
-            blockers = await self.store.get_blockers(job.id)
+            blockers = await self.store.get_blockers(job.id, outputs=False)
             open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
         found = reasons(chain, job, facts, self.around, len(open_ids))
         found += circles(id for id in (*open_ids, facts.behind_chain) if id in self.path)

@@ -44,7 +44,7 @@ def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[s
     while following:
         failed = {}
         for chain in following:
-            for blocker in store.get_blockers(chain.tail_id, connection=connection):
+            for blocker in store.get_blockers(chain.tail_id, outputs=False, connection=connection):
                 if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
                     failed.update(_chains(store, [blocker.chain_id], connection))
         _add(found, failed)
@@ -65,7 +65,7 @@ def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> l
     while following:
         for chain in following:
             if chain.status is ChainStatus.OPEN:
-                blockers = store.get_blockers(chain.tail_id, connection=connection)
+                blockers = store.get_blockers(chain.tail_id, outputs=False, connection=connection)
                 candidates.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
         candidates.difference_update(found)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.

@@ -276,8 +276,9 @@ class PostgresSession(ListenSession):
     def _begin_test(self) -> tuple[str, str]:
         channel = f"{self._schema}_test_{secrets.token_hex(8)}"
         bound = _READS_WITHIN.format(self._connection.backend_pid, round(self._timeouts.answer * 1000))
-        query = f'{bound}; LISTEN "{channel}"; SELECT pg_backend_pid()'
-        answer = self._connection.execute(query, timeout=self._timeouts.answer)
+        answer = self._connection.execute(
+            f'{bound}; LISTEN "{channel}"; SELECT pg_backend_pid()', timeout=self._timeouts.answer
+        )
         if answer is not None and answer.get_value(0, 0) == str(self._connection.backend_pid).encode():
             self._connection.notify([(channel, "")], self._timeouts.answer)
             return channel, ""

@@ -92,8 +92,11 @@ class AsyncListingStore(Protocol):
         """List the jobs that have this chain among their blockers, by id, whatever their status."""
         ...
 
-    async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
-        """Return the chains that a job waits for or waited for, in the order in which they were passed."""
+    async def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
+        """Return the chains that a job waits for or waited for, in the order in which they were passed.
+
+        Without ``outputs`` their outputs, which may be large, and errors are not read, and None.
+        """
         ...
 
     async def get_blocker_links(

@@ -93,8 +93,11 @@ class ListingStore(Protocol):
         """List the jobs that have this chain among their blockers, by id, whatever their status."""
         ...
 
-    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
-        """Return the chains that a job waits for or waited for, in the order in which they were passed."""
+    def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
+        """Return the chains that a job waits for or waited for, in the order in which they were passed.
+
+        Without ``outputs`` their outputs, which may be large, and errors are not read, and None.
+        """
         ...
 
     def get_blocker_links(self, chain_ids: Sequence[str], *, limit: int, connection: Any = None) -> list[BlockerLink]:

@@ -189,7 +189,7 @@ def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, ol
 
 @pytest.mark.parametrize("id", ["job3", "job2"])
 def test_get_blockers(explained: Callable[..., Plan], id: str) -> None:
-    plan = explained(SQL.get_blockers, {"id": id})
+    plan = explained(SQL.get_blockers, {"id": id, "outputs": True})
     check_page(plan, index_ranges=1, limit=1, buffers=50)
 
 

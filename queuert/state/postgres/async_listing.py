@@ -90,9 +90,10 @@ class AsyncPostgresListing(AsyncPostgresBase):
         statement = self._sql.list_dependents_oldest_first if page.oldest_first else self._sql.list_dependents
         return listing.blocked_jobs(await self._read(connection, statement, listing.by_id(chain_id, page)), page.limit)
 
-    async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
+    async def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
-        return [records.blocker(row) for row in await self._read(connection, self._sql.get_blockers, {"id": job_id})]
+        params = {"id": job_id, "outputs": outputs}
+        return [records.blocker(row) for row in await self._read(connection, self._sql.get_blockers, params)]
 
     async def get_blocker_links(
         self, chain_ids: Sequence[str], *, limit: int, connection: Any = None

@@ -87,9 +87,10 @@ class PostgresListing(PostgresBase):
         statement = self._sql.list_dependents_oldest_first if page.oldest_first else self._sql.list_dependents
         return listing.blocked_jobs(self._read(connection, statement, listing.by_id(chain_id, page)), page.limit)
 
-    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
-        return [records.blocker(row) for row in self._read(connection, self._sql.get_blockers, {"id": job_id})]
+        params = {"id": job_id, "outputs": outputs}
+        return [records.blocker(row) for row in self._read(connection, self._sql.get_blockers, params)]
 
     def get_blocker_links(self, chain_ids: Sequence[str], *, limit: int, connection: Any = None) -> list[BlockerLink]:
         """Return which chains the jobs of chains wait for or waited for."""

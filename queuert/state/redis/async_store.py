@@ -256,10 +256,10 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
             portion -= size
         return chains
 
-    async def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
+    async def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
         refuse_connection(connection)
-        return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id]))]
+        return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id, outputs]))]
 
     async def get_blocker_links(
         self, chain_ids: Sequence[str], *, limit: int, connection: Any = None

@@ -255,10 +255,10 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
             portion -= size
         return chains
 
-    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
         refuse_connection(connection)
-        return [decode.blocker(one) for one in self._run("get_blockers", encode.plain([job_id]))]
+        return [decode.blocker(one) for one in self._run("get_blockers", encode.plain([job_id, outputs]))]
 
     def get_blocker_links(self, chain_ids: Sequence[str], *, limit: int, connection: Any = None) -> list[BlockerLink]:
         """Return which chains the jobs of chains wait for or waited for."""

@@ -86,10 +86,10 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
 
     # --- lists --------------------------------------------------------------------------------------------------------
 
-    def get_blockers(self, job_id: str, *, connection: Any = None) -> list[BlockerRecord]:
+    def get_blockers(self, job_id: str, *, outputs: bool = True, connection: Any = None) -> list[BlockerRecord]:
         """Return the chains that a job waits for or waited for, in order."""
         with self._reading(connection) as reader:
-            return [records.blocker(row) for row in run(reader, "get_blockers", id=job_id)]
+            return [records.blocker(row) for row in run(reader, "get_blockers", id=job_id, outputs=outputs)]
 
     def get_blocker_links(self, chain_ids: Sequence[str], *, limit: int, connection: Any = None) -> list[BlockerLink]:
         """Return which chains the jobs of chains wait for or waited for."""

@@ -53,17 +53,18 @@ end
 return answer
 
 -- name: get_blockers
--- Reads the chains that a job waits for or waited for, in order. ARGV[1]: {id}.
+-- Reads the chains that a job waits for or waited for, in order. ARGV[1]: {id, whether their outputs and
+-- errors are read}.
 
-local answer = {}
-for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. decoded(1)[1], 0, -1)) do
+local answer, id, outputs = {}, unpack(decoded(1))
+for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. id, 0, -1)) do
     local first = load(chain)
     if first then
         local tail = tail_of(chain)
         answer[#answer + 1] = {
             chain, first.type, first.chain_status, tail.type,
-            first.chain_status == 'completed' and call('GET', P .. 'o:' .. tail.id) or false,
-            call('GET', P .. 'e:' .. tail.id),
+            outputs and first.chain_status == 'completed' and call('GET', P .. 'o:' .. tail.id) or false,
+            outputs and call('GET', P .. 'e:' .. tail.id) or false,
             tail.atrace or false,
         }
     end

@@ -27,8 +27,8 @@ FROM queuert_job WHERE id = :id
 
 -- name: get_blockers
 -- Reads the chains that a job waits for or waited for, in order.
-SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.status = 'completed' THEN chain.output END,
-    chain.error,
+SELECT chain.id, chain.type, chain.status, chain.tail_type,
+    CASE WHEN chain.status = 'completed' AND :outputs THEN chain.output END, CASE WHEN :outputs THEN chain.error END,
     (SELECT tail.attempt_trace_context FROM queuert_job AS tail WHERE tail.id = chain.tail_id)
 FROM queuert_job_blocker AS entry JOIN queuert_chain AS chain ON chain.id = entry.blocker_chain_id
 WHERE entry.job_id = :id ORDER BY position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus
@@ -152,6 +153,8 @@ async def blockers_in_the_order_given(stores: Stores) -> None:
     assert [one.status for one in found] == expected
     assert [one.output for one in found] == [None, None, "[1]", None]
     assert [one.error.kind if one.error else None for one in found] == [None, "fail", None, "cancel"]
+    without = await store.get_blockers(id, outputs=False)
+    assert without == [replace(one, output=None, error=None) for one in found]
 
 
 @case()
