@@ -62,7 +62,7 @@ def export_session(settings: BulkSettings) -> Iterator[BulkSession]:
 def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connection[Any]]:
     connection = session.connection
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    with mapped_errors(), connection.transaction():
+    with mapped_errors(session.settings.schema), connection.transaction():
         if snapshot is not None:
             # SET TRANSACTION SNAPSHOT must be the first statement, and takes no parameters.
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())

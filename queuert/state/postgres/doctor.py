@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql as sql_text
 
 from queuert import migrations
-from queuert.errors import MigrationError, QueuertError, StateUnavailableError
+from queuert.errors import MigrationError, QueuertError, RightMissingError, StateUnavailableError
 from queuert.state.diagnosis import (
     Finding,
     Severity,
@@ -87,7 +87,7 @@ def diagnose(
                 findings += _on_store(one)
             return findings
     except BROKEN as failure:
-        raise mapped(failure) from failure
+        raise mapped(failure, settings.schema) from failure
 
 
 def _made(one: Examination, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
@@ -97,7 +97,9 @@ def _made(one: Examination, checks: Iterable[tuple[str, Check]]) -> Iterator[Fin
         except BROKEN:
             raise
         except psycopg.Error as failure:
-            yield skipped(name, str(mapped(failure)), f"run it as a login that may: {_GRANT_AGAIN}")
+            yield skipped(
+                name, str(mapped(failure, one.settings.schema)), f"run it as a login that may: {_GRANT_AGAIN}"
+            )
 
 
 def _on_store(one: Examination) -> Iterator[Finding]:
@@ -283,7 +285,7 @@ def _schema_revision(one: Examination) -> Iterator[Finding]:
         status = migrations.status(one.settings.dsn, schema=schema)
     except StateUnavailableError:
         raise
-    except (MigrationError, psycopg.Error) as failure:
+    except (MigrationError, RightMissingError, psycopg.Error) as failure:
         yield error("schema", "its revision cannot be read", str(failure), f"upgrade queuert, or {_GRANT_AGAIN}")
         return
     if status.current is None:
