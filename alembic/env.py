@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alembic import context
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 config = context.config
@@ -13,6 +13,14 @@ schema: str = config.attributes.get("schema") or context.get_x_argument(as_dicti
 
 # The name was checked by queuert.migrations; quoted all the same, for whoever calls Alembic directly.
 quoted = '"' + schema.replace('"', '""') + '"'
+
+# CREATE SCHEMA IF NOT EXISTS needs the right to create schemas also where there is one.
+CREATE_SCHEMA = f"""DO $$
+BEGIN
+    IF to_regnamespace('{quoted}') IS NULL THEN
+        CREATE SCHEMA {quoted};
+    END IF;
+END $$"""
 
 settings: dict[str, Any] = {
     "version_table": "alembic_version",
@@ -24,7 +32,7 @@ settings: dict[str, Any] = {
 def run_offline() -> None:
     """Print the SQL instead of running it."""
     context.configure(dialect_name="postgresql", literal_binds=True, **settings)
-    context.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
+    context.execute(CREATE_SCHEMA)
     with context.begin_transaction():
         context.execute(f"SET search_path TO {quoted}")
         context.run_migrations()
@@ -36,8 +44,8 @@ def run_online() -> None:
     url = config.get_main_option("sqlalchemy.url") or "postgresql+psycopg://"
     engine = create_engine(url, poolclass=NullPool, **({"creator": connect} if connect else {}))
     with engine.connect() as connection:
-        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {quoted}"))
-        connection.execute(text(f"SET search_path TO {quoted}"))
+        connection.exec_driver_sql(CREATE_SCHEMA)
+        connection.exec_driver_sql(f"SET search_path TO {quoted}")
         connection.commit()
         context.configure(connection=connection, **settings)
         with context.begin_transaction():

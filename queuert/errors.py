@@ -53,6 +53,7 @@ The docstring of each class says what happened and what to do about it.
     │   ├── StateUnavailableError
     │   ├── SchemaMissingError
     │   ├── MigrationError
+    │   ├── RightMissingError           the login has no role that may do this
     │   └── DatabaseMovedError          transaction numbers of another cluster: run queuert migrate adopt
     ├── EventsLostError                 retention or a failover removed events that were not read yet
     ├── UnsupportedConnectionError
@@ -544,6 +545,43 @@ class SchemaMissingError(StateError):
 
 class MigrationError(StateError):
     """A migration failed or could not start; the message says which one and why."""
+
+
+class RightMissingError(StateError):
+    """The login of the database may not do this; the message says which right it lacks, and which roles have it.
+
+    Nothing was written. Grant the login one of the ``roles``, as the owner of the schema. If it has one of them, the
+    rights of this version were not granted yet: run ``queuert migrate roles --apply``. ``docs/security.md`` has a table
+    of what each role may do.
+    """
+
+    def __init__(self, reason: str, operation: str | None = None, roles: Iterable[str] | None = None) -> None:
+        names = None if roles is None else tuple(roles)
+        needs = f"{operation or 'this'} needs a right that this login does not have"
+        super().__init__(f"{needs} ({reason}): {_advice(names)}")
+        self.reason = reason
+        self.operation = operation
+        self.roles = names
+
+    reason: str
+    """What the server has refused."""
+    operation: str | None
+    """The method of the client, such as ``cancel_chains``, or the command; None if it is not known."""
+    roles: tuple[str, ...] | None
+    """The roles that may do it, by their usual names, the one that may least first. It is empty if only the owner of
+    the tables may, and None if it is not known."""
+
+    def __reduce__(self) -> tuple[type[RightMissingError], tuple[str, str | None, tuple[str, ...] | None]]:
+        return type(self), (self.reason, self.operation, self.roles)
+
+
+def _advice(roles: tuple[str, ...] | None) -> str:
+    if roles is None:
+        return "docs/security.md says which role may; GRANT that TO LOGIN"
+    if not roles:
+        return "use the login that owns the tables"
+    others = f" (or {', '.join(roles[1:])})" if roles[1:] else ""
+    return f"as the owner, GRANT {roles[0]} TO LOGIN{others}; if it has that, run queuert migrate roles --apply"
 
 
 class DatabaseMovedError(StateError):

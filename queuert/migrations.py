@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql as sql_text
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
-from queuert.errors import ConfigurationError, MigrationError, StateUnavailableError
+from queuert.errors import ConfigurationError, MigrationError, RightMissingError, StateUnavailableError
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -36,6 +36,11 @@ repeated."""
 
 _PAUSE = 2.0
 """Seconds between two attempts, in which those who waited go on."""
+
+_RIGHTS = (
+    "run it as the owner of the schema, which needs no other right. To make the schema, a login needs CREATE ON "
+    "DATABASE; or one that has it runs CREATE SCHEMA name AUTHORIZATION owner"
+)
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -90,6 +95,8 @@ class MigrationStatus:
 def upgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", lock_timeout: float = 60.0) -> None:
     """Upgrade the schema to ``revision``, creating it if it does not exist. Running it again does nothing.
 
+    A login that owns the schema needs no other right. One that does not needs CREATE on the database, to make it.
+
     ``dsn`` is a libpq connection string or URI to Postgres itself: a pooler in transaction mode would lose the lock
     that keeps migrators apart. ``lock_timeout`` is how many seconds to wait for another migrator, and for tables that
     long transactions use. A statement waits for a table for a second at most, since all who need the table meanwhile
@@ -137,6 +144,7 @@ def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
 
     Raises:
         StateUnavailableError: the database cannot be reached.
+        RightMissingError: the login may not read it.
         MigrationError: this version of Queuert does not know its revision, which a newer version has written.
     """
     from alembic.script import ScriptDirectory
@@ -156,6 +164,8 @@ def _current_revision(connection: psycopg.Connection[Any], schema: str) -> str |
         row = connection.execute(query).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         return None
+    except InsufficientPrivilege as error:
+        raise RightMissingError(error.diag.message_primary or "permission denied") from error
     return None if row is None else str(row[0])
 
 
@@ -243,6 +253,8 @@ def _alembic_errors(what: str) -> Iterator[None]:
         yield
     except (DBAPIError, CommandError, RevisionError) as error:
         cause = getattr(error, "orig", None) or error
+        if isinstance(cause, InsufficientPrivilege):
+            cause = f"{cause.diag.message_primary}; {_RIGHTS}"
         raise MigrationError(f"{what} failed: {cause}") from error
 
 

@@ -38,6 +38,8 @@ from queuert.cli import (
 )
 from queuert.cli.exit_codes import MEANINGS, Exit, exit_code, exit_code_text, one_line
 from queuert.cli.options import Parser, debug_option
+from queuert.cli.rights import of_command
+from queuert.errors import RightMissingError
 
 _EPILOG = f"""{exit_code_text(MEANINGS)}
 
@@ -67,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if getattr(args, "debug", False):
             raise
+        if isinstance(error, RightMissingError):
+            error = of_command(error, args)
         print(f"queuert: {one_line(error) if isinstance(error, Exception) else 'interrupted'}", file=sys.stderr)
         return exit_code(error)
 

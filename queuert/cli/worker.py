@@ -53,7 +53,7 @@ _EXIT_CODES: Mapping[int, str] = {
     ExitCode.STOPPED: "stopped by a signal, all handlers finished",
     ExitCode.UNASKED: "a task or callback raised SystemExit; the worker stopped",
     ExitCode.USAGE: MEANINGS[ExitCode.USAGE],
-    ExitCode.UNAVAILABLE: "the database or its schema is missing; no job was started",
+    ExitCode.UNAVAILABLE: "the database, its schema or a right is missing; no job was started",
     ExitCode.ABANDONED: "stopped by a signal, some handlers did not end; counted as crashes",
     ExitCode.LIFESPAN: "the lifespan of processors failed; see the log",
 }

@@ -18,6 +18,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from queuert.activity import MINUTE
+from queuert.errors import RightMissingError
 from queuert.limits import Limits
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
@@ -98,11 +99,17 @@ class Heartbeat:
         self._lock = threading.Lock()
 
     async def record_first(self, store: AsyncStore) -> None:
-        """Record the first heartbeat, before the first claim. If it fails, the worker starts all the same."""
+        """Record the first heartbeat, before the first claim. If it fails, the worker starts all the same.
+
+        Raises:
+            RightMissingError: the login has not the role of workers. It could not claim either.
+        """
         self._may_be_listed = True
         sent_at = time.monotonic()
         try:
             store_time = await store.record_heartbeat(self._worker.heartbeat(), TTL)
+        except RightMissingError:
+            raise
         except Exception as error:
             self._on_failure(error)
         else:

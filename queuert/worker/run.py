@@ -14,7 +14,14 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import LifespanError, RunningEventLoopError, SchemaMissingError, StateError, StateUnavailableError
+from queuert.errors import (
+    LifespanError,
+    RightMissingError,
+    RunningEventLoopError,
+    SchemaMissingError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.worker import forks
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
@@ -49,7 +56,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The command line, or the application that it names, is wrong."""
     UNAVAILABLE = 3
-    """The store cannot be reached, or has no schema: the worker did not start."""
+    """The store cannot be reached, has no schema, or does not let this login work: the worker did not start."""
     ABANDONED = 4
     """Asked to stop, and some handlers did not end in time. Their attempts count as crashes, and their jobs go on.
 
@@ -284,7 +291,8 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
     try:
         await start
     except StateError as error:
-        advice = "" if isinstance(error, SchemaMissingError) else " (check the address, and that the server runs)"
+        known = isinstance(error, SchemaMissingError | RightMissingError)
+        advice = "" if known else " (check the address, and that the server runs)"
         print(f"queuert: {error}{advice}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
     except LifespanError as error:

@@ -187,6 +187,7 @@ class InProcessWorker:
         Raises:
             StateUnavailableError: the store cannot be reached.
             SchemaMissingError: the schema does not exist: run ``queuert migrate up``.
+            RightMissingError: the login has not the role of workers; or not that of operators, to store schedules.
             LifespanError: the lifespan of processors could not be entered.
             ClosedError: the worker was started before.
             DefinitionError: it is started by a script that a handler's process imports: put the start under

@@ -174,6 +174,8 @@ def test_a_login_that_has_no_role(server: EmbeddedPostgres) -> None:
     stranger = as_user(server.dsn(), "stranger")
     one = problem(stranger, "login")
     assert one.severity is Severity.ERROR
+    assert re.fullmatch(r"stranger lacks \d+ rights of queuert_\w+, the first: SELECT on .+", one.found)
+    assert "GRANT queuert_worker TO stranger" in one.remedy
     [sessions] = found(stranger, "transactions")
     assert sessions.severity is Severity.SKIPPED
     assert "pg_read_all_stats" in sessions.remedy

@@ -419,7 +419,11 @@ def test_what_is_refused_is_reported_without_the_statement(login: LoginOf) -> No
     operator = Client(PostgresState(login(Role.OPERATOR)), TYPES, notify=InProcessNotify())
     with operator, pytest.raises(StateError) as caught:
         operator.start_chain(number, 424_242)
-    assert str(caught.value) == "permission denied for table job"
+    assert str(caught.value) == (
+        "start_chain needs a right that this login does not have (permission denied for table job): as the owner, "
+        "GRANT queuert_client TO LOGIN (or queuert_writer, queuert_worker); if it has that, "
+        "run queuert migrate roles --apply"
+    )
 
 
 async def test_an_expired_chain_is_no_clients_to_delete(granted: str, login: LoginOf) -> None:

@@ -81,7 +81,7 @@ class AsyncPostgresBase:
         if callers is None:
             return await self._fetch(statement, values)
         async with self._callers_connection(callers) as connection:
-            with mapped_errors():
+            with mapped_errors(self._settings.schema):
                 return list(map(in_utc, await fetch(connection, statement, values)))
 
     @asynccontextmanager
@@ -97,7 +97,7 @@ class AsyncPostgresBase:
                 yield own
             return
         async with self._callers_connection(callers) as connection:
-            with mapped_errors():
+            with mapped_errors(self._settings.schema):
                 await begin_callers_transaction(connection)
                 async with async_bounded(connection):
                     yield connection
@@ -110,7 +110,7 @@ class AsyncPostgresBase:
             UnsupportedConnectionError: it is one to another database, or none that can be written on.
         """
         async with async_callers_connection(given) as connection:
-            with mapped_errors():
+            with mapped_errors(self._settings.schema):
                 if not self._database.is_known(connection):
                     await self._compare_databases(connection)
             yield connection

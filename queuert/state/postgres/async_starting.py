@@ -78,13 +78,13 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             yield part
 
     async def _start_in_callers(self, callers: AsyncAnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
-        with mapped_errors():
+        with mapped_errors(self._settings.schema):
             # An error of these statements must not abort the caller's transaction, so they run in a savepoint.
             apart = needs_transaction(jobs, callers=True)
             if apart:
                 await begin_callers_transaction(callers)
             try:
-                with mapped_errors():
+                with mapped_errors(self._settings.schema):
                     started = await self._start(callers, jobs, in_transaction=apart)
             except JobIdConflictError:
                 if not apart or not await self._delete_expired_conflicts(callers, jobs):

@@ -103,7 +103,7 @@ def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bul
     arguments = PostgresSettings(
         settings.dsn, settings.schema, prepare_threshold=None, application_name=application_name
     ).connection_arguments()
-    with mapped_errors():
+    with mapped_errors(settings.schema):
         connection = Connection.connect(settings.dsn, **arguments)
     try:
         yield BulkSession(connection, settings, Statements(settings.schema))

@@ -62,7 +62,7 @@ def export_session(settings: BulkSettings) -> Iterator[BulkSession]:
 def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connection[Any]]:
     """Open a transaction for the block; the block may end it by itself."""
     connection = session.connection
-    with mapped_errors():
+    with mapped_errors(session.settings.schema):
         connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             if snapshot is not None:

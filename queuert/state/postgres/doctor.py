@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 from psycopg import sql as sql_text
 
 from queuert import migrations
-from queuert.errors import MigrationError, QueuertError, StateUnavailableError
+from queuert.errors import MigrationError, QueuertError, RightMissingError, StateUnavailableError
 from queuert.state.diagnosis import (
     Finding,
     Severity,
@@ -87,7 +87,7 @@ def diagnose(
                 findings += _on_store(one)
             return findings
     except BROKEN as failure:
-        raise mapped(failure) from failure
+        raise mapped(failure, settings.schema) from failure
 
 
 def _made(one: Examination, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
@@ -97,7 +97,9 @@ def _made(one: Examination, checks: Iterable[tuple[str, Check]]) -> Iterator[Fin
         except BROKEN:
             raise
         except psycopg.Error as failure:
-            yield skipped(name, str(mapped(failure)), f"run it as a login that may: {_GRANT_AGAIN}")
+            yield skipped(
+                name, str(mapped(failure, one.settings.schema)), f"run it as a login that may: {_GRANT_AGAIN}"
+            )
 
 
 def _on_store(one: Examination) -> Iterator[Finding]:
@@ -283,7 +285,7 @@ def _schema_revision(one: Examination) -> Iterator[Finding]:
         status = migrations.status(one.settings.dsn, schema=schema)
     except StateUnavailableError:
         raise
-    except (MigrationError, psycopg.Error) as failure:
+    except (MigrationError, RightMissingError, psycopg.Error) as failure:
         yield error("schema", "its revision cannot be read", str(failure), f"upgrade queuert, or {_GRANT_AGAIN}")
         return
     if status.current is None:
@@ -322,6 +324,10 @@ class Grant:
     object: str
     privilege: str
     column: str | None
+
+    def __str__(self) -> str:
+        column = "" if self.column is None else f" ({self.column})"
+        return f"{self.privilege}{column} on {self.object}"
 
 
 def expected_grants(schema: str) -> list[Grant]:
@@ -363,23 +369,17 @@ def _login(one: Examination) -> Iterator[Finding]:
         return
     schema, names = one.settings.schema, role_names(one.settings.schema)
     expected = expected_grants(schema)
-    fits = [
-        kind
-        for kind in Role
-        if not missing_grants(
-            one,
-            [
-                Grant(role, grant.kind, grant.object, grant.privilege, grant.column)
-                for grant in expected
-                if grant.role == names[kind]
-            ],
-        )
-    ]
+    wanted = {kind: [replace(grant, role=role) for grant in expected if grant.role == names[kind]] for kind in Role}
+    lacking = {kind: missing_grants(one, grants) for kind, grants in wanted.items()}
+    fits = [kind for kind, missing in lacking.items() if not missing]
     if fits:
         yield ok("login", f"{role} may do what these roles may: {', '.join(fits)}")
         return
+    # Producers have so few rights that everybody would be near to them.
+    nearest = min(set(Role) - {Role.PRODUCER}, key=lambda kind: (len(lacking[kind]) / len(wanted[kind]), kind))
+    found = f"{role} lacks {len(lacking[nearest])} rights of {names[nearest]}, the first: {lacking[nearest][0]}"
     reason = "it lacks rights of each of the roles worker, client, writer, producer, operator and observer"
-    yield error("login", role, reason, f"GRANT {schema}_worker TO {role}, or {_GRANT_AGAIN}")
+    yield error("login", found, reason, f"GRANT {schema}_worker TO {role} (or another role), or {_GRANT_AGAIN}")
 
 
 def _roles(one: Examination) -> Iterator[Finding]:
@@ -393,9 +393,8 @@ def _roles(one: Examination) -> Iterator[Finding]:
         yield ok("roles", f"{', '.join(known)} have all grants of this version")
     for role in dict.fromkeys(grant.role for grant in missing):
         first = next(grant for grant in missing if grant.role == role)
-        column = "" if first.column is None else f" ({first.column})"
         number = sum(grant.role == role for grant in missing)
-        found = f"{role} lacks {number} grants, the first: {first.privilege}{column} on {first.object}"
+        found = f"{role} lacks {number} grants, the first: {first}"
         yield error("roles", found, "logins with this role get errors when they need it", _GRANT_AGAIN)
 
 

@@ -8,8 +8,15 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import errors
 
-from queuert.errors import JobIdConflictError, SchemaMissingError, StateError, StateUnavailableError
+from queuert.errors import (
+    JobIdConflictError,
+    RightMissingError,
+    SchemaMissingError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.migrations import DEFAULT_SCHEMA, upgrade_command
+from queuert.state.postgres.rights import requested_operation, roles_that_may
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
 BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
@@ -34,6 +41,9 @@ def mapped(error: psycopg.Error, schema: str = DEFAULT_SCHEMA) -> Exception:
         return SchemaMissingError(
             f"no usable Queuert schema {schema!r} here ({_first_line(error)}): run {upgrade_command(schema)}"
         )
+    if isinstance(error, errors.InsufficientPrivilege):
+        operation = requested_operation()
+        return RightMissingError(_first_line(error), operation, roles_that_may(operation, schema))
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
         return JobIdConflictError([_conflicting_id(error)])
     if isinstance(error, _PASSING) and not (error.sqlstate or "").startswith("54"):

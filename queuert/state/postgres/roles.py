@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from importlib.resources import files
 
 import psycopg
@@ -15,25 +14,11 @@ import psycopg
 from queuert.errors import ConfigurationError, MigrationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
 from queuert.state.postgres.errors import mapped_errors
+from queuert.state.postgres.rights import Role
+
+__all__ = ["Role", "grant_roles", "role_names", "roles_sql"]
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-
-
-class Role(StrEnum):
-    """The roles of programs and people that log in to the database."""
-
-    WORKER = "worker"
-    """Runs workers."""
-    CLIENT = "client"
-    """Starts chains and reads."""
-    WRITER = "writer"
-    """Starts chains from Spark."""
-    PRODUCER = "producer"
-    """Starts chains by the SQL function ``start_chain``, and nothing else."""
-    OPERATOR = "operator"
-    """Manages chains: cancels, retries, deletes, pauses."""
-    OBSERVER = "observer"
-    """Counts and watches. It cannot read payloads."""
 
 
 def role_names(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = None) -> dict[Role, str]:
@@ -94,7 +79,10 @@ def grant_roles(dsn: str, *, schema: str = DEFAULT_SCHEMA, names: Mapping[Role, 
     """
     script = roles_sql(schema, names)
     checked_dsn(dsn)
-    with mapped_errors(), psycopg.connect(dsn, connect_timeout=10, application_name="queuert migrate") as connection:
+    with (
+        mapped_errors(schema),
+        psycopg.connect(dsn, connect_timeout=10, application_name="queuert migrate") as connection,
+    ):
         try:
             connection.execute(script.encode())
         except psycopg.errors.InsufficientPrivilege as error:

@@ -80,6 +80,8 @@ GRANT UPDATE (payload) ON {schema}.sent_event TO {worker};
 -- Whoever sends an event to a chain makes the job that waits for it due.
 GRANT INSERT (chain_id, id, name, size, payload) ON {schema}.sent_event TO {worker}, {client}, {operator};
 GRANT UPDATE (scheduled_at) ON {schema}.job TO {client};
+-- Whoever may read jobs may read why they wait: also what their limits have admitted.
+GRANT SELECT ON {schema}.limit_start TO {client}, {writer}, {operator};
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};
 GRANT UPDATE (next_at, last_at, last_chain_id) ON {schema}.schedule TO {worker};

@@ -82,7 +82,7 @@ class PostgresBase:
         if callers is None:
             return self._fetch(statement, values)
         with self._callers_connection(callers) as connection:
-            with mapped_errors():
+            with mapped_errors(self._settings.schema):
                 return list(map(in_utc, fetch(connection, statement, values)))
 
     @contextmanager
@@ -96,7 +96,7 @@ class PostgresBase:
                 yield own
             return
         with self._callers_connection(callers) as connection:
-            with mapped_errors():
+            with mapped_errors(self._settings.schema):
                 begin_callers_transaction(connection)
                 with sync_bounded(connection):
                     yield connection
@@ -109,7 +109,7 @@ class PostgresBase:
             UnsupportedConnectionError: it is one to another database, or none that can be written on.
         """
         with sync_callers_connection(given) as connection:
-            with mapped_errors():
+            with mapped_errors(self._settings.schema):
                 if not self._database.is_known(connection):
                     self._compare_databases(connection)
             yield connection

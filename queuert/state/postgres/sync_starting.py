@@ -79,13 +79,13 @@ class PostgresStarting(PostgresBase):
             yield part
 
     def _start_in_callers(self, callers: AnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
-        with mapped_errors():
+        with mapped_errors(self._settings.schema):
             # An error of these statements must not abort the caller's transaction, so they run in a savepoint.
             apart = needs_transaction(jobs, callers=True)
             if apart:
                 begin_callers_transaction(callers)
             try:
-                with mapped_errors():
+                with mapped_errors(self._settings.schema):
                     started = self._start(callers, jobs, in_transaction=apart)
             except JobIdConflictError:
                 if not apart or not self._delete_expired_conflicts(callers, jobs):

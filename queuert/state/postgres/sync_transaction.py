@@ -129,14 +129,14 @@ class PostgresTransaction:
         except BROKEN as failure:
             if not self.connection.closed:
                 # The server answered with an error, such as a deadlock or a timeout, and has rolled back.
-                raise mapped(failure) from failure
+                raise mapped(failure, self._sql.schema) from failure
             self._give_back()
             self._resolve(failure)
         except errors.IntegrityError:
             # A deferred constraint of the handler's tables failed at the commit: the handler gets psycopg's error.
             raise
         except psycopg.Error as refused:
-            raise mapped(refused) from refused
+            raise mapped(refused, self._sql.schema) from refused
         self._committed = True
         return FinishResult(job.id)
 
@@ -215,7 +215,7 @@ class PostgresTransaction:
                 self.connection.commit()
         except BROKEN as failure:
             if not self._written:
-                raise mapped(failure) from failure
+                raise mapped(failure, self._sql.schema) from failure
             return failure
         return None
 
