@@ -171,11 +171,11 @@ class Claimer:
         self.loop.request_stop()
         self._prefetch.slots.close()
         self._woken.set()
-        self._release_prefetched()
+        self._prefetch.release_waiting()
         try:
             # At the same time, since the answer to the current claim may take long.
             await asyncio.gather(self.loop.stop(cancel=False), self._releases.release_all(hurry))
-            self._release_prefetched()
+            self._prefetch.release_waiting()
             await self._releases.release_all(hurry)
         finally:
             await self._releases.aclose()
@@ -184,10 +184,6 @@ class Claimer:
         self.claiming_since = None
         demand = await self._prefetch.wait_for_demand()
         if self.loop.stopping:
-            return
-        if not demand:
-            self._release_prefetched()
-            await self._releases.release_due()
             return
         self._woken.clear()
         claimed, more = await self._claim(demand)
@@ -256,13 +252,8 @@ class Claimer:
         self._prefetch.suspend()
         while self._prefetch.more_to_start:  # noqa: ASYNC110  (each slot begins in a turn of the event loop)
             await asyncio.sleep(0)
-        self._release_prefetched()
+        self._prefetch.release_waiting()
         await self._releases.release_due()
-
-    def _release_prefetched(self) -> None:
-        """Release the jobs that wait for a slot."""
-        for runner in self._prefetch.drain():
-            runner.release()
 
     async def _wait(self, claimed: int, next_due: float | None) -> None:
         interval = self._poll_interval
@@ -276,7 +267,7 @@ class Claimer:
             pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
         self.claiming_since = None
         until = lease_time() + pause
-        while (left := min(until - lease_time(), self._prefetch.stale_in)) > 0:
+        while (left := until - lease_time()) > 0:
             try:
                 async with asyncio.timeout(left):
                     await self._woken.wait()

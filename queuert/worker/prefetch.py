@@ -16,7 +16,8 @@ import time
 from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from queuert.state.types import CLAIM_BYTES
 from queuert.worker.leases import lease_time
@@ -33,6 +34,9 @@ MAX_PREFETCH = 2_000
 
 STALE_SECONDS = 1.0
 """When a job has waited here for so many seconds, handlers take longer than before, and all that wait are released."""
+
+_MAX_WAIT = 0.25
+"""Seconds that a prefetched job may be expected to wait, by the pace of the jobs that began last."""
 
 _REFILL_SHARE, _REFILL_SHARE_OF_LARGE = 0.5, 0.75
 _LARGE_PREFETCH = 1_000
@@ -74,7 +78,8 @@ class HandlerDurationEstimate:
         return min(MAX_PREFETCH, int(slots * PREFETCH_HORIZON / max(self._seconds, 1e-9)))
 
 
-class _Batch(NamedTuple):
+@dataclass(slots=True)
+class _Batch:
     """Jobs that were put in the prefetch together."""
 
     end: int
@@ -90,6 +95,8 @@ class Prefetch:
 
     With ``enabled`` false, no more jobs are claimed than slots are free. ``WorkerRuntime.may_begin`` decides whether
     the next attempt begins. When its answer may have changed, ``slots.start_next`` must be called.
+
+    A timer releases what has waited for ``STALE_SECONDS``, whatever the claimer waits for.
 
     The inputs of claimed jobs take memory until their finishes are written. When they take ``max_input_bytes``, nothing
     is claimed. One claim may exceed the bound by one input. Without other jobs an input of any size is claimed, so that
@@ -110,8 +117,12 @@ class Prefetch:
         """How many jobs the last claim was to prefetch."""
         self._refill_below = 0
         """When so many are left, the next claim is sent."""
-        self._put_count = 0
+        self.put_count = 0
         """How many jobs were put here so far."""
+        self._stale_count = -1
+        """How many jobs were put here before the last that became stale."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Releases what is stale; set while jobs may wait."""
         self._batches: deque[_Batch] = deque()
         """What was put here, by time; those of which no job waits any more are removed when somebody asks."""
 
@@ -131,12 +142,14 @@ class Prefetch:
 
         If memory is exhausted the rest is released: leases that are renewed for nobody would never expire.
         """
-        kept = 0
+        kept, batch = 0, None
         if not self._waiting:
             self._batches.clear()
         try:
-            taken = self._put_count - len(self._waiting)
-            self._batches.append(_Batch(self._put_count + len(claimed), lease_time(), taken))
+            if self._timer is None:
+                self._set_timer(STALE_SECONDS)
+            batch = _Batch(self.put_count, lease_time(), self._taken)
+            self._batches.append(batch)
             for runner in claimed:
                 self._waiting.append(runner)
                 kept += 1
@@ -145,7 +158,9 @@ class Prefetch:
                 runner.release()
             raise
         finally:
-            self._put_count += kept
+            self.put_count += kept
+            if batch is not None:
+                batch.end = self.put_count
         self.slots.start_next()
 
     def next_attempt(self) -> AttemptRunner | None:
@@ -158,13 +173,16 @@ class Prefetch:
             self.slots.notify()
         return runner
 
-    def drain(self) -> list[AttemptRunner]:
-        """Remove and return all that wait: they are not started."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        self._batches.clear()
+    def release_waiting(self) -> None:
+        """Release all that wait: they are not started. If it raises, the rest still waits."""
         self._size = 0
-        return waiting
+        while self._waiting:
+            self._waiting.popleft().release()
+        self._batches.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.slots.notify()
 
     def suspend(self) -> None:
         """Prefetch nothing for a while, since an attempt may kill the process, and all jobs that wait with it."""
@@ -188,35 +206,50 @@ class Prefetch:
     # --- how many to claim --------------------------------------------------------------------------------------------
 
     async def wait_for_demand(self) -> int:
-        """Wait until jobs should be claimed, and return how many. 0: the worker stops, or the prefetch is stale."""
+        """Wait until jobs should be claimed, and return how many; 0 when the worker stops."""
         while not self.slots.closed:
-            stale_in = self.stale_in
-            if stale_in <= 0:
-                self._count_as_long()
-                return 0
             demand = self._demand()
             if demand > 0:
                 return demand
-            try:
-                async with asyncio.timeout(None if stale_in == math.inf else stale_in):
-                    await self.slots.changed()
-            except TimeoutError:
-                continue
+            await self.slots.changed()
         return 0
 
     def _demand(self) -> int:
         if self.input_bytes >= self._max_input_bytes:
             return 0
         waiting, slots = len(self._waiting), self.slots
-        suspended = time.monotonic() < self._suspended_until
-        allowed = self.durations.jobs_ahead(slots.size) if self._enabled and not suspended else 0
+        allowed = self.durations.jobs_ahead(slots.size) if self._may_prefetch else 0
         size = min(allowed, self._size)
         self._refill_below = int(size * (_REFILL_SHARE if size < _LARGE_PREFETCH else _REFILL_SHARE_OF_LARGE))
         if waiting > self._refill_below:
             return 0
         # Grows by a factor of two at most, since one short duration says little about the next.
-        self._size = min(allowed, 2 * max(self._size, slots.size))
+        self._size = min(allowed, 2 * max(self._size, slots.size), self._begin_soon)
         return max(0, slots.free + self._size - waiting)
+
+    @property
+    def _may_prefetch(self) -> bool:
+        """False for a while after ``suspend``, and until an attempt has begun after jobs became stale."""
+        return self._enabled and self._taken != self._stale_count and time.monotonic() >= self._suspended_until
+
+    @property
+    def _taken(self) -> int:
+        """How many jobs do not wait here any more, of all that were put here."""
+        return self.put_count - len(self._waiting)
+
+    @property
+    def _begin_soon(self) -> int:
+        """How many jobs begin in ``_MAX_WAIT``, at the pace since the last claim; if none waits, there may be more.
+
+        The estimate of durations knows nothing of the handlers that still run: with one quick slot of a hundred, a
+        hundred times as many jobs would wait as that slot runs.
+        """
+        if not self._waiting:
+            return MAX_PREFETCH
+        last = self._batches[-1]
+        return int(_MAX_WAIT * (self._taken - last.taken) / max(lease_time() - last.at, 1e-9))
+
+    # --- what is stale ------------------------------------------------------------------------------------------------
 
     @property
     def stale_in(self) -> float:
@@ -228,7 +261,7 @@ class Prefetch:
     @property
     def _oldest(self) -> _Batch:
         """What the job that has waited longest was put here with."""
-        taken = self._put_count - len(self._waiting)
+        taken = self._taken
         while self._batches[0].end <= taken:
             self._batches.popleft()
         return self._batches[0]
@@ -236,9 +269,25 @@ class Prefetch:
     def _count_as_long(self) -> None:
         """Let the estimate know how long the jobs take that were to be run while the oldest one waited."""
         oldest = self._oldest
-        began = self._put_count - len(self._waiting) - oldest.taken
+        began = self._taken - oldest.taken
         seconds = lease_time() - oldest.at
         self.durations.add(seconds if began == 0 else seconds * self.slots.size / began)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._release_stale)
+
+    def _release_stale(self) -> None:
+        """Release what waits if the oldest of it is stale; else look again when it would be."""
+        self._timer = None
+        if not self._waiting:
+            return
+        stale_in = self.stale_in
+        # First, since the rest may fail for want of memory.
+        self._set_timer(stale_in if stale_in > 0 else STALE_SECONDS)
+        if stale_in <= 0:
+            self._count_as_long()
+            self.release_waiting()
+            self._stale_count = self.put_count
 
 
 class Slots:

@@ -119,6 +119,8 @@ class ReleaseQueue:
 
     def _on_task_ended(self, _: asyncio.Task[None]) -> None:
         self._task = None
+        # Something may have been put here since it ended, or a handler has cancelled it with all tasks of the loop.
+        self._start_task()
 
     async def _run(self) -> None:
         while self and not self._stopping:

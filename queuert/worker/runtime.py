@@ -430,16 +430,21 @@ class WorkerRuntime:
 
     @property
     def _busy(self) -> bool:
-        return bool(self.attempts or len(self.prefetch)) or self.claimer.claiming_since is not None
+        # A slot is taken a moment before its attempt begins. What is to be released is due soon.
+        held = self.attempts or self.prefetch.slots.running or len(self.prefetch) or self.releases
+        return bool(held) or self.claimer.claiming_since is not None
 
     async def is_idle(self) -> bool:
         """Return whether nothing runs here, and nothing that this worker could run is due, during the call."""
         if self._busy:
             return False
-        types = list(self._processors)
+        put_count, types = self.prefetch.put_count, list(self._processors)
         if any(one.ready or one.due for one in await self.store.get_demand(types, counted_up_to=1)):
             return False
-        return not (await self.store.due_schedules(types, limit=1)).due and not self._busy
+        if (await self.store.due_schedules(types, limit=1)).due:
+            return False
+        # What was claimed and has ended meanwhile may have started others.
+        return self.prefetch.put_count == put_count and not self._busy
 
     @property
     def running(self) -> int:

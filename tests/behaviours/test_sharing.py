@@ -9,11 +9,11 @@ import pytest
 
 from queuert import Attempt, Limits, NewChain, RetryPolicy
 from queuert.observability.events import JobsClaimed, JobsReleased
-from queuert.state.types import NewJob
+from queuert.state.types import ClaimedJob, ClaimRequest, NewJob
 from queuert.worker.claimer import ROUND, ClaimOrder
 from tests.support.harness import Harness
 from tests.support.job_types import number, text
-from tests.support.waiting import WAIT, Gate, until
+from tests.support.waiting import WAIT, Gate, Turnstile, in_time, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -163,3 +163,43 @@ async def test_jobs_behind_a_long_one_are_run_by_an_idle_worker(
         gate.open()
     if stop is not None:
         await stop
+
+
+async def test_jobs_behind_a_long_one_are_run_elsewhere_while_a_claim_is_not_answered(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may take half a minute for the answer; the second does not wait for it."""
+    monkeypatch.setattr("queuert.worker.prefetch.HandlerDurationEstimate.jobs_ahead", lambda self, slots: 2)
+    gate, sent, answer = Turnstile(), asyncio.Event(), asyncio.Event()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    harness.handles(number, handler)
+    chains = await harness.client.start_chains([NewChain(number, index) for index in range(3)])
+    busy = harness.worker(concurrency=1, poll_interval=3600.0)
+    await busy.start()
+    await gate.next()
+    runtime = busy._runtime
+    assert runtime is not None
+    claim = runtime.store.claim
+
+    async def claim_late(request: ClaimRequest) -> list[ClaimedJob]:
+        sent.set()
+        await answer.wait()
+        return await claim(request)
+
+    monkeypatch.setattr(runtime.store, "claim", claim_late)
+    # The second begins, and one waits: the next claim is sent.
+    gate.turn()
+    await in_time(sent.wait())
+    await harness.worker(concurrency=3, poll_interval=3600.0, name="idle").start()
+    try:
+        await gate.next()
+        last = await gate.next()
+        assert last.worker.startswith("idle")
+    finally:
+        gate.turn(3)
+        answer.set()
+    await harness.client.wait(chains, timeout=WAIT)

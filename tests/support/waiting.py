@@ -59,3 +59,20 @@ class Gate:
     def open(self) -> None:
         """Open the gate for all, now and later."""
         self._open.set()
+
+
+class Turnstile(Gate):
+    """Lets one through at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns = asyncio.Semaphore(0)
+
+    async def pass_through(self, attempt: Attempt[Any, Any]) -> None:
+        self.arrived.put_nowait(attempt)
+        await self._turns.acquire()
+
+    def turn(self, times: int = 1) -> None:
+        """Let so many pass, who are here or will come."""
+        for _ in range(times):
+            self._turns.release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from queuert import Attempt, JobStatus, NewChain, Outcome
 from queuert.observability.events import AttemptStarted, JobsReleased
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import WATCHED, number
-from tests.support.waiting import WAIT, Gate, in_time, until
+from tests.support.waiting import WAIT, Gate, Turnstile, in_time, until
 
 LONG = 10**6
 
@@ -192,23 +191,6 @@ async def test_the_next_handler_does_not_wait_for_the_finish_before(harness: Pos
         assert (await harness.job(first.id)).status is JobStatus.RUNNING
         harness.rows("rollback")
         assert await in_time(first.result()) == 0
-
-
-class Turnstile(Gate):
-    """Lets one through at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._turns = asyncio.Semaphore(0)
-
-    async def pass_through(self, attempt: Attempt[Any, Any]) -> None:
-        self.arrived.put_nowait(attempt)
-        await self._turns.acquire()
-
-    def turn(self, times: int = 1) -> None:
-        """Let so many pass, who are here or will come."""
-        for _ in range(times):
-            self._turns.release()
 
 
 @pytest.mark.usefixtures("claims_ahead")

@@ -18,6 +18,7 @@ from queuert.state.types import Lease
 from queuert.testing.events import EventLog
 from queuert.worker.releases import ReleaseQueue
 from queuert.worker.supervisor import SupervisedLoop
+from tests.support.waiting import until
 
 TURNS = 1_000
 """Steps after which a loop that has kept others from running ends, so that the test fails and does not hang."""
@@ -75,4 +76,32 @@ async def test_releases_that_fail_at_once_let_others_run(monkeypatch: pytest.Mon
         await asyncio.sleep(0)
     assert store.gives_in.is_set()
     assert store.requested < TURNS
+    await releases.aclose()
+
+
+class Granting:
+    """A store that releases at once."""
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """Release them all."""
+        return len(leases)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["it ended", "it was cancelled"])
+async def test_releases_begin_again_after_their_task(cancelled: bool) -> None:
+    """What is put there in the turn in which it ends, or when a handler has cancelled all tasks, waits for nobody."""
+    releases = ReleaseQueue(
+        cast(AsyncStore, Granting()), worker="w", observers=Observers([EventLog()]), on_released=lambda types: None
+    )
+    releases.put("type", Lease("first", new_token()), time.monotonic() + 3_600.0)
+    task = releases._task
+    assert task is not None
+    if cancelled:
+        task.cancel()
+    while not task.done():  # noqa: ASYNC110  (it is about turns of the event loop)
+        await asyncio.sleep(0)
+    if not cancelled:
+        assert releases._task is task, "nobody has been told yet"
+        releases.put("type", Lease("second", new_token()), time.monotonic() + 3_600.0)
+    await until(lambda: not releases, "all are released")
     await releases.aclose()

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from queuert.worker.prefetch import MAX_PREFETCH, HandlerDurationEstimate, Prefetch
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -92,9 +93,11 @@ class Handlers:
     def put(self, *numbers: int) -> None:
         self.prefetch.put(cast(Any, [Runner(self, number) for number in numbers]))
 
-    def drain(self) -> list[int]:
+    def release_waiting(self) -> list[int]:
         """The numbers of those that waited."""
-        return [cast(Any, runner).number for runner in self.prefetch.drain()]
+        self.released.clear()
+        self.prefetch.release_waiting()
+        return self.released
 
 
 async def test_started_in_order_as_places_become_free() -> None:
@@ -119,7 +122,7 @@ async def test_each_claim_at_most_doubles_what_waits() -> None:
     wanted = []
     for _ in range(3):
         wanted.append(await handlers.prefetch.wait_for_demand())
-        handlers.prefetch.drain()
+        handlers.prefetch.release_waiting()
         handlers.prefetch._size = wanted[-1]
     assert wanted == [3, 7, 15]
 
@@ -173,7 +176,7 @@ async def test_what_is_taken_back_is_not_started() -> None:
     handlers = Handlers(1)
     handlers.put(1, 2, 3)
     await handlers.begin(1)
-    assert handlers.drain() == [2, 3]
+    assert handlers.release_waiting() == [2, 3]
     handlers.gates[1].set()
     assert await handlers.prefetch.wait_for_demand() == 1
     assert handlers.started == [1]
@@ -189,7 +192,7 @@ async def test_nothing_is_started_after_the_end() -> None:
     while handlers.prefetch.slots.running:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert handlers.started == [1]
-    assert handlers.drain() == [2, 3]
+    assert handlers.release_waiting() == [2, 3]
     assert await handlers.prefetch.wait_for_demand() == 0
 
 
@@ -215,10 +218,52 @@ async def test_what_has_waited_for_a_second_is_to_be_released(monkeypatch: pytes
     await handlers.begin(0)
     clock.now += 0.75
     assert handlers.prefetch.stale_in == 0.25
+    handlers.prefetch._release_stale()
+    assert handlers.released == []
     clock.now += 0.25
-    assert await handlers.prefetch.wait_for_demand() == 0
-    assert handlers.drain() == list(range(1, 1 + waiting))
+    handlers.prefetch._release_stale()
+    assert handlers.released == list(range(1, 1 + waiting))
     assert handlers.prefetch.stale_in == math.inf
+
+
+async def test_a_timer_releases_what_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody calls ``wait_for_demand``: the claimer may wait for an answer of the store."""
+    monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 0.02)
+    handlers = Handlers(1)
+    handlers.put(0, 1, 2)
+    await handlers.begin(0)
+    await until(lambda: handlers.released == [1, 2], "they are released")
+    handlers.put(3)
+    await until(lambda: handlers.released == [1, 2, 3], "so is what is put there later")
+    assert handlers.prefetch._timer is None
+
+
+async def test_one_timer_for_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks again when the oldest of those that wait then would be stale, and ends when none waits."""
+    clock = Clock(monkeypatch)
+    handlers = Handlers(1)
+    handlers.put(0, 1)
+    timer = handlers.prefetch._timer
+    clock.now += 0.5
+    handlers.put(2)
+    assert timer is not None
+    assert handlers.prefetch._timer is timer
+    for number in range(2):
+        await handlers.begin(number)
+        handlers.gates[number].set()
+    await handlers.begin(2)
+    timer.cancel()
+    handlers.put(3)
+    clock.now += 0.5
+    seconds: list[float] = []
+    monkeypatch.setattr(handlers.prefetch, "_set_timer", seconds.append)
+    handlers.prefetch._release_stale()
+    assert seconds == [0.5]
+    handlers.gates[2].set()
+    await handlers.begin(3)
+    handlers.prefetch._release_stale()
+    assert seconds == [0.5]
+    assert handlers.released == []
 
 
 async def test_the_job_that_has_waited_longest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,16 +291,62 @@ async def test_what_is_released_tells_how_long_handlers_take(monkeypatch: pytest
     handlers.put(*range(10))
     await handlers.begin(0, 1, 2, 3)
     clock.now += 2.0
-    assert await handlers.prefetch.wait_for_demand() == 0
+    handlers.prefetch._release_stale()
     assert handlers.prefetch.durations.jobs_ahead(40) == 1  # Four in two seconds, by four slots: two seconds each.
-    handlers.drain()
     other = Handlers(1)
     other.put(0)
     await other.begin(0)
     other.put(1)
     clock.now += 2.0
-    assert await other.prefetch.wait_for_demand() == 0
+    other.prefetch._release_stale()
     assert other.prefetch.durations.jobs_ahead(40) == 1
+
+
+async def test_nothing_is_prefetched_after_a_stale_release_until_an_attempt_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker whose slots are all taken does not claim its own release before others do."""
+    clock = Clock(monkeypatch)
+    handlers = Handlers(40)
+    handlers.put(*range(41))
+    await handlers.begin(*range(40))
+    clock.now += 1.0
+    handlers.prefetch._release_stale()
+    assert handlers.prefetch.durations.jobs_ahead(40) == 2
+    waiting = asyncio.ensure_future(handlers.prefetch.wait_for_demand())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    handlers.gates[0].set()
+    assert await waiting == 1, "for the free slot alone"
+    handlers.put(41)
+    await handlers.begin(41)
+    assert await handlers.prefetch.wait_for_demand() == 2
+    handlers.prefetch.slots.cancel()
+
+
+async def test_few_wait_for_one_quick_slot_of_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are taken by handlers of which nothing is known yet: what waits does so for the quick one alone.
+
+    With as many as a hundred quick slots run, a thousand would be released each second, and claimed again.
+    """
+    clock = Clock(monkeypatch)
+    handlers = Handlers(100)
+    prefetch, longest = handlers.prefetch, 0
+    handlers.put(*range(100))
+    await handlers.begin(*range(100))
+    for number in range(99, 3_000):
+        clock.now += 0.001
+        prefetch.durations.add(0.001)
+        handlers.gates.pop(number).set()
+        await asyncio.sleep(0)
+        if demand := prefetch._demand():
+            handlers.put(*range(prefetch.put_count, prefetch.put_count + demand))
+        await handlers.begin(number + 1)
+        longest = max(longest, len(prefetch))
+        assert prefetch.stale_in > 0.5
+    assert longest > 50, "the quick one does not wait for the store"
+    prefetch.slots.cancel()
 
 
 class Full(deque[Any]):
@@ -267,14 +358,43 @@ class Full(deque[Any]):
         super().append(runner)
 
 
-async def test_attempts_for_which_there_is_no_memory_are_released() -> None:
+async def test_attempts_for_which_there_is_no_memory_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else knows of them; the others wait, and begin when there is something to begin with."""
+    clock = Clock(monkeypatch)
     handlers = Handlers(1)
     handlers.prefetch._waiting = Full()
     with pytest.raises(MemoryError):
         handlers.put(1, 2, 3, 4)
     assert handlers.released == [3, 4]
+    assert handlers.prefetch._timer is not None, "they wait no longer than others"
     handlers.prefetch.slots.start_next()
     await handlers.begin(1)
-    assert handlers.drain() == [2]
+    clock.now += 0.5
+    handlers.put(5)
+    handlers.gates[1].set()
+    await handlers.begin(2)
+    assert handlers.prefetch.stale_in == 1.0, "those that were released do not count"
+    assert handlers.release_waiting() == [5]
+    handlers.prefetch.slots.cancel()
+
+
+class Raising(Runner):
+    """Gets no memory for its release."""
+
+    def release(self) -> None:
+        """Raise."""
+        raise MemoryError
+
+
+async def test_a_release_that_raises_keeps_the_rest_to_be_released() -> None:
+    """Their leases are renewed until then."""
+    handlers = Handlers(1)
+    handlers.put(0)
+    await handlers.begin(0)
+    handlers.prefetch.put(cast(Any, [Raising(handlers, 1), Runner(handlers, 2)]))
+    with pytest.raises(MemoryError):
+        handlers.prefetch.release_waiting()
+    assert len(handlers.prefetch) == 1
+    assert handlers.prefetch._timer is not None
+    assert handlers.release_waiting() == [2]
     handlers.prefetch.slots.cancel()

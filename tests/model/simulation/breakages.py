@@ -60,7 +60,7 @@ def claimed_ahead_is_kept() -> AbstractContextManager[Any]:
 
 def given_back_is_started() -> AbstractContextManager[Any]:
     """What was claimed ahead is released, and run all the same."""
-    return patch.object(Prefetch, "drain", lambda self: list(self._waiting))
+    return patch.object(Prefetch, "release_waiting", lambda self: [runner.release() for runner in self._waiting])
 
 
 def _renew_until_an_error(self: LeaseRenewer) -> None:
