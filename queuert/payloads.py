@@ -22,17 +22,16 @@ from queuert._json_validation import (
     FOLD,
     MAX_EXPANSION,
     UNSTORABLE,
-    class_read_back_equal,
     deeper_than,
-    find_difference,
     find_fault,
-    is_equal,
     number_fault,
     step,
-    takes_any_sequence,
     text_reason,
+    with_points,
     written_size,
 )
+from queuert._read_back import Fault, find_difference, find_lost_order, is_equal
+from queuert._type_schemas import Declared, class_to_compare
 from queuert.codecs import envelope
 from queuert.codecs.base import CodecError
 from queuert.errors import (
@@ -176,9 +175,10 @@ class PayloadCodec:
             # worker could read must not be written.
             stage = "would not be read back: "
             read = self._validator.validate_json(data, by_alias=True, by_name=True)
-            if self._class_read_back_equal is not object and type(valid) is not self._class_read_back_equal:
+            compared = self._class_to_compare
+            if compared is not object and (type(valid) is not compared or valid.__dict__ != read.__dict__):
                 self._check_read_back(valid, read)
-            return text
+            return with_points(text, data) if compared is None and self._declared.has_open_numbers else text
         except (PayloadError, DefinitionError):
             raise
         except ValidationError as error:
@@ -245,12 +245,12 @@ class PayloadCodec:
         return self._adapter
 
     @cached_property
-    def _class_read_back_equal(self) -> type | None:
-        return class_read_back_equal(self._completed.core_schema)
+    def _class_to_compare(self) -> type | None:
+        return class_to_compare(self._completed.core_schema)
 
     @cached_property
-    def _takes_any_sequence(self) -> bool:
-        return takes_any_sequence(self._completed.core_schema)
+    def _declared(self) -> Declared:
+        return Declared(self._completed.core_schema)
 
     @cached_property
     def _serializer(self) -> SchemaSerializer:
@@ -328,11 +328,15 @@ class PayloadCodec:
         Raises:
             PayloadError: a worker would get another value than the caller gave, without any notice.
         """
-        if not self._read_as_same or is_equal(given, read):
+        if not self._read_as_same:
             return
-        found = find_difference(given, read, any_sequence=self._takes_any_sequence)
-        if found is not None:
-            raise self._error(PayloadError, found[0], f"would change on the way: {found[1]}")
+        fault: Fault | None = None
+        if not is_equal(given, read):
+            fault = find_difference(given, read, self._declared)
+        if fault is None and self._declared.has_ordered_dicts:
+            fault = find_lost_order(read)
+        if fault is not None:
+            raise self._error(PayloadError, fault[0], f"would change on the way: {fault[1]}")
 
     # Decoding
 
