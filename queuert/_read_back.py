@@ -88,13 +88,14 @@ def _parts(value: Any, other: Any, equal: bool | None) -> tuple[list[_Part], str
 
 
 def _fields(value: Any, other: Any) -> tuple[list[_Part], str | None]:
-    if type(value) is not type(other):
-        if isinstance(value, type(other)):
-            return [], f"{_names(value, other)}: what its class adds would be lost; declare that class"
-        union = isinstance(other, BaseModel) or is_dataclass(other)
-        remedy = "give the union a discriminator" if union else "declare its type"
-        return [], f"{_names(value, other)}: {remedy}"
-    return _model_fields(value, other) if isinstance(value, BaseModel) else _dataclass_fields(value, other), None
+    if type(value) is type(other):
+        found = _model_fields(value, other) if isinstance(value, BaseModel) else _dataclass_fields(value, other)
+        return found, None
+    union = isinstance(other, BaseModel) or is_dataclass(other)
+    remedy = "give the union a discriminator" if union else "declare its type"
+    if isinstance(value, type(other)):
+        remedy = "what its class adds would be lost; declare that class, or give the union a discriminator"
+    return [], f"{_names(value, other)}: {remedy}"
 
 
 def _members(value: Any, other: Any) -> list[_Part]:
@@ -138,10 +139,12 @@ def _dataclass_fields(value: Any, other: Any) -> list[_Part]:
 def _info(cls: type, name: str) -> FieldInfo | None:
     """Return what pydantic knows of a field of a dataclass."""
     own: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
-    return own.get(name) or next((one for one in get_args(_hints(cls).get(name)) if isinstance(one, FieldInfo)), None)
+    return own.get(name) or next(
+        (one for one in get_args(_annotations(cls).get(name)) if isinstance(one, FieldInfo)), None
+    )
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def _annotations(cls: type) -> dict[str, Any]:
     try:
         return get_type_hints(cls, include_extras=True)
     except Exception:
@@ -163,7 +166,7 @@ def _as_declared(owner: object, name: str, child: object, twin: object) -> objec
 def _adapter(cls: Any, name: str) -> TypeAdapter[Any]:
     own: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     if name not in own:
-        return TypeAdapter(_hints(cls)[name])
+        return TypeAdapter(_annotations(cls)[name])
     declared: Any = own[name].annotation
     metadata = own[name].metadata
     return TypeAdapter(Annotated[(declared, *metadata)] if metadata else declared)

@@ -64,7 +64,7 @@ def _is_exact(schema: Schema) -> bool:
     return schema["type"] in _EXACT_VALUES
 
 
-_AROUND = ("schema", "lax_schema", "strict_schema", "python_schema", "arguments_schema")
+AROUND = ("schema", "lax_schema", "strict_schema", "python_schema", "arguments_schema")
 """Where a schema that stands around another one, such as a validator's or a default's, has it."""
 _OPEN = frozenset(("any", "union", "is-instance", "function-plain", "function-wrap", "function-before"))
 """Types that may take a number for something else than a float."""
@@ -115,7 +115,7 @@ class Declared:
                 waiting += schema["steps"]
             else:
                 yield schema
-                inner = [] if schema.get("root_model") else [schema.get(name) for name in _AROUND]
+                inner = [] if schema.get("root_model") else [schema.get(name) for name in AROUND]
                 waiting += [part for part in inner if isinstance(part, dict)]
 
 

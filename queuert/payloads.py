@@ -30,6 +30,7 @@ from queuert._json_validation import (
     with_points,
     written_size,
 )
+from queuert._like_members import find_like_members
 from queuert._read_back import Fault, find_difference, find_lost_order, is_equal
 from queuert._type_schemas import Declared, class_to_compare
 from queuert.codecs import envelope
@@ -150,6 +151,21 @@ class PayloadCodec:
         self._endless = "0" * (limits.max_digits + 1)
         self._odd_number = re.compile(_ODD_NUMBER % (limits.max_digits + 1))
         self._endless_stored = "0" * (max(limits.max_digits, DOUBLE_CHARS) + 1)
+
+    def warnings(self) -> list[str]:
+        """Say which unions have members that are read back as another one, unless the type is not complete yet."""
+        if not self._adapter.pydantic_complete:
+            return []
+        found = find_like_members(self._adapter.core_schema)
+        return [self._warning(path, one.__name__, other.__name__) for path, other, one in found]
+
+    def _warning(self, path: str, name: str, other: str) -> str:
+        kind = name.lower()
+        return (
+            f"{self.field}{path} of job type {self.job_type!r}: an instance of {name} would be read back as one "
+            f"of {other}, and is refused: give each member of the union a field such as kind: Literal[{kind!r}] = "
+            f"{kind!r}, and the union a discriminator: Annotated[{other} | {name}, Field(discriminator='kind')]"
+        )
 
     def encode(self, value: object) -> str:
         """Return the value as JSON text, valid for the type and for every store.

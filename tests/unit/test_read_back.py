@@ -287,14 +287,14 @@ class Anything(BaseModel):
     x: Any = None
 
 
-class Colour(Enum):
-    RED = "red"
+class Size(Enum):
+    BIG = "big"
     TWO = 2
 
 
 class Lenient(BaseModel):
     where: Path = "tmp"  # type: ignore[assignment]
-    colour: Colour = "red"  # type: ignore[assignment]
+    size: Size = "big"  # type: ignore[assignment]
     wait: timedelta = 5  # type: ignore[assignment]
     parts: tuple[int, ...] = []  # type: ignore[assignment]
 
@@ -373,7 +373,7 @@ EXACT: dict[Any, st.SearchStrategy[Any]] = {
     timedelta: st.timedeltas(),
     Flag: st.sampled_from(Flag),
     Literal["a", 1, True, None]: st.sampled_from(["a", 1, True, None]),
-    Literal[Colour.TWO, 2]: st.sampled_from([Colour.TWO, 2]),
+    Literal[Size.TWO, 2]: st.sampled_from([Size.TWO, 2]),
     dict[int, float]: st.dictionaries(st.integers(), NUMBERS),
     dict[float, bool]: st.dictionaries(NUMBERS, st.booleans()),
     dict[datetime, str]: st.dictionaries(DATETIMES, st.text()),
