@@ -127,21 +127,19 @@ def _dataclass_fields(value: Any, other: Any) -> list[_Part]:
         own = _info(type(value), field.name)
         default = field.default.default if isinstance(field.default, FieldInfo) else field.default
         # Neither pydantic nor a caller gives a value to a field that only the class itself sets.
-        is_derived = not field.init and default in (MISSING, PydanticUndefined)
+        is_derived = not field.init and (default is MISSING or default is PydanticUndefined)
         if field.compare and not is_derived and not (own and own.exclude):
             child, twin = getattr(value, field.name, None), getattr(other, field.name, None)
-            parts.append(
-                (field.name, _as_declared(value, field.name, child, twin) if child is default else child, twin)
-            )
+            given = _as_declared(value, field.name, child, twin) if child is default else child
+            parts.append((field.name, given, twin))
     return parts
 
 
 def _info(cls: type, name: str) -> FieldInfo | None:
     """Return what pydantic knows of a field of a dataclass."""
     own: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
-    return own.get(name) or next(
-        (one for one in get_args(_annotations(cls).get(name)) if isinstance(one, FieldInfo)), None
-    )
+    extras = (extra for extra in get_args(_annotations(cls).get(name)) if isinstance(extra, FieldInfo))
+    return own.get(name) or next(extras, None)
 
 
 def _annotations(cls: type) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def _is_made_of(schema: Schema, fits: Callable[[Schema], bool]) -> bool:
 
 
 def _is_simple(schema: Schema) -> bool:
-    return schema["type"] in _EXACT_VALUES or schema["type"] in ("literal", "enum", "datetime", "time")
+    return schema["type"] in _EXACT_VALUES or schema["type"] in ("literal", "datetime", "time")
 
 
 def _is_exact(schema: Schema) -> bool:
@@ -79,7 +79,7 @@ class Declared:
         self._by_ref = {node["ref"]: node for node in found if "ref" in node}
         self.has_sequences = any(map(_is_any_sequence, found))
         """Whether some part is a ``Sequence``, for which a list is as good as a tuple."""
-        self.has_open_numbers = any(node["type"] in _OPEN or _allows_extras(node) for node in found)
+        self.has_open_numbers = any(map(_is_open, found))
         """Whether some part may be a float without a type that says so."""
         self.has_ordered_dicts = any(node["type"] == "ordered-dict" or node.get("cls") is OrderedDict for node in found)
         """Whether some part keeps an order of keys."""
@@ -131,6 +131,12 @@ def nodes(schema: Schema) -> Iterator[Schema]:
             waiting += [part for name, part in one.items() if name not in foreign]
         elif isinstance(one, list | tuple):
             waiting += one
+
+
+def _is_open(schema: Schema) -> bool:
+    if schema["type"] == "enum":
+        return any(isinstance(member.value, float) for member in schema["members"])
+    return schema["type"] in _OPEN or _allows_extras(schema)
 
 
 def _is_any_sequence(schema: Schema) -> bool:

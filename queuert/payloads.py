@@ -132,6 +132,8 @@ class PayloadCodec:
 
     _discreet = False
     """Whether errors of encoding hide what the model says of the value, as those of decoding always do."""
+    _keeps_order = False
+    """Whether the store keeps the order of keys, as it does not in plain JSON."""
 
     def __init__(
         self,
@@ -349,7 +351,7 @@ class PayloadCodec:
         fault: Fault | None = None
         if not is_equal(given, read):
             fault = find_difference(given, read, self._declared)
-        if fault is None and self._declared.has_ordered_dicts:
+        if fault is None and self._declared.has_ordered_dicts and not self._keeps_order:
             fault = find_lost_order(read)
         if fault is not None:
             raise self._error(PayloadError, fault[0], f"would change on the way: {fault[1]}")

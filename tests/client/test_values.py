@@ -32,6 +32,10 @@ class Size(Enum):
     TWO = 2
 
 
+class Great(Enum):
+    MOLE = 6.02214076e23
+
+
 class Flag(StrEnum):
     UP = "up"
 
@@ -55,6 +59,7 @@ ARRIVE: list[tuple[Any, Any]] = [
     (timedelta, timedelta(days=-1, microseconds=1)),
     (timedelta, timedelta.max),
     (Size, Size.TWO),
+    (Great, Great.MOLE),
     (Literal[Flag.UP], Flag.UP),
     (set[int], {3, 1, 2}),
     (frozenset[str], frozenset({"b", "a"})),
