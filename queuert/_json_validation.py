@@ -27,8 +27,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _EXPONENT = re.compile(rb"[0-9]e([+-]?[0-9]+)")
 _LONG_NUMBER = re.compile(rb"([0-9.]++)(?:[eE]([+-]?[0-9]++))|[0-9.]{100,}+")
-# How pydantic begins the exponent of a float of 1e16 or more, folded: "0e+0", or "0e0" in older versions.
-_LARGE_EXPONENT = pydantic_core.to_json(1e16).translate(FOLD).decode()[:-1]
+# Stands in each float of 1e16 or more that pydantic writes; older versions leave out the plus.
+LARGE_FLOAT = pydantic_core.to_json(1e16).decode()[1:].rstrip("16")
 _TEXT_OR_LARGE_FLOAT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9.]++e\+?[0-9]++', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -55,7 +55,7 @@ def with_points(text: str, data: bytes) -> str:
     Postgres stores ``1e+23`` as 1 with 23 zeros. Where no type says that it is a float, that is read as an integer, and
     most floats of this size are not equal to the integer of their digits.
     """
-    if _LARGE_EXPONENT not in data.translate(FOLD).decode("latin-1"):
+    if f"0{LARGE_FLOAT}0" not in data.translate(FOLD).decode("latin-1"):
         return text
     return _TEXT_OR_LARGE_FLOAT.sub(lambda found: found[0] if found[0][0] == '"' else _in_full(found[0]), text)
 

@@ -166,8 +166,9 @@ def _adapter(cls: Any, name: str) -> TypeAdapter[Any]:
     if name not in own:
         return TypeAdapter(_annotations(cls)[name])
     declared: Any = own[name].annotation
-    metadata = own[name].metadata
-    return TypeAdapter(Annotated[(declared, *metadata)] if metadata else declared)
+    for metadata in own[name].metadata:
+        declared = Annotated[declared, metadata]
+    return TypeAdapter(declared)
 
 
 def _is_alike(value: Any, other: Any, equal: bool | None) -> bool:

@@ -20,6 +20,7 @@ from pydantic_core.core_schema import ErrorType
 from queuert._json_validation import (
     DOUBLE_CHARS,
     FOLD,
+    LARGE_FLOAT,
     MAX_EXPANSION,
     UNSTORABLE,
     deeper_than,
@@ -196,7 +197,9 @@ class PayloadCodec:
             compared = self._class_to_compare
             if compared is not object and (type(valid) is not compared or valid.__dict__ != read.__dict__):
                 self._check_read_back(valid, read)
-            return with_points(text, data) if compared is None and self._declared.has_open_numbers else text
+            if compared is None and LARGE_FLOAT in text and self._declared.has_open_numbers:
+                return with_points(text, data)
+            return text
         except (PayloadError, DefinitionError):
             raise
         except ValidationError as error:

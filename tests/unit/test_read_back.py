@@ -242,15 +242,13 @@ def test_a_tuple_is_taken_for_a_list_only_where_a_sequence_is_declared(
         assert refusal(annotation, value).path == path
 
 
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class Frozen(BaseModel, frozen=True):
     x: Any
     hidden: int = Field(default=0, exclude=True)
     _own: object = PrivateAttr(default_factory=object)
 
 
-class Locked(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class Locked(BaseModel, frozen=True):
     secret: SecretStr
 
 
