@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-import typing
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -29,6 +27,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _EXPONENT = re.compile(rb"[0-9]e([+-]?[0-9]+)")
 _LONG_NUMBER = re.compile(rb"([0-9.]++)(?:[eE]([+-]?[0-9]++))|[0-9.]{100,}+")
+# Stands in each float of 1e16 or more that pydantic writes; older versions leave out the plus.
+LARGE_FLOAT = pydantic_core.to_json(1e16).decode()[1:].rstrip("16")
+_TEXT_OR_LARGE_FLOAT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9.]++e\+?[0-9]++', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 # The longest decimal expansion of a finite double (5e-324) takes 326 characters; Postgres writes numbers out in full.
@@ -37,9 +38,8 @@ _DOUBLE_EXPONENT = 400
 # ... and so it turns seven bytes, "5e-324,", into 328: fewer than this many times as much.
 MAX_EXPANSION = 64
 
-_Trail = tuple[Any, object]  # (the trail of the parent, or (), and the key in the parent)
-_Place = tuple[object, _Trail | tuple[()], int]
-_Pair = tuple[object, object, _Trail | tuple[()]]
+Trail = tuple[Any, object]  # (the trail of the parent, or (), and the key in the parent)
+_Place = tuple[object, Trail | tuple[()], int]
 
 
 def written_size(data: bytes, most: int) -> int:
@@ -47,6 +47,22 @@ def written_size(data: bytes, most: int) -> int:
     if len(data) * MAX_EXPANSION <= most or len(data) > most:
         return len(data)
     return len(data) + sum(abs(int(exponent)) for exponent in _EXPONENT.findall(_STRING.sub(b" ", data)))
+
+
+def with_points(text: str, data: bytes) -> str:
+    """Return JSON text, of which ``data`` is the UTF-8, with its large floats in full, and with a point.
+
+    Postgres stores ``1e+23`` as 1 with 23 zeros. Where no type says that it is a float, that is read as an integer, and
+    most floats of this size are not equal to the integer of their digits.
+    """
+    if f"0{LARGE_FLOAT}0" not in data.translate(FOLD).decode("latin-1"):
+        return text
+    return _TEXT_OR_LARGE_FLOAT.sub(lambda found: found[0] if found[0][0] == '"' else _in_full(found[0]), text)
+
+
+def _in_full(number: str) -> str:
+    digits = f"{Decimal(number):f}"
+    return digits if "." in digits else f"{digits}.0"
 
 
 def deeper_than(data: bytes, depth: int) -> bool:
@@ -92,145 +108,18 @@ def find_fault(
     stack: list[_Place] = [(root, (), 0)]
     while stack:
         value, trail, depth = stack.pop()
-        children = _children(value)
-        if children is None:
+        parts = children(value)
+        if parts is None:
             reason = _number_reason(value, max_digits) if numbers_only else _leaf_reason(value, max_digits)
         elif depth == max_depth:
-            return _too_deep(root, _keys(trail), max_depth)
+            return _too_deep(root, keys_of(trail), max_depth)
         else:
-            items = list(children)
+            items = list(parts)
             reason = next(filter(None, (_key_reason(key, max_digits) for key, _ in items)), None)
             stack.extend((child, (trail, key), depth + 1) for key, child in reversed(items))
         if reason is not None:
-            return _keys(trail), reason
+            return keys_of(trail), reason
     return None
-
-
-def class_read_back_equal(schema: Mapping[str, Any]) -> type | None:
-    """Return the class whose values are all read back equal, by pydantic's schema; ``object``: those of any class.
-
-    None: only a comparison can tell. So it is for models inside others, which may be of a subclass; for unions, whose
-    members may look the same in JSON; and wherever somebody's own function writes or reads.
-    """
-    if schema["type"] == "model":
-        own = schema.get("root_model") or schema.get("post_init") or schema.get("custom_init") or not _is_exact(schema)
-        return None if own or not _are_exact_fields(schema["schema"]) else schema["cls"]
-    return object if _is_exact_value(schema) else None
-
-
-_EXACT_VALUES = {
-    "none", "bool", "int", "float", "decimal", "str", "bytes", "literal",
-    "date", "time", "datetime", "timedelta", "uuid",
-}  # fmt: skip
-_EXACT_PARTS = {
-    "list": ["items_schema"], "set": ["items_schema"], "frozenset": ["items_schema"], "nullable": ["schema"],
-    "default": ["schema"], "dict": ["keys_schema", "values_schema"],
-}  # fmt: skip
-_OF_CONFIG = frozenset(("title", "str_max_length", "str_min_length", "str_strip_whitespace", "strict", "frozen"))
-"""What a model's configuration may say without changing what is written and read."""
-
-
-def _is_exact(schema: Mapping[str, Any]) -> bool:
-    return "serialization" not in schema and _OF_CONFIG.issuperset(schema.get("config") or ())
-
-
-def _is_exact_value(schema: Mapping[str, Any]) -> bool:
-    if not _is_exact(schema):
-        return False
-    if schema["type"] in _EXACT_VALUES:
-        return True
-    parts = _EXACT_PARTS.get(schema["type"], ())
-    return bool(parts) and all(name in schema and _is_exact_value(schema[name]) for name in parts)
-
-
-def _are_exact_fields(schema: Mapping[str, Any]) -> bool:
-    if schema["type"] != "model-fields" or schema.get("extras_schema") or schema.get("extra_behavior") == "allow":
-        return False
-    own = schema["fields"].values()
-    return all(not field.get("serialization_exclude") and _is_exact_value(field["schema"]) for field in own)
-
-
-def takes_any_sequence(schema: object) -> bool:
-    """Whether a type has a part that is a ``Sequence``, by pydantic's schema: then a list is as good as a tuple."""
-    if isinstance(schema, Mapping):
-        if schema.get("type") == "is-instance" and schema.get("cls") in (Sequence, typing.Sequence):
-            return True
-        return any(takes_any_sequence(part) for part in schema.values() if isinstance(part, dict | list))
-    return isinstance(schema, list) and any(takes_any_sequence(part) for part in schema)
-
-
-def find_difference(
-    given: object, read: object, *, any_sequence: bool = False
-) -> tuple[tuple[object, ...], str] | None:
-    """Return the first part of a value that is read back as another one, as (path of keys, reason).
-
-    What a model leaves out on purpose (``exclude=True``, private attributes) may differ, and so may objects of which
-    nothing says whether they are equal; and with ``any_sequence`` a tuple and a list of the same parts.
-    """
-    stack: list[_Pair] = [(given, read, ())]
-    while stack:
-        value, other, trail = stack.pop()
-        if is_equal(value, other):
-            continue
-        if any_sequence and type(value) is tuple and type(other) is list:
-            value = list(value)
-        pairs, reason = _pairs(value, other)
-        if reason is not None:
-            return _keys(trail), reason
-        stack.extend((child, twin, (trail, key)) for key, child, twin in reversed(pairs))
-    return None
-
-
-def is_equal(value: object, other: object) -> bool:
-    """Whether two values are equal, or cannot be compared and are of one type."""
-    try:
-        return bool(value == other)
-    except Exception:  # An array, say, which has no truth value.
-        return type(value) is type(other)
-
-
-def _pairs(value: Any, other: Any) -> tuple[list[tuple[object, object, object]], str | None]:
-    """Return the parts of two unequal values with their keys, or why they differ."""
-    names = f"{_a(value)} is read back as {_a(other)}"
-    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
-        if type(value) is not type(other):
-            if isinstance(value, type(other)):
-                return [], f"{names}: what its class adds would be lost; declare that class"
-            union = isinstance(other, BaseModel) or is_dataclass(other)
-            return [], f"{names}: {'give the union a discriminator' if union else 'declare its type'}"
-        return [(name, getattr(value, name, None), getattr(other, name, None)) for name in _stored_fields(value)], None
-    if isinstance(value, dict) and isinstance(other, dict):
-        for key in value:
-            if key not in other:
-                return [], f"the key {_shown_key(key)} is read back as another one"
-        return [(key, child, other[key]) for key, child in value.items()], None
-    if isinstance(value, list | tuple | deque) and type(value) is type(other) and len(value) == len(other):
-        return [(index, child, twin) for index, (child, twin) in enumerate(zip(value, other, strict=True))], None
-    if type(value) is not type(other):
-        return [], names
-    if isinstance(value, datetime) and value.tzinfo and other.tzinfo and value.timestamp() == other.timestamp():
-        # By itself a time that a change of clocks repeats or leaves out equals none of another zone.
-        return [], None
-    kind: Any = type(value)
-    if kind.__eq__ is object.__eq__:
-        return [], None
-    return [], f"{_a(value)} is read back as another one"
-
-
-def _a(value: object) -> str:
-    name = type(value).__name__
-    return f"an {name}" if name[:1] in "aeiouAEIOU" else f"a {name}"
-
-
-def _stored_fields(value: Any) -> list[str]:
-    if isinstance(value, BaseModel):
-        stored = [name for name, field in type(value).model_fields.items() if not field.exclude]
-        return [*stored, *(value.model_extra or ())]
-    return [field.name for field in fields(value) if field.compare]
-
-
-def _shown_key(key: object) -> str:
-    return repr(key[:50]) if isinstance(key, str) else f"{str(key)[:50]} ({type(key).__name__})"
 
 
 def step(key: object) -> str:
@@ -253,7 +142,8 @@ def text_reason(text: str) -> str | None:
     return "a NUL character" if found[0] == "\x00" else "a lone surrogate, which is not Unicode text"
 
 
-def _children(value: object) -> Iterable[tuple[object, object]] | None:
+def children(value: object) -> Iterable[tuple[object, object]] | None:
+    """Return the parts of a value with their keys; None if it has none."""
     if isinstance(value, dict):
         return value.items()
     if isinstance(value, list | tuple | set | frozenset | deque):
@@ -315,14 +205,15 @@ def _too_deep(root: object, keys: tuple[object, ...], max_depth: int) -> tuple[t
     """Return the error of a value that is nested too deep: it contains itself, or exceeds the limit."""
     value, seen = root, {id(root)}
     for count, key in enumerate(keys, 1):
-        value = next(child for other, child in _children(value) or () if other is key or other == key)
+        value = next(child for other, child in children(value) or () if other is key or other == key)
         if id(value) in seen:
             return keys[:count], "must not refer to itself"
         seen.add(id(value))
     return keys, f"must not be nested deeper than {max_depth}"
 
 
-def _keys(trail: _Trail | tuple[()]) -> tuple[object, ...]:
+def keys_of(trail: Trail | tuple[()]) -> tuple[object, ...]:
+    """Return the keys on the way from the root."""
     keys: list[object] = []
     while trail:
         trail, key = trail

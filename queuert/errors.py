@@ -62,6 +62,8 @@ The docstring of each class says what happened and what to do about it.
     ├── LifespanError                   the lifespan of processors could not be entered
     ├── RunningEventLoopError           worker.run() was called where an event loop runs
     └── ClosedError
+
+There is one warning, :class:`DefinitionWarning`.
 """
 
 from __future__ import annotations
@@ -643,3 +645,11 @@ class RunningEventLoopError(QueuertError, RuntimeError):
 
 class ClosedError(QueuertError, RuntimeError):
     """The client or worker was used after it was closed. Create a new one."""
+
+
+class DefinitionWarning(UserWarning):
+    """A job type is defined so that some of its values will be refused: the message says which, and what to change.
+
+    Given where the job type is made, as a warning of Python's: ``-W error::queuert.errors.DefinitionWarning`` makes it
+    an error, and pytest lists it.
+    """

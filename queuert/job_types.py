@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from types import EllipsisType, FrameType
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Ty
 from queuert.blocker_types import BlockerTypes, declared_blockers
 from queuert.codecs import PLAIN, Codec, PayloadFormat
 from queuert.codecs.payloads import payload_codec
-from queuert.errors import DefinitionError, DuplicateJobTypeError, PayloadDecodeError, PayloadError, UnknownJobTypeError
+from queuert.errors import (
+    DefinitionError,
+    DefinitionWarning,
+    DuplicateJobTypeError,
+    PayloadDecodeError,
+    PayloadError,
+    UnknownJobTypeError,
+)
 from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
 from queuert.phases import PhaseDeclaration, checked_phases
 
@@ -132,6 +140,9 @@ class JobType(Generic[I, R]):
     Raises:
         DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing,
             ``blockers`` is not a tuple as described, or a phase has no valid name or weight.
+
+    Warns:
+        DefinitionWarning: an input or output has a union whose members are alike, so that one is read back as another.
     """
 
     __slots__ = (
@@ -249,6 +260,7 @@ class JobType(Generic[I, R]):
         kept: Any = output if self.can_complete else Any
         self._kept = payload_codec(kept, job_type=name, field="output", limits=limits, format=format)
         self._output = self._kept if self.can_complete else None
+        _warn([*self._input.warnings(), *self._kept.warnings()])
 
     @staticmethod
     def _checked_name(name: object) -> str:
@@ -372,6 +384,17 @@ def calling_module(*skipped: str) -> str:
     while frame is not None and frame.f_globals.get("__name__") in skipped:
         frame = frame.f_back
     return "unknown" if frame is None else str(frame.f_globals.get("__name__", "unknown"))
+
+
+def _warn(messages: list[str]) -> None:
+    """Warn where a job type is made; not where it is unpickled, as the process that has made it has warned."""
+    frame: FrameType | None = sys._getframe(2) if messages else None
+    while frame is not None and frame.f_globals.get("__name__") in ("typing", __name__):
+        frame = None if frame.f_code is _rebuild.__code__ else frame.f_back
+    if frame is not None:
+        seen = frame.f_globals.setdefault("__warningregistry__", {})
+        for message in messages:
+            warnings.warn_explicit(message, DefinitionWarning, frame.f_code.co_filename, frame.f_lineno, registry=seen)
 
 
 def not_a_job_type(given: object) -> DefinitionError:

@@ -20,19 +20,20 @@ from pydantic_core.core_schema import ErrorType
 from queuert._json_validation import (
     DOUBLE_CHARS,
     FOLD,
+    LARGE_FLOAT,
     MAX_EXPANSION,
     UNSTORABLE,
-    class_read_back_equal,
     deeper_than,
-    find_difference,
     find_fault,
-    is_equal,
     number_fault,
     step,
-    takes_any_sequence,
     text_reason,
+    with_points,
     written_size,
 )
+from queuert._like_members import find_like_members
+from queuert._read_back import Fault, find_difference, find_lost_order, is_equal
+from queuert._type_schemas import Declared, class_to_compare
 from queuert.codecs import envelope
 from queuert.codecs.base import CodecError
 from queuert.errors import (
@@ -132,6 +133,8 @@ class PayloadCodec:
 
     _discreet = False
     """Whether errors of encoding hide what the model says of the value, as those of decoding always do."""
+    _keeps_order = False
+    """Whether the store keeps the order of keys, as it does not in plain JSON."""
 
     def __init__(
         self,
@@ -151,6 +154,21 @@ class PayloadCodec:
         self._endless = "0" * (limits.max_digits + 1)
         self._odd_number = re.compile(_ODD_NUMBER % (limits.max_digits + 1))
         self._endless_stored = "0" * (max(limits.max_digits, DOUBLE_CHARS) + 1)
+
+    def warnings(self) -> list[str]:
+        """Say which unions have members that are read back as another one, unless the type is not complete yet."""
+        if not self._adapter.pydantic_complete:
+            return []
+        found = find_like_members(self._adapter.core_schema)
+        return [self._warning(path, one.__name__, other.__name__) for path, other, one in found]
+
+    def _warning(self, path: str, name: str, other: str) -> str:
+        kind = name.lower()
+        return (
+            f"{self.field}{path} of job type {self.job_type!r}: an instance of {name} would be read back as one "
+            f"of {other}, and is refused: give each member of the union a field such as kind: Literal[{kind!r}] = "
+            f"{kind!r}, and the union a discriminator: Annotated[{other} | {name}, Field(discriminator='kind')]"
+        )
 
     def encode(self, value: object) -> str:
         """Return the value as JSON text, valid for the type and for every store.
@@ -176,8 +194,11 @@ class PayloadCodec:
             # worker could read must not be written.
             stage = "would not be read back: "
             read = self._validator.validate_json(data, by_alias=True, by_name=True)
-            if self._class_read_back_equal is not object and type(valid) is not self._class_read_back_equal:
+            compared = self._class_to_compare
+            if compared is not object and (type(valid) is not compared or valid.__dict__ != read.__dict__):
                 self._check_read_back(valid, read)
+            if compared is None and LARGE_FLOAT in text and self._declared.has_open_numbers:
+                return with_points(text, data)
             return text
         except (PayloadError, DefinitionError):
             raise
@@ -245,12 +266,12 @@ class PayloadCodec:
         return self._adapter
 
     @cached_property
-    def _class_read_back_equal(self) -> type | None:
-        return class_read_back_equal(self._completed.core_schema)
+    def _class_to_compare(self) -> type | None:
+        return class_to_compare(self._completed.core_schema)
 
     @cached_property
-    def _takes_any_sequence(self) -> bool:
-        return takes_any_sequence(self._completed.core_schema)
+    def _declared(self) -> Declared:
+        return Declared(self._completed.core_schema)
 
     @cached_property
     def _serializer(self) -> SchemaSerializer:
@@ -328,11 +349,15 @@ class PayloadCodec:
         Raises:
             PayloadError: a worker would get another value than the caller gave, without any notice.
         """
-        if not self._read_as_same or is_equal(given, read):
+        if not self._read_as_same:
             return
-        found = find_difference(given, read, any_sequence=self._takes_any_sequence)
-        if found is not None:
-            raise self._error(PayloadError, found[0], f"would change on the way: {found[1]}")
+        fault: Fault | None = None
+        if not is_equal(given, read):
+            fault = find_difference(given, read, self._declared)
+        if fault is None and self._declared.has_ordered_dicts and not self._keeps_order:
+            fault = find_lost_order(read)
+        if fault is not None:
+            raise self._error(PayloadError, fault[0], f"would change on the way: {fault[1]}")
 
     # Decoding
 

@@ -62,6 +62,7 @@ class FormattedPayloadCodec(PayloadCodec):
         super().__init__(annotation, job_type=job_type, field=field, limits=limits, read_as_same=read_as_same)
         self.format = format
         self._discreet = bool(format.codecs)
+        self._keeps_order = not format.writes_plain
 
     # Encoding
 

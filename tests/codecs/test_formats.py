@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+from collections import OrderedDict
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -105,6 +106,14 @@ def test_bytes_go_through_a_serde_that_has_them(format: PayloadFormat, value: An
     assert job_type.decode_input(job_type.encode_input({"value": value})) == {"value": value}
     with pytest.raises(PayloadError, match=r"input\.value: would change on the way: a tuple is read back as a list"):
         job_type.encode_input({"value": (value,)})
+
+
+@pytest.mark.parametrize("format", [MSGPACK, ZIPPED, BINARY])
+def test_the_order_of_keys_is_kept_where_the_store_sees_no_keys(format: PayloadFormat) -> None:
+    ordered = OrderedDict(bb=1, a=2)
+    job_type = JobType("order", input=OrderedDict[str, int], output=None, format=format)
+    assert job_type.decode_input(job_type.encode_input(ordered)) == ordered
+    assert "order of keys" in str(refusal(JobType("order", input=OrderedDict[str, int], output=None), ordered))
 
 
 @UNHURRIED

@@ -6,16 +6,29 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from queuert import Attempt, JobType, JobTypes, Limits, NewChain, Outcome, Processors, Rate, RetryPolicy
-from queuert.errors import ChainCancelledError, ConfigurationError, JobFailedError
+from queuert.errors import ChainCancelledError, ConfigurationError, JobFailedError, PayloadError
 from queuert.testing import UnexpectedFailureError, run_inline, run_inline_async
 
 double = JobType("double", input=int, output=int)
 add = JobType("add", input=list[int], output=int)
 poll = JobType("poll", input=str, continues_with=double)
 orphan = JobType("orphan", input=int, output=int)
-JOB_TYPES = JobTypes(double, add, poll, orphan)
+
+
+class Measured(BaseModel):
+    length: int
+
+
+class Weighed(Measured):
+    weight: int
+
+
+remeasure = JobType("remeasure", input=Measured, output=Measured)
+survey = JobType("survey", input=str, output=Measured, continues_with=remeasure)
+JOB_TYPES = JobTypes(double, add, poll, orphan, survey, remeasure)
 processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=3))
 
 
@@ -42,6 +55,14 @@ async def poll_until_ready(attempt: Attempt[str, int]) -> Outcome[int]:
     if attempt.input == "twice" and attempt.number < 3:
         raise OSError("not yet")
     return attempt.retry(after=86_400) if attempt.number == 1 else attempt.continue_with(double, attempt.number)
+
+
+@processors.handles(survey)
+def survey_all(attempt: Attempt[str, Measured]) -> Outcome[Measured]:
+    more = Weighed(length=1, weight=2)
+    if attempt.input == "continuation":
+        return attempt.continue_with(remeasure, more)
+    return attempt.step_sync("weigh", lambda: more, returns=Measured) if attempt.input == "step" else more
 
 
 def test_a_chain_runs_to_its_end() -> None:
@@ -78,3 +99,11 @@ def test_a_wrong_input() -> None:
     wrong: Any = "text"
     with pytest.raises(ValueError, match="input of job type 'double'"):
         asyncio.run(run_inline_async(processors, double, wrong))
+
+
+@pytest.mark.parametrize(("what", "path"), [("output", "output"), ("continuation", "input"), ("step", "step")])
+def test_what_a_handler_returns_must_not_change_on_its_way(what: str, path: str) -> None:
+    with pytest.raises(UnexpectedFailureError, match=f": {path}: would change on the way: a Weighed is read back as a"):
+        run_inline(processors, survey, what)
+    with pytest.raises(PayloadError, match="output: would change"):
+        survey.encode_output(Weighed(length=1, weight=2))

@@ -9,7 +9,11 @@ import pytest
 
 from queuert import errors
 
-ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+ALL = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, Exception) and not issubclass(value, Warning)
+]
 
 EXAMPLES: list[errors.QueuertError] = [
     errors.UnknownJobTypeError("resise", ["resize", "publish"]),
