@@ -51,7 +51,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3
     """The store cannot be reached, or has no schema: the worker did not start."""
     ABANDONED = 4
-    """Asked to stop, and some handlers did not end in time. Their attempts count as crashes, and their jobs go on.
+    """Asked to stop, and some handlers did not end in time. If they had begun, they count as crashes; their jobs go on.
 
     Or a handler that ended has left a task, or a call in a thread of the event loop, that does not end.
     """

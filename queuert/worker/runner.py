@@ -67,6 +67,7 @@ class AttemptState:
     """The lease, the abort signal and the blocks of one attempt. Blocks and child processes call it, from any thread.
 
     Attributes:
+        began: whether its handler, or a middleware around it, has begun; of a process, there.
         signal: the abort signal.
         held: the lease.
         began_at: when the attempt began (by the lease clock).
@@ -78,7 +79,7 @@ class AttemptState:
     """
 
     __slots__ = (
-        "_closing", "_job", "_processor", "_runner", "_worker", "began_at", "finished", "finishing", "held",
+        "_closing", "_job", "_processor", "_runner", "_worker", "began", "began_at", "finished", "finishing", "held",
         "indeterminate", "signal", "trace",
     )  # fmt: skip
 
@@ -86,6 +87,7 @@ class AttemptState:
         job = runner.job
         self.signal = AbortSignal(job.id)
         self.held = HeldLease(job, processor.lease.renewal_interval, sent_at, self)
+        self.began = False
         self.began_at = sent_at
         self.finishing = False
         self.finished: FinishResult | None = None
@@ -213,6 +215,10 @@ class AttemptState:
             runner.stop_handler()
         if reason is not AbortReason.WORKER_STOPPING:
             self._worker.reporter.aborted(self._job, reason)
+
+    def handler_began(self) -> None:
+        """The handler has begun, in its process."""
+        self.began = True
 
     def killed(self, reason: AbortReason) -> None:
         """Report that the process of the handler was killed."""
@@ -460,9 +466,18 @@ class AttemptRunner:
         """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""
         self._state.finishing = self._abandoned = True
         self.duration = self._state.duration
-        timed_out = self._signal.reason is AbortReason.TIMEOUT
-        finish = self._timed_out() if timed_out else finishes.cut_off(self.job, self._processor.retry)
+        if self._signal.reason is AbortReason.TIMEOUT:
+            finish = self._timed_out()
+        elif self._handler_task is None and self._state.indeterminate is not None:
+            finish = finishes.interrupted(self.job)  # Its handler has ended, and only the store knows its commit.
+        else:
+            finish = self._cut_off(killed=False)
         self._end_trace(finish)
+    @property
+    def has_ended(self) -> bool:
+        """Whether its handler has ended, and only the store is awaited: its finish is written, or on its way."""
+        return self.held.finish_since is not None
+
         return finish
 
     # --- the attempt --------------------------------------------------------------------------------------------------
@@ -472,6 +487,12 @@ class AttemptRunner:
 
         Its finish is written later. Return whether the task may run another attempt.
         """
+    def _cut_off(self, *, killed: bool) -> Finish:
+        """Return the finish of an attempt that the stop of the worker has ended: it counts only if it has begun."""
+        if self._state.began:
+            return finishes.cut_off(self.job, self._processor.retry, killed=killed)
+        return finishes.interrupted(self.job)
+
         current_attempt.set(self)
         worker, state = self._worker, self._state
         handler_began = False
@@ -572,6 +593,7 @@ class AttemptRunner:
                 if forks.in_child:
                     forks.end_child()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            self._state.began = processor.executor is not Executor.PROCESS
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -654,8 +676,10 @@ class AttemptRunner:
             self._worker.reporter.error_after_completion(self.job, error)
             return None
         if self._signal.reason is AbortReason.WORKER_STOPPING:
-            if isinstance(error, HandlerCrashedError | HandlerKilledError):
-                return finishes.cut_off(self.job, self._processor.retry)
+            if isinstance(error, HandlerKilledError):
+                return self._cut_off(killed=True)
+            if isinstance(error, HandlerCrashedError) and self._state.began:
+                return self._failure(error)  # By itself.
             return finishes.interrupted(self.job)
         if self._signal.reason is AbortReason.TIMEOUT and not _is_lease_loss(error):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)

@@ -352,11 +352,15 @@ class WorkerRuntime:
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):
             return
-        remaining = list(self.attempts)
+        remaining = [runner for runner in self.attempts if not runner.has_ended]
         self.abandoned = len(remaining)
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
                 await asyncio.gather(*map(self._abandon, remaining))
+        if not remaining:
+            # Finishes that wait for rows, or for the store: they are sent until the completer stops.
+            await self._wait_until_idle(_AFTER_CANCEL)
+            return
         except (TimeoutError, StateError) as error:
             self._report_failure("abandon_attempts", error)
 
