@@ -82,11 +82,12 @@ def run(
     """
     _check_no_event_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
+    requested = asyncio.Event()
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             loop = runner.get_loop()
-            main = loop.create_task(_main(worker, health_file, budget if once else None, once=once))
-            code, all_ended = _run_until_complete(loop, main)
+            main = loop.create_task(_main(worker, requested, health_file, budget if once else None, once=once))
+            code, all_ended = _run_until_complete(loop, main, requested)
             if not all_ended:
                 logging.shutdown()
                 sys.stdout.flush()
@@ -100,11 +101,12 @@ def run(
 
 
 def _run_until_complete(
-    loop: asyncio.AbstractEventLoop, main: asyncio.Task[tuple[ExitCode, bool]]
+    loop: asyncio.AbstractEventLoop, main: asyncio.Task[tuple[ExitCode, bool]], requested: asyncio.Event
 ) -> tuple[ExitCode, bool]:
     """Return what ``_main`` returns. An exception that leaves the event loop before stops the worker as a signal does.
 
-    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run.
+    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run. Once a stop is
+    requested, by whatever, such an exception is no second signal: what was left behind is ended by the stop anyway.
     """
     unasked = False
     before = signal.getsignal(signal.SIGTERM)
@@ -115,6 +117,10 @@ def _run_until_complete(
             if main.done() or signal.getsignal(signal.SIGTERM) == before:
                 raise
             unasked = True
+            name = type(error).__name__
+            if unasked or requested.is_set():
+                _log.error("a task or callback raised %s while the worker stops", name, exc_info=error)
+                continue
             _log.critical("a task or callback raised %s, so the worker stops", type(error).__name__, exc_info=error)
             signal.raise_signal(signal.SIGTERM)
         else:
@@ -133,10 +139,9 @@ def _check_no_event_loop() -> None:
 
 
 async def _main(
-    worker: InProcessWorker, health_file: Path | None, budget: float | None, *, once: bool
+    worker: InProcessWorker, requested: asyncio.Event, health_file: Path | None, budget: float | None, *, once: bool
 ) -> tuple[ExitCode, bool]:
     """Return the exit code, and whether all tasks and threads have ended, so that the event loop can be closed."""
-    requested = asyncio.Event()
     stops: set[asyncio.Task[None]] = set()
     threads = CountedThreads()
     asyncio.get_running_loop().set_default_executor(threads)

@@ -187,6 +187,31 @@ async def stop_from_coroutine(attempt: Attempt[str, str]) -> Outcome[str]:
     """Ask the worker to stop, and never end."""
     os.kill(os.getpid(), signal.SIGTERM)
     while True:
+async def _exit_with_the_worker(attempt: Attempt[str, str]) -> None:
+    while not attempt.worker_stopping:  # noqa: ASYNC110  (nobody tells)
+        await asyncio.sleep(0.005)
+    sys.exit(0)
+
+
+async def _exit_when_cancelled() -> None:
+    try:
+        await asyncio.sleep(_LONG)
+    finally:
+        sys.exit(0)
+
+
+async def _outlives_what_exits(attempt: Attempt[str, str]) -> str:
+    """Ask the worker to stop, and end when two tasks have raised SystemExit; two more do when they are cancelled."""
+    exiting = [asyncio.ensure_future(_exit_with_the_worker(attempt)) for _ in range(2)]
+    _LEFT.extend([*exiting, *(asyncio.ensure_future(_exit_when_cancelled()) for _ in range(2))])
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not all(task.done() for task in exiting):  # noqa: ASYNC110  (awaiting them would raise what they raise)
+        await asyncio.sleep(0.005)
+    for _ in range(100):  # What follows upon a second signal takes a few turns of the event loop.
+        await asyncio.sleep(0)
+    return "ended"
+
+
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(_LONG)
 
@@ -200,6 +225,8 @@ def stop_from_thread(attempt: Attempt[str, str]) -> Outcome[str]:
 
 
 @made.handles(stop_in_process, executor="process")
+    if attempt.input == "tasks exit while it stops":
+        return await _outlives_what_exits(attempt)
 def stop_from_process(attempt: Attempt[str, str]) -> Outcome[str]:
     """Ask the worker to stop, and never end."""
     os.kill(os.getppid(), signal.SIGTERM)

@@ -96,3 +96,13 @@ async def test_a_job_that_stops_its_workers_ends_at_the_cap(harness: FaultHarnes
         assert error is not None
         assert error.kind == "worker_stopping"
         await until(lambda: harness.witness.sessions() == 0, "the sessions of the workers are over", START)
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+async def test_what_exits_while_the_worker_stops_is_no_second_signal(harness: FaultHarness, event_loop: str) -> None:
+    """Tasks that handlers left raise SystemExit: handlers go on to their end, and a requested stop says that it was."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_coroutine, "tasks exit while it stops")
+        process = command(harness, "--event-loop", event_loop)
+        assert await process.ended() == ExitCode.STOPPED
+        assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
+
+
