@@ -112,16 +112,17 @@ def _run_until_complete(
     before = signal.getsignal(signal.SIGTERM)
     while True:
         try:
-            code, all_ended = loop.run_until_complete(main)
+            with forks.no_way_back():  # A child that leaves the event loop by an exception ends here.
+                code, all_ended = loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             if main.done() or signal.getsignal(signal.SIGTERM) == before:
                 raise
-            unasked = True
             name = type(error).__name__
             if unasked or requested.is_set():
                 _log.error("a task or callback raised %s while the worker stops", name, exc_info=error)
                 continue
-            _log.critical("a task or callback raised %s, so the worker stops", type(error).__name__, exc_info=error)
+            unasked = True
+            _log.critical("a task or callback raised %s, so the worker stops", name, exc_info=error)
             signal.raise_signal(signal.SIGTERM)
         else:
             return ExitCode.UNASKED if unasked and code is ExitCode.STOPPED else code, all_ended

@@ -234,8 +234,13 @@ class AttemptState:
 
     # --- what the blocks of the attempt need --------------------------------------------------------------------------
 
+    def check_process(self) -> None:
+        """Raise CompletionMisuseError in a process that the handler forked."""
+        forks.check_process(self._worker.generation)
+
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError unless the worker's own event loop runs here."""
+        self.check_process()
         if asyncio.get_running_loop() is not self._worker.event_loop:
             raise CompletionMisuseError("in an event loop of your own, use: with attempt.complete() as tx, in a thread")
 
@@ -245,6 +250,7 @@ class AttemptState:
 
     def record_progress(self, progress: str) -> None:
         """Write the progress with the next renewals, which are made soon. From any thread."""
+        self.check_process()
         if self._worker.leases.set_progress(self.held, progress):
             self._worker.renewer.write_progress()
 
@@ -278,9 +284,10 @@ class AttemptState:
 
     async def _call_hook(self, hook: after_attempt.AfterAttempt, ended: after_attempt.EndedAttempt) -> None:
         in_loop = after_attempt.is_coroutine(hook)
-        result: Any = hook(ended) if in_loop else await self._worker.threads.run(lambda: hook(ended))
-        if inspect.isawaitable(result):
-            await result
+        with forks.no_way_back():
+            result: Any = hook(ended) if in_loop else await self._worker.threads.run(lambda: hook(ended))
+            if inspect.isawaitable(result):
+                await result
 
     def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
         """``apply_after_attempt`` for a thread, which waits for it.
@@ -462,6 +469,11 @@ class AttemptRunner:
             # Its finish is committed, so it is not aborted; but the handler need not go on.
             self._cancel_handler()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its handler has ended, and only the store is awaited: its finish is written, or on its way."""
+        return self.held.finish_since is not None
+
     def abandon(self) -> Finish:
         """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""
         self._state.finishing = self._abandoned = True
@@ -473,12 +485,13 @@ class AttemptRunner:
         else:
             finish = self._cut_off(killed=False)
         self._end_trace(finish)
-    @property
-    def has_ended(self) -> bool:
-        """Whether its handler has ended, and only the store is awaited: its finish is written, or on its way."""
-        return self.held.finish_since is not None
-
         return finish
+
+    def _cut_off(self, *, killed: bool) -> Finish:
+        """Return the finish of an attempt that the stop of the worker has ended: it counts only if it has begun."""
+        if self._state.began:
+            return finishes.cut_off(self.job, self._processor.retry, killed=killed)
+        return finishes.interrupted(self.job)
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
@@ -487,12 +500,6 @@ class AttemptRunner:
 
         Its finish is written later. Return whether the task may run another attempt.
         """
-    def _cut_off(self, *, killed: bool) -> Finish:
-        """Return the finish of an attempt that the stop of the worker has ended: it counts only if it has begun."""
-        if self._state.began:
-            return finishes.cut_off(self.job, self._processor.retry, killed=killed)
-        return finishes.interrupted(self.job)
-
         current_attempt.set(self)
         worker, state = self._worker, self._state
         handler_began = False
@@ -582,18 +589,19 @@ class AttemptRunner:
         processor = self._processor
         timer = None if processor.timeout is None else self._start_timer(processor.timeout)
         self._handler_task = task
+        generation = forks.generation
         try:
             self._signal.raise_if_set()
             attempt = self._make_attempt(await self._blockers() if self.job.blocker_count else ())
+            self._state.began = processor.executor is not Executor.PROCESS
             try:
                 if processor.middlewares:
-                    return await compose(processor.middlewares, attempt, partial(self._call_handler, attempt))()
+                    return await compose(processor.middlewares, attempt, partial(self._call_guarded, attempt))()
                 return await self._call_handler(attempt)
             finally:
-                if forks.in_child:
+                if forks.generation != generation:
                     forks.end_child()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            self._state.began = processor.executor is not Executor.PROCESS
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -643,6 +651,15 @@ class AttemptRunner:
         if processor.is_coroutine:
             return processor.handler(attempt)
         return self._call_in_thread(attempt)
+
+    async def _call_guarded(self, attempt: Attempt[Any, Any]) -> Any:
+        """``_call_handler`` inside middlewares: children that the handler forks do not return to them."""
+        generation = forks.generation
+        try:
+            return await self._call_handler(attempt)
+        finally:
+            if forks.generation != generation:
+                forks.end_child()
 
     async def _call_in_thread(self, attempt: Attempt[Any, Any]) -> Any:
         handler = self._processor.handler
