@@ -402,7 +402,8 @@ class CompletionMissingError(AttemptError):
 
 
 class CompletionMisuseError(AttemptError):
-    """A block, or ``finish()``, was used twice, inside another block, or in the wrong mode; see the message."""
+    """A block, or ``finish()``, was used twice, inside another block, or in the wrong mode; or an attempt was used in a
+    process that its handler forked. See the message."""
 
 
 class StepMismatchError(AttemptError):

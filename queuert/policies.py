@@ -97,13 +97,12 @@ class RetryPolicy:
 
     The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most
     ``max_delay``, lengthened by a random share of up to ``jitter``, so that jobs that failed together are not retried
-    together. After ``max_attempts`` failed attempts the job is ``failed``; the start of a chain may
-    set another number for its first job. An attempt that ended because its worker
-    stopped does not count.
+    together. After ``max_attempts`` failed attempts the job is ``failed``; the start of a chain may set another number
+    for its first job. A stop of its worker never fails a job by this number.
 
     ``max_crashes`` protects workers from a job that kills them: after this many crashes the job is ``failed``, whatever
-    attempts are left. A crash is a lease that expired, a process that died under its handler, or a handler that did not
-    end when its worker stopped.
+    attempts are left. A crash is a lease that expired, a process that died under its handler, or a handler that had
+    begun and did not end when its worker stopped.
 
     ``fail_on`` lists exception classes that are never retried. ``retry_on``, if set, lists the only ones that are
     retried; an empty tuple retries none. Subclasses match, and ``fail_on`` takes precedence. An exception group matches

@@ -415,6 +415,7 @@ class Attempt(AttemptSteps, AttemptPhases, Generic[I, R, S]):
 
     def read_start(self) -> StartOptions:
         """``read_start_async`` for plain functions, also in a child process."""
+        self._host.check_process()
         return self._host.read_start_in_thread()
 
     async def read_earlier_jobs_async(self, *, limit: int = 50) -> EarlierJobs:
@@ -439,6 +440,7 @@ class Attempt(AttemptSteps, AttemptPhases, Generic[I, R, S]):
 
     def read_earlier_jobs(self, *, limit: int = 50) -> EarlierJobs:
         """``read_earlier_jobs_async`` for plain functions, also in a child process."""
+        self._host.check_process()
         page = page_before(self._claimed, limit)
         return EarlierJobs(self._host.read_chain_jobs_in_thread(page) if self._claimed.chain_index else ())
 

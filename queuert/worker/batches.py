@@ -44,11 +44,7 @@ class Batches:
 
         async def call(attempts: Sequence[Attempt[Any, Any]]) -> Any:
             if processor.is_coroutine:
-                try:
-                    return await handler(attempts)
-                finally:
-                    if forks.in_child:
-                        forks.end_child()
+                return await forks.guarded(handler, attempts)
             return await self._threads.run(lambda: handler(attempts))
 
         return call

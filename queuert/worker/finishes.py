@@ -154,14 +154,23 @@ def interrupted(job: ClaimedJob) -> Finish:
     return Finish(job, FinishKind.INTERRUPT, error=JobError("worker_stopping", "the worker stopped before it was done"))
 
 
-def cut_off(job: ClaimedJob, retry: RetryPolicy) -> Finish:
-    """Return the finish of an attempt whose handler did not end when its worker stopped.
+def cut_off(job: ClaimedJob, retry: RetryPolicy, *, killed: bool) -> Finish:
+    """Return the finish of an attempt whose handler had begun, and did not end when its worker stopped.
 
-    It counts as a crash, since a job that stops its workers would otherwise do so for ever. The first time it is due at
-    once, as after any stop.
+    It counts as a crash, since a job that stops its workers would otherwise do so for ever. That is its only cap: a
+    deployment must not use up the attempts of a job. The first time it is due at once, as after any stop.
     """
-    error = JobError("worker_stopping", "the worker stopped, and the handler did not end in time: it counts as a crash")
-    return retried(job, retry, error, 0.0 if job.lease_expirations == 0 else None, crashed=True)
+    crashes, action = job.lease_expirations + 1, "its process was killed" if killed else "it was left"
+    message = (
+        f"the worker stopped, the handler did not end in time, and {action}: crash {crashes} of "
+        f"max_crashes={retry.max_crashes}. Let it end when attempt.abort is set, work in steps, or have a longer "
+        "shutdown timeout"
+    )
+    error = JobError("worker_stopping", message)
+    if crashes >= retry.max_crashes:
+        return Finish(job, FinishKind.FAIL, error=error, crashed=True)
+    delay = 0.0 if job.lease_expirations == 0 else retry.delay(job.counted_attempts)
+    return Finish(job, FinishKind.RETRY, error=error, delay=delay, crashed=True)
 
 
 def late(job: ClaimedJob) -> Finish:

@@ -1,4 +1,9 @@
-"""What a process that a handler forks must not keep of the worker: its signal handlers, and its way on.
+"""What a process that a handler forks must not keep of the worker: its signal handlers, and its way back.
+
+A child has the stack of its handler, which leads back into the worker: to its event loop, its leases, its connections,
+all of which belong to the parent. So whoever calls code of the application compares ``generation`` before and after,
+and calls ``end_child`` if it has changed. What an attempt offers to its handler is refused in a child instead
+(``check_process``), since a pool hands errors of its children to their parent.
 
 A forked child has copies of the parent's signal handlers, and the pipe through which signals wake the parent's event
 loop. With these the SIGTERM by which a pool ends its processes is read by the worker, as a request to stop, and ends
@@ -12,14 +17,25 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
-in_child = False
-"""Whether this process was forked by a handler. It must not go on as the worker when the handler ends."""
+from queuert.errors import CompletionMisuseError
+
+T = TypeVar("T")
+
+generation = 0
+"""How many forks lie between this process and the one that has imported this module.
+
+Code that runs often compares it itself, which costs a look-up; for the rest there are ``no_way_back`` and ``guarded``.
+"""
 
 _RAISED = 1
+_WENT_BACK = (
+    "queuert: a process that a handler forked must end with os._exit(), and returned from the handler, or awaited "
+    "something, or left a block of the attempt"
+)
 
 _defaults: dict[int, signal.Handlers] = {}
 """The signals that this process handles, and what they do in forked children."""
@@ -53,16 +69,66 @@ def defaults_in_children(numbers: Iterable[signal.Signals]) -> Iterator[None]:
         _defaults.clear()
 
 
-def begin_worker() -> None:
-    """A worker starts in this process: from now on handlers end here, whoever forked it."""
-    global in_child
-    in_child = False
+@contextmanager
+def no_way_back() -> Iterator[None]:
+    """End the children that are forked in a ``with`` block where they would leave it."""
+    before = generation
+    try:
+        yield
+    finally:
+        if generation != before:
+            end_child()
+
+
+def call(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Call a function, and end the children that it forks where it would return in them."""
+    with no_way_back():
+        return function(*args, **kwargs)
+
+
+async def guarded(function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any) -> T:
+    """Call a coroutine function, and end the children that it forks where they would await something or return."""
+    with no_way_back():
+        result: T = await _Steps(function(*args))
+        return result
+
+
+class _Steps:
+    """A coroutine, to be awaited, of which no step ends in a forked child."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        send, throw, before = self._coroutine.send, self._coroutine.throw, generation
+        try:
+            awaited = send(None)
+            while True:
+                if generation != before:
+                    end_child()
+                try:
+                    value = yield awaited
+                except BaseException as error:
+                    awaited = throw(error)
+                else:
+                    awaited = send(value)
+        except StopIteration as end:
+            return end.value
+
+
+def check_process(before: int) -> None:
+    """Raise CompletionMisuseError in a child that was forked since ``generation`` was ``before``."""
+    if generation != before:
+        raise CompletionMisuseError(
+            "an attempt must be used in the process of its handler, and this is one that the handler forked: let it "
+            "return what it has found, and call the methods of the attempt with that in the handler's process"
+        )
 
 
 def end_child() -> NoReturn:
-    """End this process, which a handler has forked and in which that handler has returned or raised.
+    """End this process, which a handler has forked, and which would go on as its worker.
 
-    It has no event loop, no threads and no connections of its own: it cannot do what comes after a handler.
+    It has no event loop, no threads and no connections of its own: it cannot do what the worker does next.
     """
     error, code = sys.exc_info()[1], _RAISED
     try:
@@ -73,8 +139,7 @@ def end_child() -> NoReturn:
         elif error is not None:
             traceback.print_exception(error)
         else:
-            text = "queuert: a process that a handler forked must end with os._exit(), and returned from the handler"
-            print(text, file=sys.stderr)  # noqa: T201
+            print(_WENT_BACK, file=sys.stderr)  # noqa: T201
         sys.stdout.flush()
         sys.stderr.flush()
     finally:  # Also if the handler has closed these, or they lead nowhere.
@@ -94,9 +159,9 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    global in_child
+    global generation
+    generation += 1
     if _defaults:
-        in_child = True
         signal.set_wakeup_fd(-1)
         for number, action in _defaults.items():
             signal.signal(number, action)

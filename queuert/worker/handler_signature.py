@@ -78,9 +78,10 @@ def call_error(job_type: str, handler: object, error: BaseException) -> HandlerC
 
 _CALLERS = {
     ("queuert.worker.runner", "_call_handler"),
+    ("queuert.worker.runner", "_call_guarded"),
     ("queuert.worker.runner", "_run_handler"),
     ("queuert.worker.runner", "<lambda>"),
-    ("queuert.worker.batches", "call"),
+    ("queuert.worker.forks", "guarded"),
     ("queuert.worker.batches", "<lambda>"),
     ("queuert.worker.processes.child", "_outcome"),
 }

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from queuert.errors import DefinitionError, LifespanError
 from queuert.ids import new_id
+from queuert.worker import forks
 from queuert.worker.timeouts import ended_within
 
 S = TypeVar("S")
@@ -102,7 +103,8 @@ class EnteredLifespan:
         Raises:
             LifespanError: it raised; its error is the cause.
         """
-        task = self._task = asyncio.create_task(self._run(), name=f"queuert-lifespan-{self.lifespan.name}")
+        running = forks.guarded(self._run)
+        task = self._task = asyncio.create_task(running, name=f"queuert-lifespan-{self.lifespan.name}")
         entered = asyncio.ensure_future(self._entered.wait())
         try:
             await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
@@ -157,12 +159,17 @@ class EnteredLifespan:
 
         def run() -> None:
             raised: BaseException | None = None
+            generation = forks.generation
             try:
                 with manager as self.resources:
+                    if forks.generation != generation:
+                        forks.end_child()
                     loop.call_soon_threadsafe(self._entered.set)
                     leave.wait()
             except BaseException as error:
                 raised = error
+            if forks.generation != generation:
+                forks.end_child()
             with suppress(RuntimeError):  # The loop is closed, since the worker has stopped.
                 loop.call_soon_threadsafe(_end, ended, raised)
 

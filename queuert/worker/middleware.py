@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import Any, TypeAlias
 
 from queuert.errors import DefinitionError
+from queuert.worker import forks
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
 from queuert.worker.transaction_blocks import GuardedTransaction, Transaction, WrappedBlock
@@ -94,7 +95,12 @@ def compose(middlewares: Sequence[Middleware], attempt: Attempt[Any, Any], handl
 
 def _layer(around: MiddlewareFunction, attempt: Attempt[Any, Any], inner: CallNext) -> CallNext:
     async def layer() -> Any:
-        return await around(attempt, inner)
+        generation = forks.generation
+        try:
+            return await around(attempt, inner)
+        finally:
+            if forks.generation != generation:
+                forks.end_child()
 
     return layer
 

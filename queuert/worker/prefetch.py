@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from queuert.state.types import CLAIM_BYTES
+from queuert.worker import forks
 from queuert.worker.leases import lease_time
 
 if TYPE_CHECKING:
@@ -339,6 +340,7 @@ class Slots:
     async def _work(self, runner: AttemptRunner | None) -> None:
         task = asyncio.current_task()
         assert task is not None
+        generation = forks.generation
         runs, ends_at = 0, time.monotonic() + _MAX_INLINE_SECONDS
         while runner is not None:
             self.start_pending = False
@@ -353,6 +355,8 @@ class Slots:
                 reusable = end.value
                 runs += 1
             else:
+                if forks.generation != generation:
+                    forks.end_child()
                 self.start_next()
                 reusable = await _SuspendedAttempt(attempt, context, awaited)
                 runs, ends_at = 0, time.monotonic() + _MAX_INLINE_SECONDS
@@ -411,6 +415,7 @@ class _SuspendedAttempt:
     def __await__(self) -> Generator[Any, Any, bool]:
         step, awaited = self._context.run, self._awaited
         send, throw = self._attempt.send, self._attempt.throw
+        generation = forks.generation
         try:
             while True:
                 try:
@@ -419,5 +424,7 @@ class _SuspendedAttempt:
                     awaited = step(throw, error)
                 else:
                     awaited = step(send, value)
+                if forks.generation != generation:
+                    forks.end_child()
         except StopIteration as end:
             return bool(end.value)

@@ -58,7 +58,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3
     """The store cannot be reached, has no schema, or does not let this login work: the worker did not start."""
     ABANDONED = 4
-    """Asked to stop, and some handlers did not end in time. Their attempts count as crashes, and their jobs go on.
+    """Asked to stop, and some handlers did not end in time. If they had begun, they count as crashes; their jobs go on.
 
     Or a handler that ended has left a task, or a call in a thread of the event loop, that does not end.
     """
@@ -89,11 +89,12 @@ def run(
     """
     _check_no_event_loop()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
+    requested = asyncio.Event()
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             loop = runner.get_loop()
-            main = loop.create_task(_main(worker, health_file, budget if once else None, once=once))
-            code, all_ended = _run_until_complete(loop, main)
+            main = loop.create_task(_main(worker, requested, health_file, budget if once else None, once=once))
+            code, all_ended = _run_until_complete(loop, main, requested)
             if not all_ended:
                 logging.shutdown()
                 sys.stdout.flush()
@@ -107,22 +108,28 @@ def run(
 
 
 def _run_until_complete(
-    loop: asyncio.AbstractEventLoop, main: asyncio.Task[tuple[ExitCode, bool]]
+    loop: asyncio.AbstractEventLoop, main: asyncio.Task[tuple[ExitCode, bool]], requested: asyncio.Event
 ) -> tuple[ExitCode, bool]:
     """Return what ``_main`` returns. An exception that leaves the event loop before stops the worker as a signal does.
 
-    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run.
+    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run. Once a stop is
+    requested, by whatever, such an exception is no second signal: what was left behind is ended by the stop anyway.
     """
     unasked = False
     before = signal.getsignal(signal.SIGTERM)
     while True:
         try:
-            code, all_ended = loop.run_until_complete(main)
+            with forks.no_way_back():  # A child that leaves the event loop by an exception ends here.
+                code, all_ended = loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             if main.done() or signal.getsignal(signal.SIGTERM) == before:
                 raise
+            name = type(error).__name__
+            if unasked or requested.is_set():
+                _log.error("a task or callback raised %s while the worker stops", name, exc_info=error)
+                continue
             unasked = True
-            _log.critical("a task or callback raised %s, so the worker stops", type(error).__name__, exc_info=error)
+            _log.critical("a task or callback raised %s, so the worker stops", name, exc_info=error)
             signal.raise_signal(signal.SIGTERM)
         else:
             return ExitCode.UNASKED if unasked and code is ExitCode.STOPPED else code, all_ended
@@ -140,10 +147,9 @@ def _check_no_event_loop() -> None:
 
 
 async def _main(
-    worker: InProcessWorker, health_file: Path | None, budget: float | None, *, once: bool
+    worker: InProcessWorker, requested: asyncio.Event, health_file: Path | None, budget: float | None, *, once: bool
 ) -> tuple[ExitCode, bool]:
     """Return the exit code, and whether all tasks and threads have ended, so that the event loop can be closed."""
-    requested = asyncio.Event()
     stops: set[asyncio.Task[None]] = set()
     threads = CountedThreads()
     asyncio.get_running_loop().set_default_executor(threads)

@@ -67,6 +67,7 @@ class AttemptState:
     """The lease, the abort signal and the blocks of one attempt. Blocks and child processes call it, from any thread.
 
     Attributes:
+        began: whether its handler, or a middleware around it, has begun; of a process, there.
         signal: the abort signal.
         held: the lease.
         began_at: when the attempt began (by the lease clock).
@@ -78,7 +79,7 @@ class AttemptState:
     """
 
     __slots__ = (
-        "_closing", "_job", "_processor", "_runner", "_worker", "began_at", "finished", "finishing", "held",
+        "_closing", "_job", "_processor", "_runner", "_worker", "began", "began_at", "finished", "finishing", "held",
         "indeterminate", "signal", "trace",
     )  # fmt: skip
 
@@ -86,6 +87,7 @@ class AttemptState:
         job = runner.job
         self.signal = AbortSignal(job.id)
         self.held = HeldLease(job, processor.lease.renewal_interval, sent_at, self)
+        self.began = False
         self.began_at = sent_at
         self.finishing = False
         self.finished: FinishResult | None = None
@@ -214,6 +216,10 @@ class AttemptState:
         if reason is not AbortReason.WORKER_STOPPING:
             self._worker.reporter.aborted(self._job, reason)
 
+    def handler_began(self) -> None:
+        """The handler has begun, in its process."""
+        self.began = True
+
     def killed(self, reason: AbortReason) -> None:
         """Report that the process of the handler was killed."""
         self._worker.reporter.killed(self._job, reason)
@@ -228,8 +234,13 @@ class AttemptState:
 
     # --- what the blocks of the attempt need --------------------------------------------------------------------------
 
+    def check_process(self) -> None:
+        """Raise CompletionMisuseError in a process that the handler forked."""
+        forks.check_process(self._worker.generation)
+
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError unless the worker's own event loop runs here."""
+        self.check_process()
         if asyncio.get_running_loop() is not self._worker.event_loop:
             raise CompletionMisuseError("in an event loop of your own, use: with attempt.complete() as tx, in a thread")
 
@@ -239,6 +250,7 @@ class AttemptState:
 
     def record_progress(self, progress: str) -> None:
         """Write the progress with the next renewals, which are made soon. From any thread."""
+        self.check_process()
         if self._worker.leases.set_progress(self.held, progress):
             self._worker.renewer.write_progress()
 
@@ -272,9 +284,10 @@ class AttemptState:
 
     async def _call_hook(self, hook: after_attempt.AfterAttempt, ended: after_attempt.EndedAttempt) -> None:
         in_loop = after_attempt.is_coroutine(hook)
-        result: Any = hook(ended) if in_loop else await self._worker.threads.run(lambda: hook(ended))
-        if inspect.isawaitable(result):
-            await result
+        with forks.no_way_back():
+            result: Any = hook(ended) if in_loop else await self._worker.threads.run(lambda: hook(ended))
+            if inspect.isawaitable(result):
+                await result
 
     def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
         """``apply_after_attempt`` for a thread, which waits for it.
@@ -456,14 +469,29 @@ class AttemptRunner:
             # Its finish is committed, so it is not aborted; but the handler need not go on.
             self._cancel_handler()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its handler has ended, and only the store is awaited: its finish is written, or on its way."""
+        return self.held.finish_since is not None
+
     def abandon(self) -> Finish:
         """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""
         self._state.finishing = self._abandoned = True
         self.duration = self._state.duration
-        timed_out = self._signal.reason is AbortReason.TIMEOUT
-        finish = self._timed_out() if timed_out else finishes.cut_off(self.job, self._processor.retry)
+        if self._signal.reason is AbortReason.TIMEOUT:
+            finish = self._timed_out()
+        elif self._handler_task is None and self._state.indeterminate is not None:
+            finish = finishes.interrupted(self.job)  # Its handler has ended, and only the store knows its commit.
+        else:
+            finish = self._cut_off(killed=False)
         self._end_trace(finish)
         return finish
+
+    def _cut_off(self, *, killed: bool) -> Finish:
+        """Return the finish of an attempt that the stop of the worker has ended: it counts only if it has begun."""
+        if self._state.began:
+            return finishes.cut_off(self.job, self._processor.retry, killed=killed)
+        return finishes.interrupted(self.job)
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
@@ -561,15 +589,17 @@ class AttemptRunner:
         processor = self._processor
         timer = None if processor.timeout is None else self._start_timer(processor.timeout)
         self._handler_task = task
+        generation = forks.generation
         try:
             self._signal.raise_if_set()
             attempt = self._make_attempt(await self._blockers() if self.job.blocker_count else ())
+            self._state.began = processor.executor is not Executor.PROCESS
             try:
                 if processor.middlewares:
-                    return await compose(processor.middlewares, attempt, partial(self._call_handler, attempt))()
+                    return await compose(processor.middlewares, attempt, partial(self._call_guarded, attempt))()
                 return await self._call_handler(attempt)
             finally:
-                if forks.in_child:
+                if forks.generation != generation:
                     forks.end_child()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
@@ -622,6 +652,15 @@ class AttemptRunner:
             return processor.handler(attempt)
         return self._call_in_thread(attempt)
 
+    async def _call_guarded(self, attempt: Attempt[Any, Any]) -> Any:
+        """``_call_handler`` inside middlewares: children that the handler forks do not return to them."""
+        generation = forks.generation
+        try:
+            return await self._call_handler(attempt)
+        finally:
+            if forks.generation != generation:
+                forks.end_child()
+
     async def _call_in_thread(self, attempt: Attempt[Any, Any]) -> Any:
         handler = self._processor.handler
         self._in_thread = True
@@ -654,8 +693,10 @@ class AttemptRunner:
             self._worker.reporter.error_after_completion(self.job, error)
             return None
         if self._signal.reason is AbortReason.WORKER_STOPPING:
-            if isinstance(error, HandlerCrashedError | HandlerKilledError):
-                return finishes.cut_off(self.job, self._processor.retry)
+            if isinstance(error, HandlerKilledError):
+                return self._cut_off(killed=True)
+            if isinstance(error, HandlerCrashedError) and self._state.began:
+                return self._failure(error)  # By itself.
             return finishes.interrupted(self.job)
         if self._signal.reason is AbortReason.TIMEOUT and not _is_lease_loss(error):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)

@@ -18,6 +18,7 @@ from queuert.observability.snapshots import WorkerSnapshot
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
+from queuert.worker import forks
 from queuert.worker.batches import Batches
 from queuert.worker.bulk_runner import BulkOperationRunner
 from queuert.worker.claimer import Claimer
@@ -84,6 +85,8 @@ class WorkerRuntime:
         self.notify = client.notify
         self.observers = client.observers
         self.tracing = client.tracing
+        self.generation = forks.generation
+        """The process to which it belongs."""
         self.stopping = False
         self.abandoned = 0
         """Handlers that had not ended when the worker stopped."""
@@ -352,8 +355,12 @@ class WorkerRuntime:
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):
             return
-        remaining = list(self.attempts)
+        remaining = [runner for runner in self.attempts if not runner.has_ended]
         self.abandoned = len(remaining)
+        if not remaining:
+            # Finishes that wait for rows, or for the store: they are sent until the completer stops.
+            await self._wait_until_idle(_AFTER_CANCEL)
+            return
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
                 await asyncio.gather(*map(self._abandon, remaining))

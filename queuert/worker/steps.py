@@ -31,6 +31,7 @@ from queuert.run_at import RunAt
 from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.types import ClaimedJob
 from queuert.steps import step_codec
+from queuert.worker import forks
 from queuert.worker.phases import PhaseTracker
 from queuert.worker.transaction_blocks import BlockHost, BlockTracker, GuardedBlock, GuardedTransaction
 
@@ -364,8 +365,7 @@ class StepTracker:
             record = await self._next_record(full_name, "a function")
             if record is not None:
                 return codec.decode(record.result or "null")
-            value = function(*args)
-            result = codec.encode(await value if inspect.isawaitable(value) else value)
+            result = codec.encode(await _awaited(function, *args))
             self._keep(await self._record(self._new(full_name, result)))
             return codec.decode(result)
 
@@ -382,8 +382,7 @@ class StepTracker:
             with self._unknown_until_kept():
                 async with self._block() as tx:
                     _check_connection(tx)
-                    value = function(tx, *args)
-                    result = codec.encode(await value if inspect.isawaitable(value) else value)
+                    result = codec.encode(await _awaited(function, tx, *args))
                     recorded = await cast("AsyncStoreTransaction", tx._transaction).record_step(
                         self._new(full_name, result)
                     )
@@ -406,8 +405,7 @@ class StepTracker:
                 self.phases.continue_from(await self._host.get_progress())
             started_at = await self._host.begin_phase(self.phases.begin(name))
             with self.phases.running(self._host.report_phase):
-                value = function(*args)
-                result = codec.encode(await value if inspect.isawaitable(value) else value)
+                result = codec.encode(await _awaited(function, *args))
             self._keep(await self._record(self._new(name, result, phase=(started_at, self.phases.complete()))))
             self._host.report_phase(self.phases.completed())
             return codec.decode(result)
@@ -457,7 +455,7 @@ class StepTracker:
             record = self._next_record_in_thread(full_name, "a function")
             if record is not None:
                 return codec.decode(record.result or "null")
-            result = codec.encode(_not_awaitable(full_name, function(*args)))
+            result = codec.encode(_not_awaitable(full_name, forks.call(function, *args)))
             self._keep(self._record_in_thread(self._new(full_name, result)))
             return codec.decode(result)
 
@@ -473,7 +471,7 @@ class StepTracker:
             with self._unknown_until_kept():
                 with self._block() as tx:
                     _check_connection(tx)
-                    result = codec.encode(_not_awaitable(full_name, function(tx, *args)))
+                    result = codec.encode(_not_awaitable(full_name, forks.call(function, tx, *args)))
                     recorded = cast("StoreTransaction", tx._transaction).record_step(self._new(full_name, result))
                 self._keep(recorded)
             return codec.decode(result)
@@ -493,7 +491,7 @@ class StepTracker:
                 self.phases.continue_from(self._host.get_progress_in_thread())
             started_at = self._host.begin_phase_in_thread(self.phases.begin(name))
             with self.phases.running(self._host.report_phase):
-                result = codec.encode(_not_awaitable(name, function(*args)))
+                result = codec.encode(_not_awaitable(name, forks.call(function, *args)))
             step = self._new(name, result, phase=(started_at, self.phases.complete()))
             self._keep(self._record_in_thread(step))
             self._host.report_phase(self.phases.completed())
@@ -537,6 +535,7 @@ class StepTracker:
     def _opened(self, name: str, key: object) -> Iterator[str]:
         """Check that a step may be called here, and yield its name with its key."""
         full_name = _full_name(name, key)
+        self._host.check_process()
         if self._open is not None:
             raise StepMisuseError(
                 f"step {full_name!r} was called while step {self._open!r} ran: one step at a time; "
@@ -678,6 +677,13 @@ def _full_name(name: object, key: object) -> str:
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise ConfigurationError(f"key of step {name!r} must be a string or an integer, got {type(key).__name__}")
     return f"{name}[{check_text(str(key), what=f'key of step {name!r}')}]"
+
+
+async def _awaited(function: Callable[..., Any], /, *args: Any) -> Any:
+    """Call the function of a step, and return what it returns. A child that it forks ends there."""
+    with forks.no_way_back():
+        value = function(*args)
+        return await value if inspect.isawaitable(value) else value
 
 
 def _not_awaitable(name: str, value: Any) -> Any:

@@ -41,12 +41,13 @@ class HandlerThreads:
         context = contextvars.copy_context()
 
         def work() -> None:
+            generation = forks.generation
             close_old_connections()
             try:
                 try:
                     result = context.run(function)
                 finally:
-                    if forks.in_child:
+                    if forks.generation != generation:
                         forks.end_child()
             except (StopIteration, GeneratorExit) as error:
                 # A future cannot carry them: one would end the generator that awaits it, the other would close it.

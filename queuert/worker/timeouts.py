@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from queuert.worker import forks
 from queuert.worker.threads import HandlerThreads
 
 
@@ -67,7 +68,7 @@ class CountedThreads(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a function in a thread."""
-        future = super().submit(fn, *args, **kwargs)
+        future = super().submit(forks.call, fn, *args, **kwargs)
         self.under_way.add(future)
         future.add_done_callback(self.under_way.discard)
         return future

@@ -20,6 +20,7 @@ from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.types import Finish, FinishResult
+from queuert.worker import forks
 
 if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
@@ -61,6 +62,10 @@ class BlockHost(Protocol):
 
     def read_chain_jobs_in_thread(self, page: PageRequest) -> Sequence[Job]:
         """``read_chain_jobs`` in a thread, or in a child process."""
+        ...
+
+    def check_process(self) -> None:
+        """Raise CompletionMisuseError in a process that the handler forked."""
         ...
 
     def check_event_loop(self) -> None:
@@ -298,6 +303,7 @@ class GuardedBlock(Generic[T]):
         self._make_transaction = make_transaction
         self._middleware = middleware
         self._entered = False
+        self._generation = forks.generation
         self._async: AbstractAsyncContextManager[AsyncStoreTransaction] | None = None
         self._sync: AbstractContextManager[StoreTransaction] | None = None
         self._transaction: Any = None
@@ -319,8 +325,13 @@ class GuardedBlock(Generic[T]):
     def _enter_once(self) -> None:
         if self._entered:
             raise CompletionMisuseError(f"the block of attempt.{self._name}() was entered twice")
+        self._host.check_process()
         self._blocks.enter(self._name)
         self._entered = True
+
+    def _end_child(self) -> None:
+        if forks.generation != self._generation:
+            forks.end_child()
 
     def _on_begun(self, transaction: Any) -> T:
         if transaction.locks_job:
@@ -367,15 +378,21 @@ class GuardedBlock(Generic[T]):
             raise block_error
 
     async def _exit_layers(self, error: BaseException | None) -> BaseException | None:
-        """Leave the middlewares, in the handler's own task, and return the error of the block, if there is one."""
+        """Leave the middlewares, in the handler's own task, and return the error of the block, if there is one.
+
+        A child that was forked in the block, or by a middleware, ends here.
+        """
+        self._end_child()
         try:
             await self._layers.__aexit__(*_info(error))
         except BaseException as raised:
             return raised
+        finally:
+            self._end_child()
         return error
 
     async def _close_shielded(self, error: BaseException | None) -> None:
-        task = asyncio.create_task(self._close(error))
+        task = asyncio.create_task(forks.guarded(self._close, error))
         self._host.closing(task)
         await asyncio.shield(task)
 
@@ -427,10 +444,13 @@ class GuardedBlock(Generic[T]):
             raise block_error
 
     def _exit_layers_in_thread(self, error: BaseException | None) -> BaseException | None:
+        self._end_child()
         try:
             self._layers_in_thread.__exit__(*_info(error))
         except BaseException as raised:
             return raised
+        finally:
+            self._end_child()
         return error
 
     def _close_in_thread(self, error: BaseException | None) -> None:

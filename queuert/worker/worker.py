@@ -23,7 +23,6 @@ from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.adapter import Capability, emit_store_warnings
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ScheduleRecord
-from queuert.worker import forks
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.finishes import error_of
 from queuert.worker.health import STALE_AFTER, Health, HealthReport, report_health
@@ -197,7 +196,6 @@ class InProcessWorker:
         if self._started:
             raise ClosedError("a worker can be started once: make a new InProcessWorker")
         self._started = True
-        forks.begin_worker()
         self._hurry = asyncio.Event()
         store = self._client.state.async_store(max_connections=self._max_connections)
         try:

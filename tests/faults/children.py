@@ -9,11 +9,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from typing import Any
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, Processors, RetryPolicy
+from queuert import (
+    AsyncClient,
+    Attempt,
+    CallNext,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    LeasePolicy,
+    Outcome,
+    PostgresState,
+    Processors,
+    RetryPolicy,
+)
+from queuert.errors import CompletionMisuseError
 
 in_coroutine = JobType("in_coroutine", input=str, output=str)
 in_thread = JobType("in_thread", input=str, output=str)
@@ -21,7 +35,26 @@ in_process = JobType("in_process", input=str, output=str)
 stop_in_coroutine = JobType("stop_in_coroutine", input=str, output=str)
 stop_in_thread = JobType("stop_in_thread", input=str, output=str)
 stop_in_process = JobType("stop_in_process", input=str, output=str)
-JOB_TYPES = JobTypes(in_coroutine, in_thread, in_process, stop_in_coroutine, stop_in_thread, stop_in_process)
+back_in_coroutine = JobType("back_in_coroutine", input=str, output=str)
+back_in_thread = JobType("back_in_thread", input=str, output=str)
+back_in_process = JobType("back_in_process", input=str, output=str)
+back_in_middleware = JobType("back_in_middleware", input=str, output=str)
+back_in_batch = JobType("back_in_batch", input=str, output=str)
+back_in_threaded_batch = JobType("back_in_threaded_batch", input=str, output=str)
+JOB_TYPES = JobTypes(
+    in_coroutine,
+    in_thread,
+    in_process,
+    stop_in_coroutine,
+    stop_in_thread,
+    stop_in_process,
+    back_in_coroutine,
+    back_in_thread,
+    back_in_process,
+    back_in_middleware,
+    back_in_batch,
+    back_in_threaded_batch,
+)
 
 _FORK = multiprocessing.get_context("fork")
 _LONG = 3600.0
@@ -154,6 +187,31 @@ async def _exit_beside() -> None:
     sys.exit(0)
 
 
+async def _exit_with_the_worker(attempt: Attempt[str, str]) -> None:
+    while not attempt.worker_stopping:  # noqa: ASYNC110  (nobody tells)
+        await asyncio.sleep(0.005)
+    sys.exit(0)
+
+
+async def _exit_when_cancelled() -> None:
+    try:
+        await asyncio.sleep(_LONG)
+    finally:
+        sys.exit(0)
+
+
+async def _outlives_what_exits(attempt: Attempt[str, str]) -> str:
+    """Ask the worker to stop, and end when two tasks have raised SystemExit; two more do when they are cancelled."""
+    exiting = [asyncio.ensure_future(_exit_with_the_worker(attempt)) for _ in range(2)]
+    _LEFT.extend([*exiting, *(asyncio.ensure_future(_exit_when_cancelled()) for _ in range(2))])
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not all(task.done() for task in exiting):  # noqa: ASYNC110  (awaiting them would raise what they raise)
+        await asyncio.sleep(0.005)
+    for _ in range(100):  # What follows upon a second signal takes a few turns of the event loop.
+        await asyncio.sleep(0)
+    return "ended"
+
+
 made = Processors(
     JOB_TYPES,
     retry=RetryPolicy(max_attempts=100, initial_delay=0.0, jitter=0.0, max_crashes=2),
@@ -167,6 +225,8 @@ async def coroutine(attempt: Attempt[str, str]) -> Outcome[str]:
     if attempt.input == "a task exits":
         _LEFT.append(asyncio.ensure_future(_exit_beside()))
         return "left"
+    if attempt.input == "tasks exit while it stops":
+        return await _outlives_what_exits(attempt)
     return CHILDREN[attempt.input][0]()
 
 
@@ -205,6 +265,245 @@ def stop_from_process(attempt: Attempt[str, str]) -> Outcome[str]:
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(_LONG)
     return ""
+
+
+# --- children that would go back to the worker ------------------------------------------------------------------------
+
+_WENT_BACK = 9
+"""The exit code of a child that was let back into code of the application behind the handler."""
+
+_main_process = os.getpid()
+
+
+async def _awaits(attempt: Attempt[str, str]) -> str:
+    child = os.fork()
+    if child == 0:
+        await asyncio.sleep(0)
+        os._exit(_WENT_BACK)
+    await asyncio.sleep(0)
+    return _status(child)
+
+
+async def _awaits_later(attempt: Attempt[str, str]) -> str:
+    await asyncio.sleep(0)
+    return await _awaits(attempt)
+
+
+async def _leaves_a_transaction(attempt: Attempt[str, str]) -> str:
+    async with attempt.transaction():
+        child = os.fork()
+    if child == 0:
+        os._exit(_WENT_BACK)
+    return _status(child)
+
+
+async def _exits_from_a_transaction(attempt: Attempt[str, str]) -> str:
+    async with attempt.transaction():
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+    return _status(child)
+
+
+async def _finishes(attempt: Attempt[str, str]) -> Outcome[str]:
+    async with attempt.complete() as tx:
+        child = os.fork()
+        return tx.finish("in the child" if child == 0 else _status(child))
+
+
+async def _forks_in_a_step(attempt: Attempt[str, str]) -> str:
+    return await attempt.step("fork", _returns)
+
+
+async def _awaits_in_a_step(attempt: Attempt[str, str]) -> str:
+    return await attempt.step("fork", _awaits, attempt)
+
+
+async def _forks_in_a_step_transaction(attempt: Attempt[str, str]) -> str:
+    return await attempt.step_transaction("fork", lambda tx: _returns(), returns=str)
+
+
+async def _begins_a_transaction(attempt: Attempt[str, str]) -> str:
+    child = os.fork()
+    if child == 0:
+        try:
+            async with attempt.transaction():
+                os._exit(_WENT_BACK)
+        except CompletionMisuseError:
+            os._exit(3)
+    return _status(child)
+
+
+async def _begins_a_step(attempt: Attempt[str, str]) -> str:
+    child = os.fork()
+    if child == 0:
+        try:
+            await attempt.step("fork", os._exit, _WENT_BACK, returns=None)
+        except CompletionMisuseError:
+            os._exit(3)
+    return _status(child)
+
+
+async def _forks_in_a_thread(attempt: Attempt[str, str]) -> str:
+    return await asyncio.to_thread(_returns)
+
+
+BACK: dict[str, tuple[Callable[[Attempt[str, str]], Awaitable[Outcome[str]]], str]] = {
+    "awaits": (_awaits, "1"),
+    "awaits later": (_awaits_later, "1"),
+    "leaves a transaction": (_leaves_a_transaction, "1"),
+    "exits from a transaction": (_exits_from_a_transaction, "7"),
+    "finishes": (_finishes, "1"),
+    "forks in a step": (_forks_in_a_step, "1"),
+    "awaits in a step": (_awaits_in_a_step, "1"),
+    "forks in a step transaction": (_forks_in_a_step_transaction, "1"),
+    "begins a transaction": (_begins_a_transaction, "3"),
+    "begins a step": (_begins_a_step, "3"),
+    "forks in a thread": (_forks_in_a_thread, "1"),
+}
+"""What children of a coroutine do, and how they end."""
+
+
+def _leaves_a_transaction_in_thread(attempt: Attempt[str, str]) -> str:
+    with attempt.transaction():
+        child = os.fork()
+    if child == 0:
+        os._exit(_WENT_BACK)
+    return _status(child)
+
+
+def _exits_from_a_transaction_in_thread(attempt: Attempt[str, str]) -> str:
+    with attempt.transaction():
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+    return _status(child)
+
+
+def _finishes_in_thread(attempt: Attempt[str, str]) -> Outcome[str]:
+    with attempt.complete() as tx:
+        child = os.fork()
+        return tx.finish("in the child" if child == 0 else _status(child))
+
+
+def _forks_in_a_step_in_thread(attempt: Attempt[str, str]) -> str:
+    return attempt.step_sync("fork", _returns)
+
+
+def _forks_in_a_step_transaction_in_thread(attempt: Attempt[str, str]) -> str:
+    return attempt.step_transaction_sync("fork", lambda tx: _returns(), returns=str)
+
+
+_given: list[Attempt[str, str]] = []
+
+
+def _uses_it(use: str) -> None:
+    attempt = _given[-1]
+    if use == "progress":
+        attempt.record_progress(1)
+    elif use == "start":
+        attempt.read_start()
+    elif use == "step":
+        attempt.step_sync("use", os.getpid)
+    else:
+        with attempt.transaction():
+            pass
+
+
+def _passes_it_to_a_pool(attempt: Attempt[str, str]) -> str:
+    _given.append(attempt)
+    refused = 0
+    with _FORK.Pool(2) as pool:
+        for use in ("progress", "start", "step", "transaction"):
+            with suppress(CompletionMisuseError):
+                pool.apply(_uses_it, [use])
+                continue
+            refused += 1
+    return str(refused)
+
+
+def _runs_a_worker(attempt: Attempt[str, str]) -> str:
+    child = os.fork()
+    if child == 0:
+        asyncio.run(_nested_worker(attempt.job_id))
+        return "in the child"
+    return _status(child)
+
+
+async def _nested_worker(name: str) -> None:
+    nested = JobType("nested", input=str, output=str)
+    types = JobTypes(nested)
+    handlers = Processors(types)
+
+    @handlers.handles(nested)
+    async def handle(attempt: Attempt[str, str]) -> Outcome[str]:
+        return "done"
+
+    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), types)
+    async with client, InProcessWorker(client, handlers):
+        chain = await client.start_chain(nested, name, id=f"nested-{name}")
+        assert await chain.result(_LONG) == "done"
+
+
+BACK_IN_THREAD: dict[str, tuple[Callable[[Attempt[str, str]], Outcome[str]], str]] = {
+    "leaves a transaction": (_leaves_a_transaction_in_thread, "1"),
+    "exits from a transaction": (_exits_from_a_transaction_in_thread, "7"),
+    "finishes": (_finishes_in_thread, "1"),
+    "forks in a step": (_forks_in_a_step_in_thread, "1"),
+    "forks in a step transaction": (_forks_in_a_step_transaction_in_thread, "1"),
+    "passes it to a pool": (_passes_it_to_a_pool, "4"),
+    "runs a worker": (_runs_a_worker, "1"),
+}
+"""What children of a plain function do, and how they end."""
+
+
+@made.handles(back_in_coroutine)
+async def back_to_coroutine(attempt: Attempt[str, str]) -> Outcome[str]:
+    """Fork a child that would go back to the worker, in the event loop."""
+    return await BACK[attempt.input][0](attempt)
+
+
+@made.handles(back_in_thread)
+def back_to_thread(attempt: Attempt[str, str]) -> Outcome[str]:
+    """Fork a child that would go back to the worker, in a thread."""
+    return BACK_IN_THREAD[attempt.input][0](attempt)
+
+
+@made.handles(back_in_process, executor="process")
+def back_to_process(attempt: Attempt[str, str]) -> Outcome[str]:
+    """Fork a child that would go back to the worker, in a process."""
+    return BACK_IN_THREAD[attempt.input][0](attempt)
+
+
+async def _watching(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
+    try:
+        return await call_next()
+    finally:
+        if os.getpid() != _main_process:
+            os._exit(_WENT_BACK)
+
+
+async def _forking(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
+    outcome = await _watching(attempt, call_next)
+    return _returns() if attempt.input == "middleware" else outcome
+
+
+@made.handles(back_in_middleware, middlewares=[_watching, _forking])
+async def back_to_middleware(attempt: Attempt[str, str]) -> Outcome[str]:
+    """Fork a child that would go back to a middleware."""
+    return _returns() if attempt.input == "handler" else ""
+
+
+@made.handles_batch(back_in_batch, size=4)
+async def back_to_batch(attempts: Sequence[Attempt[str, str]]) -> Sequence[Outcome[str]]:
+    """Fork children that would go back to the task of a batch."""
+    return [_returns() if attempt.input == "returns" else await _awaits(attempt) for attempt in attempts]
+
+
+@made.handles_batch(back_in_threaded_batch, size=4)
+def back_to_threaded_batch(attempts: Sequence[Attempt[str, str]]) -> Sequence[Outcome[str]]:
+    """Fork children that would go back to the thread of a batch."""
+    return [_returns() for _ in attempts]
 
 
 def processors() -> Processors:

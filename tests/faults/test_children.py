@@ -6,17 +6,24 @@ import signal
 
 import pytest
 
-from queuert import AsyncClient, JobType, NewChain, PostgresState
+from queuert import AsyncClient, InProcessWorker, JobType, NewChain, PostgresState
 from queuert.errors import JobFailedError
-from queuert.worker import forks
 from queuert.worker.run import ExitCode
-from tests.faults.application import Plan, quick, threaded
 from tests.faults.children import (
+    BACK,
+    BACK_IN_THREAD,
     CHILDREN,
     JOB_TYPES,
+    back_in_batch,
+    back_in_coroutine,
+    back_in_middleware,
+    back_in_process,
+    back_in_thread,
+    back_in_threaded_batch,
     in_coroutine,
     in_process,
     in_thread,
+    processors,
     stop_in_coroutine,
     stop_in_process,
     stop_in_thread,
@@ -53,15 +60,49 @@ async def test_children_of_a_handler_are_not_the_worker(
         assert {harness.witness.job(chain.id) for chain in chains} == {("completed", 1, 0, 0)}
 
 
-async def test_a_worker_that_starts_in_a_child_is_one(harness: FaultHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may fork workers, from a handler's process, too."""
-    ended: list[bool] = []
-    monkeypatch.setattr(forks, "in_child", True)
-    monkeypatch.setattr(forks, "end_child", lambda: ended.append(True))
-    chains = await harness.client.start_chains([NewChain(quick, 1), NewChain(threaded, Plan())])
-    async with harness.worker():
-        assert [await chain.result(WAIT) for chain in chains] == [1, 1]
-    assert ended == []
+def expected_ends() -> list[tuple[JobType[str, str], str, str]]:
+    """Return the jobs whose children would go back to the worker, and how the children end."""
+    in_threads = [(name, end) for name, (_, end) in BACK_IN_THREAD.items()]
+    return [
+        *((back_in_coroutine, name, end) for name, (_, end) in BACK.items()),
+        *((job_type, name, end) for job_type in (back_in_thread, back_in_process) for name, end in in_threads),
+        *((back_in_middleware, name, "1") for name in ("handler", "middleware")),
+        *((back_in_batch, name, "1") for name in ("returns", "awaits")),
+        (back_in_threaded_batch, "returns", "1"),
+    ]
+
+
+@pytest.mark.quick
+@pytest.mark.every_case
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+async def test_children_do_not_go_back_to_the_worker(harness: FaultHarness, event_loop: str) -> None:
+    """Wherever they would: at an await, a block, a step or a middleware. A worker that they run themselves works."""
+    ends = expected_ends()
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chains = await client.start_chains([NewChain(job_type, name) for job_type, name, _ in ends])
+        process = command(harness, "--event-loop", event_loop)
+        found = [
+            (job_type, name, await chain.result(START)) for (job_type, name, _), chain in zip(ends, chains, strict=True)
+        ]
+        assert found == ends
+        assert not process.has_ended
+        process.send(signal.SIGTERM)
+        assert await process.ended() == ExitCode.STOPPED
+        assert {harness.witness.job(chain.id) for chain in chains} == {("completed", 1, 0, 0)}
+        nested = [chain.id for (_, name, _), chain in zip(ends, chains, strict=True) if name == "runs a worker"]
+        assert {harness.witness.job(f"nested-{id}") for id in nested} == {("completed", 1, 0, 0)}
+
+
+@pytest.mark.every_case
+async def test_children_do_not_go_back_to_an_embedded_worker(harness: FaultHarness) -> None:
+    """A worker beside other code of its process has no signal handlers."""
+    ends = [each for each in expected_ends() if each[1] not in ("forks in a thread", "runs a worker")]
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client, InProcessWorker(client, processors()):
+        chains = await client.start_chains([NewChain(job_type, name) for job_type, name, _ in ends])
+        found = [
+            (job_type, name, await chain.result(START)) for (job_type, name, _), chain in zip(ends, chains, strict=True)
+        ]
+    assert found == ends
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
@@ -74,6 +115,16 @@ async def test_a_worker_that_ends_by_itself_does_not_say_that_all_is_well(
         process = command(harness, "--event-loop", event_loop)
         assert await process.ended() == ExitCode.UNASKED
         assert await chain.result(WAIT) == "left"
+        assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
+
+
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+async def test_what_exits_while_the_worker_stops_is_no_second_signal(harness: FaultHarness, event_loop: str) -> None:
+    """Tasks that handlers left raise SystemExit: handlers go on to their end, and a requested stop says that it was."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_coroutine, "tasks exit while it stops")
+        process = command(harness, "--event-loop", event_loop)
+        assert await process.ended() == ExitCode.STOPPED
         assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
 
 

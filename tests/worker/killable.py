@@ -135,6 +135,33 @@ def listen(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     return attempt.input
 
 
+def dies_when_aborted(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Stay until the attempt is aborted, and die then."""
+    come(attempt, attempt.input)
+    attempt.abort.wait()
+    os._exit(7)
+
+
+class NeverLoaded:
+    """A handler that its process never has, since reading it does not end; ``place`` is written when that begins."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __call__(self, attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        raise AssertionError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_for_ever, (self._place,)
+
+
+def _load_for_ever(place: str) -> NoReturn:
+    Path(place + ".part").write_text(str(os.getpid()))
+    Path(place + ".part").rename(place)
+    while True:
+        time.sleep(60)
+
+
 def commits_slowly(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """Complete with an effect; a trigger of the test holds the commit."""
     with attempt.complete() as tx:

@@ -599,7 +599,7 @@ async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(harness: Pos
 async def test_it_is_reported_and_killed_when_the_grace_is_over(
     harness: PostgresHarness, tmp_path: Path, how: str
 ) -> None:
-    handles(harness, killable.stay)
+    handles(harness, killable.stay, retry=ONCE)
     worker = harness.worker(shutdown_timeout=0 if how == "beyond the grace" else 3600)
     await worker.start()
     chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
@@ -614,7 +614,39 @@ async def test_it_is_reported_and_killed_when_the_grace_is_over(
     assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 0, 1)
     [retried] = harness.log.of(AttemptRetried)
     assert retried.error.kind == "worker_stopping"
+    assert "its process was killed: crash 1 of max_crashes=5" in retried.error.message
     await gone(*pids)
+
+
+@pytest.mark.usefixtures("time_to_listen")
+async def test_it_dies_by_itself_when_the_grace_is_over(harness: PostgresHarness, tmp_path: Path) -> None:
+    """That is a crash as any other, and its error says how it died."""
+    handles(harness, killable.dies_when_aborted)
+    worker = harness.worker()
+    await worker.start()
+    chain = await harness.client.start_chain(anything, str(tmp_path / "here"))
+    await arrived(tmp_path / "here")
+    await in_time(worker.stop(shutdown_timeout=0))
+    job = await harness.job(chain.id)
+    assert (job.status, job.lease_expirations) == (JobStatus.READY, 1)
+    assert job.last_error is not None
+    assert job.last_error.kind == "crashed"
+    assert "exit code 7" in job.last_error.message
+
+
+async def test_a_handler_that_has_not_begun_when_the_grace_is_over_does_not_count(
+    harness: PostgresHarness, tmp_path: Path
+) -> None:
+    """Its process is still importing it."""
+    handles(harness, killable.NeverLoaded(str(tmp_path / "here")), retry=ONCE)
+    worker = harness.worker()
+    await worker.start()
+    chain = await harness.client.start_chain(anything, "")
+    pid = await arrived(tmp_path / "here")
+    await in_time(worker.stop(shutdown_timeout=0))
+    job = await harness.job(chain.id)
+    assert (job.status, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 0)
+    await gone(pid)
 
 
 @pytest.mark.usefixtures("time_to_listen")

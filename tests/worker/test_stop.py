@@ -147,9 +147,10 @@ async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(
 
 @pytest.mark.usefixtures("less_patient")
 async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(harness: PostgresHarness) -> None:
+    """Its stop counts as a crash, and not as the only attempt that the job has."""
     gate, release = Gate(), asyncio.Event()
 
-    @harness.processors.handles(number)
+    @harness.processors.handles(number, retry=RetryPolicy(max_attempts=1))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         while not release.is_set():
             try:
@@ -167,10 +168,37 @@ async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(har
         await in_time(worker.stop(shutdown_timeout=0.0))
         job = await harness.job(chain.id)
         assert (job.status, job.lease_expirations, worker.abandoned) == (JobStatus.READY, 1, 1)
+        assert job.last_error is not None
+        assert "it was left: crash 1 of max_crashes=5. Let it end when attempt.abort is set" in job.last_error.message
         assert await held_leases(harness) == 0
     finally:
         release.set()
         gate.open()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_finish_that_waits_for_its_row_is_no_handler_that_does_not_end(harness: PostgresHarness) -> None:
+    gate = Gate()
+
+    @harness.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    worker = harness.worker()
+    await worker.start()
+    chain = await harness.client.start_chain(number, 1)
+    await gate.next()
+    with psycopg.connect(harness.dsn) as other:
+        other.execute("select from queuert.job where id = %s for update", [chain.id])
+        gate.open()
+        runtime = worker._runtime
+        assert runtime is not None
+        await until(lambda: runtime._finishing, "the handler has ended")
+        await in_time(worker.stop(shutdown_timeout=0.0))
+    job = await harness.job(chain.id)
+    assert (job.status, job.lease_expirations, job.uncounted) == (JobStatus.RUNNING, 0, 0)
+    assert worker.abandoned == 0
 
 
 @pytest.mark.usefixtures("less_patient")

@@ -76,7 +76,7 @@ class _Child:
         while self._lifespans:
             _, lifespan = self._lifespans.popitem()
             try:
-                lifespan.leave()
+                forks.call(lifespan.leave)
             except Exception:
                 _log.exception("a lifespan raised when its process ended")
         self._store.close()
@@ -140,12 +140,13 @@ class _Child:
         ):
             self._connection.send(messages.Began())
             with _traced(attempt_state.run.trace_context):
+                generation = forks.generation
                 try:
                     outcome = handler(attempt)
                 except AttemptSleeping as sleeping:
                     outcome = sleeping.outcome
                 finally:
-                    if forks.in_child:
+                    if forks.generation != generation:
                         forks.end_child()
         if isawaitable(outcome):
             if iscoroutine(outcome):
@@ -156,7 +157,7 @@ class _Child:
     def _entered(self, lifespan: GroupLifespan) -> ChildLifespan:
         """Return the lifespan, entered by the first attempt that needs it."""
         if lifespan not in self._lifespans:
-            self._lifespans[lifespan] = ChildLifespan(lifespan)
+            self._lifespans[lifespan] = forks.call(ChildLifespan, lifespan)
         return self._lifespans[lifespan]
 
     def _spec(self, spec: bytes) -> tuple[Any, JobType[Any, Any], RetryPolicy, GroupLifespan | None]:

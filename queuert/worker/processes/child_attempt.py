@@ -30,7 +30,7 @@ from queuert.state.paging import PageRequest
 from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
-from queuert.worker import finishes
+from queuert.worker import finishes, forks
 from queuert.worker.attempt import AbortSignal, StartOptions, start_options
 from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
 from queuert.worker.phases import PhaseReport
@@ -182,6 +182,7 @@ class ChildAttempt:
         self.written_phases: SimpleQueue[messages.PhaseWritten] = SimpleQueue()
         self.lifespan: ChildLifespan | None = None
         self._connection = connection
+        self._generation = forks.generation
         self._store = store
         self._abort_transaction: Callable[[], None] | None = None
 
@@ -278,6 +279,10 @@ class ChildAttempt:
     def check_sleep(self) -> None:
         """Do nothing: handlers in child processes have no batches."""
 
+    def check_process(self) -> None:
+        """Raise CompletionMisuseError in a process that the handler forked."""
+        forks.check_process(self._generation)
+
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""
         raise CompletionMisuseError("in another process, use the blocks of an attempt with `with`, in a plain function")
@@ -288,6 +293,7 @@ class ChildAttempt:
 
     def record_progress(self, progress: str) -> None:
         """Send progress to the worker, which writes it."""
+        self.check_process()
         self._connection.send(messages.Progressed(progress))
 
     def finish(self, outcome: Any) -> Finish:

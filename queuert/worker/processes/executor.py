@@ -50,6 +50,10 @@ class AttemptHost(Protocol):
         """Abort the attempt."""
         ...
 
+    def handler_began(self) -> None:
+        """The handler has begun in the child."""
+        ...
+
     def killed(self, reason: AbortReason) -> None:
         """The child is killed, for this reason."""
         ...
@@ -263,6 +267,7 @@ class _ChildRun:
             message = await self._receive()
             if isinstance(message, messages.Began):
                 self.began = True
+                self._host.handler_began()
                 return None
             if isinstance(message, messages.Raised):
                 return message
