@@ -301,7 +301,9 @@ def test_get_chain_states(explained: Callable[..., Plan]) -> None:
 
 
 def test_get_blockers(explained: Callable[..., Plan]) -> None:
-    check(explained(SQL.get_blockers, {"id": "wait1", "outputs": True}), rows=3, blockers=1, indexes=["job_blocker_pkey"])
+    check(
+        explained(SQL.get_blockers, {"id": "wait1", "outputs": True}), rows=3, blockers=1, indexes=["job_blocker_pkey"]
+    )
 
 
 def test_get_blocker_links(explained: Callable[..., Plan]) -> None:

@@ -74,7 +74,7 @@ async def use_all_connections() -> None:
         taken = []
         with suppress(redis.RedisError):  # A fault: the next exercise comes after it.
             for _ in range(pool.max_connections):
-                taken.append(await pool.get_connection())  # noqa: PERF401  (what was taken is given back)
+                taken.append(await pool.get_connection())  # noqa: PERF401  (what was taken is released)
         for connection in taken:
             await pool.release(connection)
 
