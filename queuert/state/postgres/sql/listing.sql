@@ -54,8 +54,8 @@ FROM (
 
 -- name: get_blockers
 SELECT chain.id, chain.type, chain.status, chain.tail_type,
-    CASE WHEN chain.status = 'completed' AND %(outputs)s THEN chain.output::text END,
-    CASE WHEN %(outputs)s THEN chain.error::text END, tail.attempt_trace_context
+    CASE WHEN chain.status = 'completed' AND %(outputs)s::bool THEN chain.output::text END,
+    CASE WHEN %(outputs)s::bool THEN chain.error::text END, tail.attempt_trace_context
 FROM {schema}.job_blocker JOIN {schema}.chain ON chain.id = blocker_chain_id
 LEFT JOIN {schema}.job AS tail ON tail.id = chain.tail_id
 WHERE job_blocker.job_id = %(id)s
