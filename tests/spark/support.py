@@ -64,11 +64,13 @@ def wait_for_staged_rows(dsn: str) -> None:
 
 
 def wait_for_commit_to_block(dsn: str) -> None:
-    """Wait until a driver's commit waits for a lock."""
+    """Wait until a driver's commit waits for a lock of the test. Tasks that load the same staging table wait for each
+    other now and then."""
     wait_for_query(
         dsn,
-        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'queuert %%' AND wait_event_type = 'Lock'"
-        " AND datname = current_database()",
+        "SELECT waiting.pid FROM pg_stat_activity AS waiting JOIN pg_stat_activity AS holder"
+        " ON holder.pid = ANY (pg_blocking_pids(waiting.pid)) AND holder.application_name NOT LIKE 'queuert %%'"
+        " WHERE waiting.application_name LIKE 'queuert %%' AND waiting.datname = current_database()",
     )
 
 
