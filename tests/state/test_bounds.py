@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -140,3 +140,20 @@ def test_a_session_whose_client_reads_no_answer_has_a_bound(store: PostgresStore
     own.open()
     assert own._fetch(b"SHOW tcp_user_timeout") == [("7000",)]
     own.close()
+
+
+@pytest.mark.parametrize("prepared", [5, None])
+def test_each_session_of_ours_has_its_bounds_whatever_uses_it_first(dsn: str, prepared: int | None) -> None:
+    """Without prepared statements as well, and in the statements of a handler's block on a new connection."""
+    query: LiteralString = "SELECT current_setting('client_connection_check_interval'), current_setting('jit')"
+    store = PostgresState(dsn, prepare_threshold=prepared).sync_store()
+    store.open()
+    store.start_jobs([NewJob("a", "work", "1")])
+    [job] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+    [(interval, jit)] = store._fetch(query.encode())
+    assert (interval, jit) == ("5s", "on" if prepared is None else "off")
+    with store._connections.connection(), store.transaction(job) as held:  # so that it gets a new connection
+        assert held.connection.execute(query).fetchall() == [("5s", "on")]
+        held.finish(Finish(job, FinishKind.COMPLETE, output="1"))
+    assert store._fetch(b"SHOW tcp_user_timeout") == [("10000",)]
+    store.close()

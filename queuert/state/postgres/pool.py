@@ -29,30 +29,34 @@ from queuert.state.postgres.protocol import (
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.types import PoolUse
 
-_GENERIC_PLAN_SETTINGS = b"""
-    SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
-        set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
-        CASE WHEN version() LIKE '%%linux%%' AND current_setting('client_connection_check_interval') = '0'
-            THEN set_config('client_connection_check_interval', '5s', false) END,
-        CASE WHEN version() LIKE '%%linux%%' AND current_setting('tcp_user_timeout') = '0'
-            THEN set_config('tcp_user_timeout', %s, false) END
-    WHERE pg_backend_pid() = %s
+_SESSION_SETTINGS = b"""
+    CASE WHEN version() LIKE '%%linux%%' AND current_setting('client_connection_check_interval') = '0'
+        THEN set_config('client_connection_check_interval', '5s', false) END,
+    CASE WHEN version() LIKE '%%linux%%' AND current_setting('tcp_user_timeout') = '0'
+        THEN set_config('tcp_user_timeout', %s, false) END"""
+"""What bounds the sessions of our connections. The server checks every five seconds whether the client of a waiting
+statement is still there. Otherwise each retry would leave one more session that waits for the lock. And it ends a
+session that cannot send its answer, because the client reads nothing, after the time that a transaction may be idle:
+the answer to a claim comes before its commit, and may be larger than the buffers between the two. Only servers on Linux
+support these settings everywhere.
 """
-"""The planner settings of our connections. Each of our statements has one good plan, whatever its values. By default
-Postgres plans it anew each time, since it takes an unknown limit for a tenth of the table: that costs a millisecond a
-claim, more than the claim itself. Sequential scans are off because a plan that is made while the table is empty, as
-after a nightly vacuum, is kept until the next analyze, when there may be a million jobs. JIT compilation is off because
-it takes a hundred milliseconds at each execution: before version 18 a table that can only be scanned makes a plan look
-expensive enough, and so does a long backlog. The original value of ``jit`` is kept for handlers.
 
-The server checks every five seconds whether the client of a waiting statement is still there. Otherwise each retry
-would leave one more session that waits for the lock. And it ends a session that cannot send its answer, because the
-client reads nothing, after the time that a transaction may be idle: the answer to a claim comes before its commit, and
-may be larger than the buffers between the two. Only servers on Linux support these settings everywhere.
-
-A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
-changed.
+_PLANNER_SETTINGS = b"""
+    set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
+    set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)"""
+"""The planner settings of connections with prepared statements; without these there is no plan to be kept. Each of our
+statements has one good plan, whatever its values. By default Postgres plans it anew each time, since it takes an
+unknown limit for a tenth of the table: that costs a millisecond a claim, more than the claim itself. Sequential scans
+are off because a plan that is made while the table is empty, as after a nightly vacuum, is kept until the next analyze,
+when there may be a million jobs. JIT compilation is off because it takes a hundred milliseconds at each execution:
+before version 18 a table that can only be scanned makes a plan look expensive enough, and so does a long backlog. The
+original value of ``jit`` is kept for handlers.
 """
+
+_IF_OWN = b"""
+    WHERE pg_backend_pid() = %s"""
+"""A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
+changed."""
 
 
 _WATCHDOG_IDLE = 60.0
@@ -142,6 +146,7 @@ class _Base:
         """The connections in use, each with the pool that it was taken from: the store may have been closed and
         reopened since."""
         self._failures = ConnectFailures()
+        self._settings_query = b"SELECT" + b",".join(self._chosen_settings()) + _IF_OWN
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": {**settings.connection_arguments(), "refusals": self._failures},
@@ -163,8 +168,10 @@ class _Base:
         idle = stats["pool_available"]
         return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=stats["requests_waiting"])
 
-    def _session_settings(self, connection: BaseConnection[Any]) -> tuple[str, int]:
-        """Return the parameters of the settings of our connections."""
+    def _chosen_settings(self) -> list[bytes]:
+        return [_SESSION_SETTINGS, _PLANNER_SETTINGS] if self.prepares else [_SESSION_SETTINGS]
+
+    def _settings_values(self, connection: BaseConnection[Any]) -> tuple[str, int]:
         return milliseconds(self._bounds.idle), connection.info.backend_pid
 
     @property
@@ -242,10 +249,8 @@ class AsyncConnections(_Base):
         try:
             self._watchdog.begin(connection)
             try:
-                # Without prepared statements there is no plan to be kept.
-                if self.prepares and not connection.planner_configured:
-                    connection.planner_configured = True
-                    await connection.execute(_GENERIC_PLAN_SETTINGS, self._session_settings(connection))
+                if not connection.configured:
+                    await self._configure(connection)
                 yield connection
             except Error as error:
                 raise _mapped_and_closed(connection, error, self._settings.schema) from error
@@ -254,11 +259,18 @@ class AsyncConnections(_Base):
         finally:
             await self._release(connection)
 
+    async def _configure(self, connection: AsyncPooledConnection) -> None:
+        connection.configured = True
+        await connection.execute(self._settings_query, self._settings_values(connection))
+
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
         connection = await self._take()
         try:
+            if not connection.configured:
+                with self._limited(connection):
+                    await self._configure(connection)
             yield connection
         finally:
             await self._release(connection)
@@ -344,10 +356,8 @@ class Connections(_Base):
         try:
             self._watchdog.begin(connection)
             try:
-                # Without prepared statements there is no plan to be kept.
-                if self.prepares and not connection.planner_configured:
-                    connection.planner_configured = True
-                    connection.execute(_GENERIC_PLAN_SETTINGS, self._session_settings(connection))
+                if not connection.configured:
+                    self._configure(connection)
                 yield connection
             except Error as error:
                 raise _mapped_and_closed(connection, error, self._settings.schema) from error
@@ -356,11 +366,18 @@ class Connections(_Base):
         finally:
             self._release(connection)
 
+    def _configure(self, connection: PooledConnection) -> None:
+        connection.configured = True
+        connection.execute(self._settings_query, self._settings_values(connection))
+
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
         """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
         connection = self._take()
         try:
+            if not connection.configured:
+                with self._limited(connection):
+                    self._configure(connection)
             yield connection
         finally:
             self._release(connection)

@@ -51,7 +51,7 @@ class ConnectionState(DeallocationHook):
 
     Attributes:
         prepared: names of the statements that are prepared on this connection.
-        planner_configured: the server was told to make one plan of each statement.
+        configured: the settings of our connections were sent to the server.
         held: a block's transaction is open, which the handler may not end.
         used_by_client: calls of a client have written on this connection within the open block.
         idle_since: when its last user gave it back (monotonic).
@@ -60,7 +60,7 @@ class ConnectionState(DeallocationHook):
 
     pgconn: PGconn
     prepared: set[bytes]
-    planner_configured: bool
+    configured: bool
     held: bool
     used_by_client: bool
     idle_since: float
@@ -69,7 +69,7 @@ class ConnectionState(DeallocationHook):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.prepared = set()
-        self.planner_configured = False
+        self.configured = False
         self.held = False
         self.used_by_client = False
         self.idle_since = 0.0
