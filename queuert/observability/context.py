@@ -32,7 +32,8 @@ from queuert.observability.escaping import escape
 FIELDS = ("queuert_worker", "queuert_job_id", "queuert_chain_id", "queuert_type", "queuert_attempt")
 """The names of the fields, in the order in which they are written."""
 
-_NOTHING: Mapping[str, object] = MappingProxyType({})
+NOTHING: Mapping[str, object] = MappingProxyType({})
+"""What :data:`current_attempt` is outside of attempts."""
 
 
 class Running(Protocol):
@@ -44,7 +45,7 @@ class Running(Protocol):
 
 
 # One variable rather than five: the fields belong together, and are changed and read as one.
-current_attempt: ContextVar[Mapping[str, object] | Running] = ContextVar("queuert_attempt", default=_NOTHING)
+current_attempt: ContextVar[Mapping[str, object] | Running] = ContextVar("queuert_attempt", default=NOTHING)
 """The attempt that the current code runs for: a worker sets it in the context of each attempt."""
 
 

@@ -12,6 +12,7 @@ none of them. See https://github.com/python/cpython/issues/94454.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from queuert.errors import CompletionMisuseError
+from queuert.observability.context import NOTHING, current_attempt
 
 T = TypeVar("T")
 
@@ -116,6 +118,53 @@ class _Steps:
             return end.value
 
 
+class _TaskSteps(Coroutine[Any, Any, Any]):
+    """A coroutine, to be run by a task, of which no step ends in a forked child. Else it is like the original."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+        self._before = generation
+
+    def send(self, value: Any) -> Any:
+        """Run the next step."""
+        try:
+            return self._coroutine.send(value)
+        finally:
+            if generation != self._before:
+                end_child()
+
+    def throw(self, *error: Any) -> Any:
+        """Run the next step, which begins with an exception."""
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            if generation != self._before:
+                end_child()
+
+    def close(self) -> None:
+        """End the coroutine."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        # Its name, code and frame, for what shows a task.
+        return getattr(self._coroutine, name)
+
+
+def make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) -> asyncio.Task[Any]:
+    """Make a task, as the task factory of an event loop that is the worker's alone.
+
+    Children that are forked in a task of a handler end where they would go back to the event loop. Otherwise that would
+    run once more before even an exception leaves it: under uvloop the child then takes a wake-up that was sent to its
+    parent, and the parent, which believes that this is still under way, is never woken by a thread again.
+    """
+    if current_attempt.get() is not NOTHING:
+        coroutine = _TaskSteps(coroutine)
+    return asyncio.Task(coroutine, loop=loop, **settings)
+
+
 def check_process(before: int) -> None:
     """Raise CompletionMisuseError in a child that was forked since ``generation`` was ``before``."""
     if generation != before:
@@ -136,7 +185,7 @@ def end_child() -> NoReturn:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
             if not isinstance(error.code, int | None):
                 print(error.code, file=sys.stderr)  # noqa: T201
-        elif error is not None:
+        elif error is not None and not isinstance(error, StopIteration):  # That is how a coroutine returns.
             traceback.print_exception(error)
         else:
             print(_WENT_BACK, file=sys.stderr)  # noqa: T201

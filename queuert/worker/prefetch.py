@@ -329,7 +329,7 @@ class Slots:
         runner = self._prefetch.next_attempt()
         if runner is not None:
             try:
-                task = asyncio.create_task(self._work(runner), context=self._context.copy())
+                task = asyncio.Task(self._work(runner), context=self._context.copy())
             except BaseException:
                 runner.release()
                 raise

@@ -93,6 +93,7 @@ def run(
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             loop = runner.get_loop()
+            loop.set_task_factory(forks.make_task)
             main = loop.create_task(_main(worker, requested, health_file, budget if once else None, once=once))
             code, all_ended = _run_until_complete(loop, main, requested)
             if not all_ended:

@@ -348,6 +348,37 @@ async def _forks_in_a_thread(attempt: Attempt[str, str]) -> str:
     return await asyncio.to_thread(_returns)
 
 
+def _in_a_task(function: Callable[[], str]) -> Callable[[Attempt[str, str]], Awaitable[Outcome[str]]]:
+    async def work() -> str:
+        return function()
+
+    async def handler(attempt: Attempt[str, str]) -> Outcome[str]:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(work(), name="a task of a handler")
+        return task.result()
+
+    return handler
+
+
+async def _awaits_in_a_task(attempt: Attempt[str, str]) -> str:
+    [ended] = await asyncio.gather(_awaits_later(attempt))
+    return ended
+
+
+async def _raises_when_cancelled(attempt: Attempt[str, str]) -> str:
+    async def work() -> str:
+        try:
+            await asyncio.sleep(_LONG)
+        except asyncio.CancelledError:
+            return _raises()
+        return "not cancelled"
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    return await task
+
+
 BACK: dict[str, tuple[Callable[[Attempt[str, str]], Awaitable[Outcome[str]]], str]] = {
     "awaits": (_awaits, "1"),
     "awaits later": (_awaits_later, "1"),
@@ -360,8 +391,16 @@ BACK: dict[str, tuple[Callable[[Attempt[str, str]], Awaitable[Outcome[str]]], st
     "begins a transaction": (_begins_a_transaction, "3"),
     "begins a step": (_begins_a_step, "3"),
     "forks in a thread": (_forks_in_a_thread, "1"),
+    "returns to a task": (_in_a_task(_returns), "1"),
+    "raises in a task": (_in_a_task(_raises), "1"),
+    "exits in a task": (_in_a_task(_exits), "7"),
+    "awaits in a task": (_awaits_in_a_task, "1"),
+    "fails in a cancelled task": (_raises_when_cancelled, "1"),
 }
 """What children of a coroutine do, and how they end."""
+
+UNGUARDED_IF_EMBEDDED = {name for name in BACK if name.endswith((" task", " thread"))} | {"runs a worker"}
+"""What they do that only a worker guards whose event loop is its own."""
 
 
 def _leaves_a_transaction_in_thread(attempt: Attempt[str, str]) -> str:

@@ -14,6 +14,7 @@ from tests.faults.children import (
     BACK_IN_THREAD,
     CHILDREN,
     JOB_TYPES,
+    UNGUARDED_IF_EMBEDDED,
     back_in_batch,
     back_in_coroutine,
     back_in_middleware,
@@ -96,7 +97,7 @@ async def test_children_do_not_go_back_to_the_worker(harness: FaultHarness, even
 @pytest.mark.every_case
 async def test_children_do_not_go_back_to_an_embedded_worker(harness: FaultHarness) -> None:
     """A worker beside other code of its process has no signal handlers."""
-    ends = [each for each in expected_ends() if each[1] not in ("forks in a thread", "runs a worker")]
+    ends = [each for each in expected_ends() if each[1] not in UNGUARDED_IF_EMBEDDED]
     async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client, InProcessWorker(client, processors()):
         chains = await client.start_chains([NewChain(job_type, name) for job_type, name, _ in ends])
         found = [

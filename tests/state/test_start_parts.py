@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -198,6 +199,7 @@ def test_a_part_that_takes_long_is_sent_before_it_is_full(
     dsn: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server, which ends a transaction that is idle for long, hears from the client all the time."""
+    monkeypatch.setattr("queuert.new_chain._LONG_PART", math.inf)  # However busy the machine is.
     monkeypatch.setattr("queuert.new_chain._LONGEST_PART", -1.0)
     values = list(range(2 * PART + 7))
     sizes = [len(part) for part in pipeline_batches(job_types, numbers(*values))]

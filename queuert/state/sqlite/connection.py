@@ -27,7 +27,8 @@ from queuert.state.named_sections import read_sections
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
 
 _TIMEOUT = 1.0
-"""Seconds to wait, in all, for transactions in progress."""
+"""Seconds to wait, in all, for transactions in progress. A transaction is waited for once: later forks, as of the other
+processes of a pool, do not wait for it again. It may be that of a block in the event loop that the fork blocks."""
 
 
 class Suspendable(Protocol):
@@ -216,6 +217,8 @@ class LockedConnection:
         self._lock = threading.Lock()
         self._closed = False
         self._suspended = False
+        self._uses = 0
+        self._waited_for_use = -1
         self.generation = 0
         """The number of connects, so that a user can tell that the connection is a new one."""
         with mapped_errors(), connecting:
@@ -250,7 +253,9 @@ class LockedConnection:
 
     def suspend(self, timeout: float) -> bool:
         """Close it before a fork, and keep it closed. Returns False if it was in use for the whole timeout."""
-        if not self._lock.acquire(timeout=timeout):
+        use = self._uses
+        if not self._lock.acquire(timeout=0.0 if use == self._waited_for_use else timeout):
+            self._waited_for_use = use
             return False
         self.connection.close()
         self._suspended = True
@@ -331,6 +336,7 @@ class LockedConnection:
         """Wait for the lock, at most for the answer timeout of the database."""
         if not self._lock.acquire(timeout=self._busy_timeout):
             raise too_long()
+        self._uses += 1
         try:
             if self._closed:
                 raise not_open()

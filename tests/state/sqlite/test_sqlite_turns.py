@@ -96,3 +96,27 @@ def test_what_is_short_looks_often(stores: list[SQLiteStore], path: Path) -> Non
     hasty.open()
     assert hasty._links.main.connection.execute("PRAGMA busy_timeout").fetchone() == (10,)
     hasty.close()
+
+
+def test_forks_wait_for_a_transaction_once(stores: list[SQLiteStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a block's whose event loop the fork blocks. The next transaction is waited for again."""
+    link = stores[0]._links.main
+    waits: list[float] = []
+
+    class Lock:
+        def __init__(self, lock: threading.Lock) -> None:
+            self._lock = lock
+            self.release = lock.release
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            waits.append(timeout)
+            return self._lock.acquire(blocking=False)
+
+    monkeypatch.setattr(link, "_lock", Lock(link._lock))
+    for _ in range(2):
+        with link.held():
+            waits.clear()
+            assert [link.suspend(1.0) for _ in range(3)] == [False] * 3
+            assert waits == [1.0, 0.0, 0.0]
+    assert link.suspend(1.0)
+    link.resume()
