@@ -11,6 +11,7 @@ from psycopg_pool import ConnectionPool
 
 from queuert import migrations
 from queuert.deduplication import Deduplicate
+from queuert.errors import StateError
 from queuert.ids import new_token
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.bounds import Bounds
@@ -157,3 +158,13 @@ def test_each_session_of_ours_has_its_bounds_whatever_uses_it_first(dsn: str, pr
         held.finish(Finish(job, FinishKind.COMPLETE, output="1"))
     assert store._fetch(b"SHOW tcp_user_timeout") == [("10000",)]
     store.close()
+
+
+def test_a_session_whose_settings_failed_gets_them_at_its_next_use(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(store._connections, "_settings_query", b"SELECT 1 / 0, %s::text, %s::int")
+        with pytest.raises(StateError, match="division by zero"), store._connections.connection():
+            raise AssertionError("it was used")
+    assert store._fetch(b"SHOW client_connection_check_interval") == [("5s",)]

@@ -146,7 +146,8 @@ class _Base:
         """The connections in use, each with the pool that it was taken from: the store may have been closed and
         reopened since."""
         self._failures = ConnectFailures()
-        self._settings_query = b"SELECT" + b",".join(self._chosen_settings()) + _IF_OWN
+        chosen = [_SESSION_SETTINGS, _PLANNER_SETTINGS] if self.prepares else [_SESSION_SETTINGS]
+        self._settings_query = b"SELECT" + b",".join(chosen) + _IF_OWN
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": {**settings.connection_arguments(), "refusals": self._failures},
@@ -167,9 +168,6 @@ class _Base:
         stats = pool.get_stats()
         idle = stats["pool_available"]
         return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=stats["requests_waiting"])
-
-    def _chosen_settings(self) -> list[bytes]:
-        return [_SESSION_SETTINGS, _PLANNER_SETTINGS] if self.prepares else [_SESSION_SETTINGS]
 
     def _settings_values(self, connection: BaseConnection[Any]) -> tuple[str, int]:
         return milliseconds(self._bounds.idle), connection.info.backend_pid
@@ -260,8 +258,8 @@ class AsyncConnections(_Base):
             await self._release(connection)
 
     async def _configure(self, connection: AsyncPooledConnection) -> None:
-        connection.configured = True
         await connection.execute(self._settings_query, self._settings_values(connection))
+        connection.configured = True
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
@@ -367,8 +365,8 @@ class Connections(_Base):
             self._release(connection)
 
     def _configure(self, connection: PooledConnection) -> None:
-        connection.configured = True
         connection.execute(self._settings_query, self._settings_values(connection))
+        connection.configured = True
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
