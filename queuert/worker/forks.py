@@ -95,31 +95,8 @@ async def guarded(function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any
         return result
 
 
-class _Steps:
-    """A coroutine, to be awaited, of which no step ends in a forked child."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._coroutine = coroutine
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        send, throw, before = self._coroutine.send, self._coroutine.throw, generation
-        try:
-            awaited = send(None)
-            while True:
-                if generation != before:
-                    end_child()
-                try:
-                    value = yield awaited
-                except BaseException as error:
-                    awaited = throw(error)
-                else:
-                    awaited = send(value)
-        except StopIteration as end:
-            return end.value
-
-
-class _TaskSteps(Coroutine[Any, Any, Any]):
-    """A coroutine, to be run by a task, of which no step ends in a forked child. Else it is like the original."""
+class _Steps(Coroutine[Any, Any, Any]):
+    """A coroutine, to be awaited or run by a task, of which no step ends in a forked child."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
@@ -146,7 +123,17 @@ class _TaskSteps(Coroutine[Any, Any, Any]):
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._coroutine.__await__()
+        try:
+            awaited = self.send(None)
+            while True:
+                try:
+                    value = yield awaited
+                except BaseException as error:
+                    awaited = self.throw(error)
+                else:
+                    awaited = self.send(value)
+        except StopIteration as end:
+            return end.value
 
     def __getattr__(self, name: str) -> Any:
         # Its name, code and frame, for what shows a task.
@@ -161,7 +148,7 @@ def make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) 
     parent, and the parent, which believes that this is still under way, is never woken by a thread again.
     """
     if current_attempt.get() is not NOTHING:
-        coroutine = _TaskSteps(coroutine)
+        coroutine = _Steps(coroutine)
     return asyncio.Task(coroutine, loop=loop, **settings)
 
 
