@@ -160,11 +160,15 @@ def test_each_session_of_ours_has_its_bounds_whatever_uses_it_first(dsn: str, pr
     store.close()
 
 
-def test_a_session_whose_settings_failed_gets_them_at_its_next_use(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_whose_settings_failed_gets_them_at_its_next_use(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PostgresState(dsn).sync_store(max_connections=1)
+    store.open()
+    with store._connections.connection() as connection:
+        connection.execute("SET client_connection_check_interval = 0")
+        connection.configured = False  # As before its first use.
     with monkeypatch.context() as patch:
         patch.setattr(store._connections, "_settings_query", b"SELECT 1 / 0, %s::text, %s::int")
         with pytest.raises(StateError, match="division by zero"), store._connections.connection():
             raise AssertionError("it was used")
     assert store._fetch(b"SHOW client_connection_check_interval") == [("5s",)]
+    store.close()
