@@ -23,7 +23,7 @@ from queuert.observability.tracing import TracingMiddleware
 from queuert.run_at import after
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.paging import JobFilter, PageRequest
-from queuert.testing.attempts import RanAttempt, UnexpectedFailureError, ran_attempts
+from queuert.testing.attempts import RanAttempt, UnexpectedFailureError, ran_attempts, running_attempts
 from queuert.testing.clock import StoredTimes, times_of
 from queuert.testing.events import EventLog
 from queuert.testing.idle import RanUntilIdle, is_idle, remaining_jobs
@@ -109,7 +109,8 @@ class AsyncJobQueue:
         concurrency: int = 4,
         timeout: float = 30.0,
     ) -> RanUntilIdle:
-        """Run a worker until no job of these processors can be claimed or runs; return the attempts that ran.
+        """Run a worker until no job of these processors can be claimed or runs, and all handlers have ended; return the
+        attempts that ran.
 
         Jobs that are scheduled for later, including retries after a pause, are not run, nor are those that limits or a
         pause of their type hold back: see :meth:`advance`. ``left`` of the returned list says what did not run, by job
@@ -126,17 +127,17 @@ class AsyncJobQueue:
 
         Raises:
             UnexpectedFailureError: jobs failed, or handlers raised; nevertheless all ready jobs have run.
-            AssertionError: some jobs could still be claimed or ran after ``timeout`` seconds.
+            AssertionError: some jobs could still be claimed, or handlers ran, after ``timeout`` seconds.
         """
         store = await self._opened()
         types = list(merged(processors))
-        async with self._working(self.state, processors, concurrency) as log:
+        async with self._working(self.state, processors, concurrency) as (worker, log):
             try:
                 async with asyncio.timeout(timeout):
-                    while not await is_idle(store, types, log):  # noqa: ASYNC110 - only a look can tell
+                    while not await is_idle(store, worker, log, types):  # noqa: ASYNC110 - only a look can tell
                         await asyncio.sleep(_LOOK)
             except TimeoutError:
-                raise AssertionError(await self._unfinished(types, timeout)) from None
+                raise AssertionError(await self._unfinished(types, timeout, log)) from None
         ran = ran_attempts(log.events)
         wrong = [attempt for attempt in ran if attempt.went_wrong]
         if wrong and not allow_failures:
@@ -165,13 +166,15 @@ class AsyncJobQueue:
         if found.status is JobStatus.SCHEDULED:
             await store.trigger_jobs([found.id])
         one = OneJobState(self.state, found.id, found.type)
-        async with self._working(one, processors, 1) as log:
+        async with self._working(one, processors, 1) as (worker, log):
             try:
                 async with asyncio.timeout(timeout):
-                    while not (ended := ran_attempts(log.events)) and one.claimed is not False:  # noqa: ASYNC110
+                    # An attempt that was aborted has a result when its handler has ended.
+                    while (not ran_attempts(log.events) and one.claimed is not False) or worker.running:  # noqa: ASYNC110
                         await asyncio.sleep(_LOOK)
             except TimeoutError:
                 raise AssertionError(f"job {found.id!r} did not end in {timeout:g} s") from None
+        ended = ran_attempts(log.events)
         if not ended:
             raise AssertionError(f"job {found.id!r} was not to be had: its type is paused, or a worker took it")
         return ended[-1]
@@ -179,7 +182,7 @@ class AsyncJobQueue:
     @asynccontextmanager
     async def _working(
         self, state: StateAdapter, processors: Processors | Sequence[Processors], concurrency: int
-    ) -> AsyncIterator[EventLog]:
+    ) -> AsyncIterator[tuple[InProcessWorker, EventLog]]:
         log = EventLog()
         reported: list[ObservabilityAdapter] = [log, LogObservability()]
         client = AsyncClient(
@@ -190,7 +193,7 @@ class AsyncJobQueue:
                 client, processors, name="test", concurrency=concurrency, shutdown_timeout=0, poll_interval=_LOOK
             )
             async with worker:
-                yield log
+                yield worker, log
 
     async def _runnable(self, store: AsyncStore, job: Job | ChainReference) -> Job:
         id = job if isinstance(job, str) else job.id
@@ -204,9 +207,17 @@ class AsyncJobQueue:
             raise AssertionError(f"job {id!r} of type {found.type!r} is {found.status.value}: it cannot be run")
         return found
 
-    async def _unfinished(self, types: Sequence[str], timeout: float) -> str:
-        jobs = [job for job in await self.jobs() if job.type in types and not job.status.final]
-        lines = [f"  {job.type} {job.id}: {job.status.value}, attempt {job.attempt}" for job in jobs]
+    async def _unfinished(self, types: Sequence[str], timeout: float, log: EventLog) -> str:
+        jobs = [job for job in await self.jobs() if job.type in types]
+        lines = [
+            f"  {job.type} {job.id}: {job.status.value}, attempt {job.attempt}" for job in jobs if not job.status.final
+        ]
+        closed = {job.id: job for job in jobs if job.status.final}
+        lines += [
+            f"  {job.type} {job.id}: {job.status.value}, but the handler of attempt {number} still runs"
+            for id, number in running_attempts(log.events)
+            if (job := closed.get(id)) is not None
+        ]
         return "\n".join([f"not idle after {timeout:g} s; these have not ended:", *lines])
 
     # --- look ---------------------------------------------------------------------------------------------------------

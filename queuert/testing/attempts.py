@@ -81,6 +81,14 @@ def ran_attempts(reported: Iterable[events.Event]) -> list[RanAttempt]:
     return list(found.values())
 
 
+def running_attempts(reported: Iterable[events.Event]) -> list[tuple[str, int]]:
+    """Return the jobs and numbers of the attempts that started among these events, and whose handlers still run."""
+    reported = tuple(reported)
+    ended = {(one.job_id, one.number) for one in ran_attempts(reported) if one.outcome != "aborted"}
+    started = [(one.job_id, one.attempt) for one in reported if isinstance(one, events.AttemptStarted)]
+    return [attempt for attempt in started if attempt not in ended]
+
+
 def _attempt(event: events.Event, outcome: str) -> RanAttempt:
     fields = ("job_id", "chain_id", "type")
     job_id, chain_id, type = (str(getattr(event, name)) for name in fields)

@@ -12,6 +12,7 @@ from queuert.state import AsyncStore
 from queuert.state.paging import JobFilter, PageRequest
 from queuert.testing.attempts import RanAttempt
 from queuert.testing.events import EventLog
+from queuert.worker import InProcessWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,21 @@ class RanUntilIdle(list[RanAttempt]):
         self.left = tuple(left)
 
 
-async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> bool:
-    """Return whether no job of these types can be claimed or runs, and no schedule of theirs is due, at one moment
-    during the call.
+async def is_idle(store: AsyncStore, worker: InProcessWorker, log: EventLog, types: Sequence[str]) -> bool:
+    """Return whether no job of these types can be claimed or runs, no schedule of theirs is due, and no handler of the
+    worker runs, at one moment during the call.
 
     Jobs that limits or a pause hold back cannot be claimed. ``log`` is the event log of the worker that runs the jobs,
     which has recorded its limits in the store.
     """
     before = len(log.of(AttemptStarted))
-    paused = {one.type for one in await store.list_paused_job_types()}
-    if (await store.due_schedules([type for type in types if type not in paused], limit=1)).due:
+    if (await store.due_schedules(types, limit=1)).due:
         return False
     if any(one.wanted for one in await store.get_demand(types)):
         return False
-    # A job that was claimed and finished between the two reads has emitted events.
-    return len(log.of(AttemptStarted)) == before
+    # To the store, a job that was cancelled does not run; its handler does, until it has heard of that and has ended. A
+    # job that was claimed and finished between the two reads has emitted events.
+    return worker.running == 0 and len(log.of(AttemptStarted)) == before
 
 
 async def remaining_jobs(store: AsyncStore, types: Sequence[str]) -> list[RemainingJobs]:

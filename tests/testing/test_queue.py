@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -13,9 +13,11 @@ import pytest
 from pydantic import BaseModel
 
 from queuert import (
+    AsyncClient,
     Attempt,
     ChainStatus,
     Client,
+    InProcessWorker,
     JobStatus,
     JobType,
     JobTypes,
@@ -23,17 +25,21 @@ from queuert import (
     Outcome,
     PostgresState,
     Processors,
+    RecurringSchedule,
     RetryPolicy,
     after,
 )
 from queuert.deduplication import Deduplicate
 from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
 from queuert.ids import new_token
+from queuert.observability.events import Event
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimRequest
-from queuert.testing import AsyncJobQueue, JobQueue, UnexpectedFailureError
+from queuert.testing import AsyncJobQueue, JobQueue, RanAttempt, UnexpectedFailureError, async_queue
+from queuert.testing.attempts import ran_attempts
 from queuert.testing.events import EventLog
 from queuert.testing.idle import is_idle, remaining_jobs
+from tests.support.waiting import in_time
 
 
 class Mail(BaseModel):
@@ -193,23 +199,99 @@ async def test_a_job_that_hangs_is_named(queue: AsyncJobQueue) -> None:
         await queue.run_until_idle(stuck, timeout=0.3)
 
 
+class CancelledAtWork:
+    """A handler whose chain a client cancels that shares no notifications with the queue: it hears of that late."""
+
+    def __init__(self, state: PostgresState) -> None:
+        self.processors = Processors(JOB_TYPES, lease=LeasePolicy(seconds=3.0, renew_every=0.2))
+        self.ended = asyncio.Event()
+
+        @self.processors.handles(archive)
+        async def cancels_its_chain(attempt: Attempt[str, int]) -> Outcome[int]:
+            async with AsyncClient(state, JOB_TYPES) as client:
+                await client.cancel_chain(attempt.chain_id)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.set()
+            return 0
+
+
+async def test_a_handler_whose_job_was_cancelled_still_runs(queue: AsyncJobQueue, state: PostgresState) -> None:
+    """The store has no running job then. The handler is not cut off by the end of the call."""
+    cancelled = CancelledAtWork(state)
+    await queue.client.start_chain(archive, "abc")
+    [ran] = await queue.run_until_idle(cancelled.processors)
+    assert ran.outcome == "aborted"
+    assert cancelled.ended.is_set()
+
+
+async def test_the_one_attempt_has_ended_when_its_handler_has(
+    queue: AsyncJobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that runs out of time is aborted first; its result is known when its handler has ended."""
+    timed_out, found = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1)), asyncio.Event()
+
+    @timed_out.handles(archive, timeout=0.05)
+    async def ends_late(attempt: Attempt[str, int]) -> Outcome[int]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await in_time(found.wait())
+            raise
+        return 0
+
+    def look(events: Iterable[Event]) -> list[RanAttempt]:
+        ran = ran_attempts(events)
+        if ran:
+            found.set()
+        return ran
+
+    monkeypatch.setattr(async_queue, "ran_attempts", look)
+    chain = await queue.client.start_chain(archive, "abc")
+    assert (await queue.process_job(timed_out, chain)).outcome == "failed"
+
+
+async def test_a_handler_that_goes_on_after_its_job_was_cancelled_is_named(queue: AsyncJobQueue) -> None:
+    stubborn = Processors(JOB_TYPES)
+
+    @stubborn.handles(archive)
+    async def goes_on(attempt: Attempt[str, int]) -> Outcome[int]:
+        await queue.client.cancel_chain(attempt.chain_id)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+        return 0
+
+    chain = await queue.client.start_chain(archive, "abc")
+    told = rf"(?s)not idle after 0.3 s.*archive {chain.id}: cancelled, but the handler of attempt 1 still runs"
+    with pytest.raises(AssertionError, match=told):
+        await queue.run_until_idle(stubborn, timeout=0.3)
+
+
 async def test_what_is_idle(queue: AsyncJobQueue, state: PostgresState) -> None:
     """Whatever a worker could take now, or holds, counts: also what is stored as scheduled and has become due."""
     store, types, log = state.async_store(), [archive.name, fragile.name], EventLog()
+    worker = InProcessWorker(queue.client, processors)
     await store.open()
     try:
-        assert await is_idle(store, types, log)
+        assert await is_idle(store, worker, log, types)
         await queue.client.start_chain(send, Mail(to="ada"))
         await queue.client.start_chain(archive, "a", run_at=after(hours=1))
-        assert await is_idle(store, types, log), "of other types, or later"
+        assert await is_idle(store, worker, log, types), "of other types, or later"
         await queue.advance(hours=1)
-        assert not await is_idle(store, types, log), "due, and stored as scheduled"
+        assert not await is_idle(store, worker, log, types), "due, and stored as scheduled"
         claim = ClaimRequest({archive.name: 60.0}, limit=1, holder="h", token=new_token())
         [job] = await store.claim(claim)
-        assert not await is_idle(store, types, log), "running"
+        assert not await is_idle(store, worker, log, types), "running"
         await store.release([job.lease])
-        assert not await is_idle(store, types, log), "ready"
-        assert await is_idle(store, [fragile.name], log)
+        assert not await is_idle(store, worker, log, types), "ready"
+        assert await is_idle(store, worker, log, [fragile.name])
+        await queue.client.put_schedules([RecurringSchedule("daily", fragile, "a", every=timedelta(days=1))])
+        await queue.client.pause_job_types([fragile])
+        assert await is_idle(store, worker, log, [fragile.name]), "its next tick is not due"
+        await queue.advance(days=1)
+        assert not await is_idle(store, worker, log, [fragile.name]), "due: a tick of a paused type starts a chain"
     finally:
         await store.aclose()
 
