@@ -42,6 +42,11 @@ class Trace:
         if self.recording and event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             self.calls[frame.f_code] += 1
 
+    def __str__(self) -> str:
+        """Each function with its number of calls."""
+        found = sorted((code.co_filename.removeprefix(PACKAGE), code.co_name, n) for code, n in self.calls.items())
+        return "\n".join(f"{file} {name} {n}" for file, name, n in found)
+
     @property
     def files(self) -> set[str]:
         """The modules that were entered, relative to the package."""
@@ -110,11 +115,7 @@ def main() -> None:
     files, functions, calls = trace.size
     print(f"one job: {files} files, {functions} functions, {calls} calls")
     if arguments.list:
-        for name in sorted(trace.files):
-            print(name)
-            for code, count in sorted(trace.calls.items(), key=lambda item: item[0].co_firstlineno):
-                if code.co_filename.removeprefix(PACKAGE) == name:
-                    print(f"  {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name} {count}")
+        print(trace)
 
 
 if __name__ == "__main__":

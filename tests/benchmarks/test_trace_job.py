@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmarks.trace_job import trace_jobs
 
 MAX_FILES = 40
-MAX_FUNCTIONS = 200
+MAX_FUNCTIONS = 205
 MAX_CALLS = 470
-"""As measured, with a few calls to spare. Who makes the path shorter lowers them."""
+"""Of a job for whose result the client waits and is woken (40, 201, 449), with a few to spare. A client that comes late
+finds the result at once: five functions fewer, now and then. Who makes the path shorter lowers the bounds."""
 
 
 def test_one_job_touches_no_more_files_functions_and_calls_than_before(dsn: str) -> None:
@@ -18,6 +19,6 @@ def test_one_job_touches_no_more_files_functions_and_calls_than_before(dsn: str)
         enough = (MAX_FILES, MAX_FUNCTIONS, MAX_CALLS)
         trace = thread.submit(asyncio.run, trace_jobs(dsn, jobs=50, enough=enough)).result()
     files, functions, calls = trace.size
-    assert files <= MAX_FILES, sorted(trace.files)
-    assert functions <= MAX_FUNCTIONS
-    assert calls <= MAX_CALLS
+    assert files <= MAX_FILES, str(trace)
+    assert functions <= MAX_FUNCTIONS, str(trace)
+    assert calls <= MAX_CALLS, str(trace)
