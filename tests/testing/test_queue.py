@@ -264,8 +264,8 @@ async def test_a_handler_that_goes_on_after_its_job_was_cancelled_is_named(queue
         return 0
 
     chain = await queue.client.start_chain(archive, "abc")
-    told = rf"(?s)not idle after 0.3 s.*archive {chain.id}: cancelled, but the handler of attempt 1 still runs"
-    with pytest.raises(AssertionError, match=told):
+    message = rf"(?s)not idle after 0.3 s.*archive {chain.id}: cancelled, but the handler of attempt 1 still runs"
+    with pytest.raises(AssertionError, match=message):
         await queue.run_until_idle(stubborn, timeout=0.3)
 
 
