@@ -10,6 +10,7 @@
 | `private_postgres` | a function that starts a server of the test's own, to be killed and restarted |
 | `redis_url` | the shared Redis, emptied before each test |
 | `private_redis` | a function that starts a Redis of the test's own |
+| `temporary` | a directory that other users can pass |
 
 The shared servers are started once, when a test first needs them, and are fast because they flush nothing to the disk.
 Never kill or reconfigure them. `QUEUERT_TEST_DSN` and `QUEUERT_TEST_REDIS_URL` name servers to use in their place.
@@ -20,7 +21,10 @@ import contextlib
 import gc
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import NoReturn, Protocol
 
 import psycopg
@@ -93,6 +97,18 @@ def server_is_missing(error: EmbeddedServerError) -> NoReturn:
     if os.environ.get("QUEUERT_REQUIRE_SERVERS") == "1":
         pytest.fail(str(error), pytrace=False)
     pytest.skip(str(error))
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Make a directory for the temporary files of one test, which whoever Postgres runs as can pass.
+
+    Below ``tmp_path`` nobody else can: each start of pytest closes the directory above all of those to others.
+    """
+    path = Path(tempfile.mkdtemp(prefix="queuert-test-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)  # A server that was killed may remove its files at the same time.
 
 
 @pytest.fixture(scope="session")

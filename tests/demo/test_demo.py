@@ -4,11 +4,9 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -23,15 +21,6 @@ MANY = "200"
 FEW = 12
 SMALL = ("--no-spark", "--files", str(FEW), "--lease", "1", "--workers", "1", "--concurrency", "1")
 """A small run, of one worker with one slot, that takes as long."""
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A directory for temporary files that whoever Postgres runs as can pass."""
-    path = Path(tempfile.mkdtemp(prefix="queuert-test-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
 
 
 def leftovers(temporary: Path) -> list[str]:

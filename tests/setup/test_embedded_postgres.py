@@ -3,12 +3,10 @@
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,16 +43,13 @@ def _needs_postgres(postgres_server: str) -> None:
 
 
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory for temporary files of this test's own.
+def temporary(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for temporary files of this test's own, in this process too.
 
     Whoever starts a server removes what the dead have left in the directory that all share, at any moment.
     """
-    path = Path(tempfile.mkdtemp(prefix="queuert-test-"))
-    path.chmod(0o711)  # whoever Postgres runs as must get through
-    monkeypatch.setattr("tempfile.tempdir", str(path))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    return temporary
 
 
 @pytest.fixture
@@ -274,7 +269,7 @@ def test_outlives_the_thread_that_started_it() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
-def test_root_falls_back_to_nobody_with_a_private_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_falls_back_to_nobody_with_a_private_copy(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Namespaces are not allowed, and the installation cannot be read by others."""
     original = find_postgres()
 
@@ -282,19 +277,15 @@ def test_root_falls_back_to_nobody_with_a_private_copy(tmp_path: Path, monkeypat
         return who == "nobody" and binaries != original
 
     monkeypatch.setattr(identity, "can_run", can_run)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_mode & 0o5 != 0o5:
-            directory.chmod(0o755)
     identity.choose_identity.cache_clear()
     try:
         with EmbeddedPostgres() as server:
             assert query(server, "select 1") == 1
             assert Path(f"/proc/{server.pid}").stat().st_uid != 0
-        copies = list(tmp_path.glob("queuert-pg-*"))
+        copies = list(temporary.glob("queuert-pg-*"))
         identity.choose_identity.cache_clear()
         identity.choose_identity(original)
-        assert list(tmp_path.glob("queuert-pg-*")) == copies
+        assert list(temporary.glob("queuert-pg-*")) == copies
     finally:
         identity.choose_identity.cache_clear()
 

@@ -16,11 +16,10 @@ import pytest
 from queuert.testing.shop.story import STUCK
 
 
-def test_one_command_shows_a_shop_full_of_jobs_and_leaves_nothing(tmp_path: Path) -> None:
-    tmp_path.chmod(0o711)
+def test_one_command_shows_a_shop_full_of_jobs_and_leaves_nothing(temporary: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "queuert", "dev", "dashboard", "--port", "0"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -43,4 +42,4 @@ def test_one_command_shows_a_shop_full_of_jobs_and_leaves_nothing(tmp_path: Path
     finally:
         process.kill()
         process.communicate()
-    assert not [path for path in tmp_path.iterdir() if not path.name.startswith("queuert-pg-")]
+    assert not [path for path in temporary.iterdir() if not path.name.startswith("queuert-pg-")]
