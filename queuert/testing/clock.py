@@ -41,7 +41,13 @@ UPDATE {job} SET
     stale_at = stale_at - {by}
 """)
 _LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
-_STEPS = sql.SQL("UPDATE {job_step} SET wake_at = wake_at - {by} WHERE wake_at IS NOT NULL")
+_STEPS = sql.SQL("""
+UPDATE {job_step} SET
+    recorded_at = recorded_at - {by},
+    wake_at = wake_at - {by},
+    answered_at = answered_at - {by},
+    started_at = started_at - {by}
+""")
 _STARTS = sql.SQL("UPDATE {limit_start} SET started_at = started_at - {by}")
 # The entries of these are found by the start of their chain.
 _ATTRIBUTES = sql.SQL("UPDATE {chain_attribute} SET created_at = created_at - {by}")
@@ -89,7 +95,7 @@ class SQLiteTimes:
         jobs = ["created_at", "scheduled_at", "started_at", "finished_at", "chain_closed_at", "expires_at", "stale_at"]
         moved = {
             "job": dict.fromkeys((*jobs, *(["lease_expires_at"] if leases else [])), by),
-            "job_step": {"wake_at": by},
+            "job_step": dict.fromkeys(("recorded_at", "wake_at", "answered_at", "started_at"), by),
             "chain_attribute": {"created_at": by},
             "limit_start": {"started_at": by},
             "schedule": {"last_at": by, "next_at": by - apart},
@@ -149,7 +155,9 @@ for _, key in ipairs(call('KEYS', P .. '*')) do
         for at, entry in ipairs(call('LRANGE', key, 0, -1)) do
             local header, result = entry:match('^([^\\n]*)(.*)$')
             local step = cjson.decode(header)
-            if step[4] ~= '' then step[4] = earlier(step[4], BY) end
+            for _, time in ipairs({3, 4, 6, 7}) do
+                if tonumber(step[time]) then step[time] = earlier(step[time], BY) end
+            end
             call('LSET', key, at - 1, cjson.encode(step) .. result)
         end
     elseif kind == 'kz' or kind == 'kk' then

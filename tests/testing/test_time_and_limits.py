@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,36 @@ async def test_sleeps_and_waits_for_events_end_with_the_time(state: StateAdapter
         await queue.advance(minutes=1)
         assert [one.outcome for one in await queue.run_until_idle(waiting)] == ["completed"]
         assert await chain.result(timeout=0) == 5
+
+
+async def test_steps_grow_older_with_their_jobs(state: StateAdapter) -> None:
+    """All their times move: a sleep still ends an hour after it was recorded."""
+    phased = JobType("phased", input=int, output=int, phases=("count",))
+    recording = Processors(JobTypes(phased))
+
+    @recording.handles(phased)
+    async def records(attempt: Attempt[int, int]) -> Outcome[int]:
+        await attempt.phase("count", int, 5)
+        await attempt.wait_for_event("go", int, 3600)
+        await attempt.sleep("pause", 3600)
+        return 0
+
+    async with AsyncJobQueue(state, JobTypes(phased)) as queue:
+        chain = await queue.client.start_chain(phased, 0)
+        await queue.run_until_idle(recording)
+        await queue.client.send_event(chain, "go", 5)
+        await queue.run_until_idle(recording)
+        before = await queue.client.get_steps(chain.id)
+        await queue.advance(hours=1)
+        after_an_hour = await queue.client.get_steps(chain.id)
+    times = ("recorded_at", "started_at", "wake_at", "answered_at")
+    assert [[getattr(step, time) is not None for time in times] for step in before] == [
+        [True, True, False, False], [True, False, True, True], [True, False, True, False],
+    ]  # fmt: skip
+    for old, new in zip(before, after_an_hour, strict=True):
+        for time in times:
+            if (moment := getattr(old, time)) is not None:
+                assert moment - getattr(new, time) == timedelta(hours=1), (old.name, time)
 
 
 async def test_windows_expiry_and_order(state: StateAdapter) -> None:
