@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from queuert.cli.exit_codes import UsageError
-from queuert.observability.context import ContextFilter
+from queuert.observability.context import LINE, ContextFilter
 from queuert.observability.escaping import escape_json
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -87,8 +87,7 @@ def configure(level: str | None, *, as_json: bool) -> None:
             root.setLevel(level.upper())
     else:
         handler = logging.StreamHandler(sys.stderr)
-        line = "%(asctime)s %(levelname)s %(name)s: %(message)s%(queuert_context)s"
-        handler.setFormatter(JsonFormatter() if as_json else LineFormatter(line))
+        handler.setFormatter(JsonFormatter() if as_json else LineFormatter(LINE))
         root.addHandler(handler)
         root.setLevel((level or "info").upper())
     for one in _handlers():

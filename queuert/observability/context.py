@@ -32,6 +32,9 @@ from queuert.observability.escaping import escape
 FIELDS = ("queuert_worker", "queuert_job_id", "queuert_chain_id", "queuert_type", "queuert_attempt")
 """The names of the fields, in the order in which they are written."""
 
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(queuert_context)s"
+"""The format of records as lines, for handlers with a ``ContextFilter``."""
+
 NOTHING: Mapping[str, object] = MappingProxyType({})
 """What :data:`current_attempt` is outside of attempts."""
 

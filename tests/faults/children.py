@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from queuert import (
@@ -28,6 +29,7 @@ from queuert import (
     RetryPolicy,
 )
 from queuert.errors import CompletionMisuseError
+from queuert.worker.after_attempt import EndedAttempt
 
 in_coroutine = JobType("in_coroutine", input=str, output=str)
 in_thread = JobType("in_thread", input=str, output=str)
@@ -41,6 +43,11 @@ back_in_process = JobType("back_in_process", input=str, output=str)
 back_in_middleware = JobType("back_in_middleware", input=str, output=str)
 back_in_batch = JobType("back_in_batch", input=str, output=str)
 back_in_threaded_batch = JobType("back_in_threaded_batch", input=str, output=str)
+back_in_hook = JobType("back_in_hook", input=str, output=str)
+back_in_threaded_hook = JobType("back_in_threaded_hook", input=str, output=str)
+in_lifespan = JobType("in_lifespan", input=str, output=str)
+in_threaded_lifespan = JobType("in_threaded_lifespan", input=str, output=str)
+in_process_lifespan = JobType("in_process_lifespan", input=str, output=str)
 JOB_TYPES = JobTypes(
     in_coroutine,
     in_thread,
@@ -54,8 +61,14 @@ JOB_TYPES = JobTypes(
     back_in_middleware,
     back_in_batch,
     back_in_threaded_batch,
+    back_in_hook,
+    back_in_threaded_hook,
+    in_lifespan,
+    in_threaded_lifespan,
+    in_process_lifespan,
 )
 
+_log = logging.getLogger(__name__)
 _FORK = multiprocessing.get_context("fork")
 _LONG = 3600.0
 _LEFT: list[asyncio.Task[None]] = []
@@ -64,6 +77,17 @@ _LEFT: list[asyncio.Task[None]] = []
 def _pool() -> str:
     with _FORK.Pool(2) as pool:  # Its end is terminate().
         return str(pool.map(abs, [-1, -2]))
+
+
+def _log_much(number: int) -> int:
+    for _ in range(10):
+        _log.error("in a child", extra={"large": "x" * 500_000})
+    return number
+
+
+def _logging() -> str:
+    with _FORK.Pool(2) as pool:
+        return str(pool.map(_log_much, [1, 2], chunksize=1))
 
 
 def _pool_in_time() -> str:
@@ -167,6 +191,7 @@ def _killed_while_prepared() -> str:
 CHILDREN: dict[str, tuple[Callable[[], str], str]] = {
     "pool": (_pool, "[1, 2]"),
     "pool in time": (_pool_in_time, "timeout"),
+    "logging": (_logging, "[1, 2]"),
     "executor": (_executor, "[1, 2]"),
     "terminated": (_terminated, str(-signal.SIGTERM)),
     "interrupted": (_interrupted, str(-signal.SIGINT)),
@@ -181,6 +206,13 @@ CHILDREN: dict[str, tuple[Callable[[], str], str]] = {
     "killed while prepared": (_killed_while_prepared, str(-signal.SIGTERM)),
 }
 """What handlers do with children, and what they return for it."""
+
+
+async def _exits_in_a_callback() -> str:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str] = loop.create_future()
+    loop.call_soon(lambda: ended.set_result(_exits()))
+    return await ended
 
 
 async def _exit_beside() -> None:
@@ -225,6 +257,8 @@ async def coroutine(attempt: Attempt[str, str]) -> Outcome[str]:
     if attempt.input == "a task exits":
         _LEFT.append(asyncio.ensure_future(_exit_beside()))
         return "left"
+    if attempt.input == "a callback forks":
+        return await _exits_in_a_callback()
     if attempt.input == "tasks exit while it stops":
         return await _outlives_what_exits(attempt)
     return CHILDREN[attempt.input][0]()
@@ -545,6 +579,88 @@ def back_to_threaded_batch(attempts: Sequence[Attempt[str, str]]) -> Sequence[Ou
     return [_returns() for _ in attempts]
 
 
+def _fork_in(ended: EndedAttempt) -> int:
+    """Fork; in the parent, put the end of the child into the output. Return 0 in the child."""
+    name, child = ended.output, os.fork()
+    if child:
+        ended.output = _status(child)
+    elif name == "raises":
+        raise RuntimeError("in the child")
+    return child
+
+
+async def _hook(ended: EndedAttempt) -> None:
+    awaits = ended.output == "awaits"
+    if _fork_in(ended) == 0 and awaits:
+        await asyncio.sleep(0)
+        os._exit(_WENT_BACK)
+
+
+def _threaded_hook(ended: EndedAttempt) -> None:
+    _fork_in(ended)
+
+
+@made.handles(back_in_hook, after_attempt=_hook)
+async def back_to_hook(attempt: Attempt[str, str]) -> Outcome[str]:
+    """Let the hook fork a child that would go back to the worker."""
+    return attempt.input
+
+
+@made.handles(back_in_threaded_hook, after_attempt=_threaded_hook)
+def back_to_threaded_hook(attempt: Attempt[str, str]) -> Outcome[str]:
+    """Let the hook fork a child that would go back to its thread."""
+    return attempt.input
+
+
 def processors() -> Processors:
     """Return the handlers for ``queuert worker``."""
     return made
+
+
+# --- lifespans --------------------------------------------------------------------------------------------------------
+
+
+def _resources(worker: Callable[[], int]) -> Iterator[str]:
+    child = os.fork()
+    yield "in the child" if child == 0 else _status(child)
+    child = os.fork()
+    if child and _status(child) != "1":
+        os.kill(worker(), signal.SIGKILL)  # Nobody looks at what a lifespan raises while its worker stops.
+
+
+@contextmanager
+def _forking_lifespan() -> Iterator[str]:
+    yield from _resources(os.getpid)
+
+
+@contextmanager
+def _forking_lifespan_in_process() -> Iterator[str]:
+    yield from _resources(os.getppid)
+
+
+@asynccontextmanager
+async def _forking_lifespan_in_loop() -> AsyncIterator[str]:
+    with _forking_lifespan() as found:
+        yield found
+
+
+def processors_with_lifespans() -> list[Processors]:
+    """Return handlers for ``queuert worker`` whose lifespans fork children where they are entered, and where left."""
+    in_loop = Processors(JOB_TYPES, lifespan=_forking_lifespan_in_loop)
+    threaded = Processors(JOB_TYPES, lifespan=_forking_lifespan)
+    in_processes = Processors(JOB_TYPES, lifespan=_forking_lifespan_in_process)
+
+    @in_loop.handles(in_lifespan)
+    async def found_in_loop(attempt: Attempt[str, str]) -> Outcome[str]:
+        return str(attempt.resources)
+
+    @threaded.handles(in_threaded_lifespan)
+    def found_in_thread(attempt: Attempt[str, str]) -> Outcome[str]:
+        return str(attempt.resources)
+
+    in_processes.handles(in_process_lifespan, executor="process")(_found_in_process)
+    return [in_loop, threaded, in_processes]
+
+
+def _found_in_process(attempt: Attempt[str, str]) -> Outcome[str]:
+    return str(attempt.resources)

@@ -17,14 +17,20 @@ from tests.faults.children import (
     UNGUARDED_IF_EMBEDDED,
     back_in_batch,
     back_in_coroutine,
+    back_in_hook,
     back_in_middleware,
     back_in_process,
     back_in_thread,
     back_in_threaded_batch,
+    back_in_threaded_hook,
     in_coroutine,
+    in_lifespan,
     in_process,
+    in_process_lifespan,
     in_thread,
+    in_threaded_lifespan,
     processors,
+    processors_with_lifespans,
     stop_in_coroutine,
     stop_in_process,
     stop_in_thread,
@@ -70,6 +76,8 @@ def expected_ends() -> list[tuple[JobType[str, str], str, str]]:
         *((back_in_middleware, name, "1") for name in ("handler", "middleware")),
         *((back_in_batch, name, "1") for name in ("returns", "awaits")),
         (back_in_threaded_batch, "returns", "1"),
+        *((back_in_hook, name, "1") for name in ("returns", "raises", "awaits")),
+        *((back_in_threaded_hook, name, "1") for name in ("returns", "raises")),
     ]
 
 
@@ -104,6 +112,37 @@ async def test_children_do_not_go_back_to_an_embedded_worker(harness: FaultHarne
             (job_type, name, await chain.result(START)) for (job_type, name, _), chain in zip(ends, chains, strict=True)
         ]
     assert found == ends
+
+
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+async def test_children_of_a_lifespan_do_not_go_on_as_the_worker(harness: FaultHarness, event_loop: str) -> None:
+    """Where it is entered and where it is left, in the event loop, in a thread and in the process of a handler."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        types = (in_lifespan, in_threaded_lifespan, in_process_lifespan)
+        chains = await client.start_chains([NewChain(job_type, "") for job_type in types])
+        application = "tests.faults.children:processors_with_lifespans"
+        process = harness.command("--event-loop", event_loop, application=application)
+        assert [await chain.result(START) for chain in chains] == ["1", "1", "1"]
+        process.send(signal.SIGTERM)
+        assert await process.ended() == ExitCode.STOPPED
+
+
+async def test_children_of_a_lifespan_of_an_embedded_worker(harness: FaultHarness) -> None:
+    """No guard around its event loop helps these."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_lifespan, "")
+        async with InProcessWorker(client, processors_with_lifespans()[:1]):
+            assert await chain.result(WAIT) == "1"
+
+
+async def test_a_child_that_leaves_the_event_loop_by_an_exception_ends(harness: FaultHarness) -> None:
+    """Forked in a callback, where nothing else stops it."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_coroutine, "a callback forks")
+        process = command(harness, "--event-loop", "asyncio")
+        assert await chain.result(START) == "7"
+        process.send(signal.SIGTERM)
+        assert await process.ended() == ExitCode.STOPPED
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])

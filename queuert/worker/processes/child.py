@@ -219,12 +219,26 @@ def _pickled_exception(error: BaseException) -> bytes | None:
 
 
 class _WorkerLogHandler(logging.handlers.QueueHandler):
-    """Sends records to the worker's loggers, with the fields of the attempt."""
+    """Sends records to the worker's loggers, with the fields of the attempt.
+
+    Processes that a handler forks write theirs to stderr: two that write to one socket garble what both have to say,
+    and its lock may have been taken at the moment of the fork.
+    """
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(SimpleQueue())  # Not used: the socket is the queue.
         self._connection = connection
+        self._generation = forks.generation
+        self._in_children = logging.StreamHandler()
+        self._in_children.setFormatter(logging.Formatter(context.LINE))
         self.addFilter(context.ContextFilter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record; write it in a forked child."""
+        if forks.generation == self._generation:
+            super().emit(record)
+        else:
+            self._in_children.handle(record)
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """Return the record to send: formatted, unless its message is a dict for structlog's formatter."""
