@@ -30,6 +30,7 @@ from typing import NoReturn, Protocol
 import psycopg
 import pytest
 import redis as redis_client
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
@@ -50,6 +51,10 @@ _SCRAM_ITERATIONS_SINCE = 160000
 
 TIMEOUT = 90.0
 """Seconds that a shared server may take to start: all processes of a run begin with that, at once."""
+
+
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")  # How fast examples are made and run depends on what else the machine does.
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

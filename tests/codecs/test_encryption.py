@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from queuert import JobType
@@ -22,7 +22,6 @@ from queuert.codecs import encryption as module
 from queuert.errors import ConfigurationError, PayloadDecodeError, PayloadError, QueuertError
 from tests.codecs.secret import NEW_KEY, OLD_KEY, WORD, encryption, keys
 
-UNHURRIED = settings(deadline=None)
 OTHER_KEY = EncryptionKey(NEW_KEY.id, b"x" * 32)
 """Another key of the same id."""
 
@@ -72,7 +71,6 @@ def test_another_key_of_the_same_id() -> None:
     assert "aes-gcm:2030-02: the data was encrypted with another key of this id" in error.reason
 
 
-@UNHURRIED
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))
 def test_there_and_back(value: str) -> None:
     one = letter(NEW_KEY)
@@ -84,7 +82,6 @@ def test_there_and_back(value: str) -> None:
 # --- tampering --------------------------------------------------------------------------------------------------------
 
 
-@UNHURRIED
 @given(st.integers(0), st.integers(1, 255))
 def test_any_byte_that_was_changed_is_noticed(place: int, difference: int) -> None:
     text = letter(NEW_KEY).encode_input(WORD)

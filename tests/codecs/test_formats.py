@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, field_validator
 from typing_extensions import TypedDict
@@ -26,7 +26,6 @@ from tests.codecs.secret import BINARY, SECRET, WORD, MsgpackSerde, Patient, enc
 
 MSGPACK = PayloadFormat(MsgpackSerde())
 ZIPPED = PayloadFormat(codecs=[ZlibCodec()])
-UNHURRIED = settings(deadline=None)
 FORMATS = {"plain": PLAIN, "msgpack": MSGPACK, "zipped": ZIPPED, "encrypted": SECRET, "encrypted msgpack": BINARY}
 
 
@@ -88,7 +87,6 @@ JSON_VALUES = st.recursive(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@UNHURRIED
 @given(value=JSON_VALUES)
 def test_json_goes_through_every_format(name: str, value: Any) -> None:
     job_type = anything(FORMATS[name])
@@ -99,7 +97,6 @@ def test_json_goes_through_every_format(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("format", [MSGPACK, BINARY])
-@UNHURRIED
 @given(value=st.recursive(st.binary() | st.integers(0, 9), st.lists, max_leaves=9))
 def test_bytes_go_through_a_serde_that_has_them(format: PayloadFormat, value: Any) -> None:
     job_type = anything(format)
@@ -116,7 +113,6 @@ def test_the_order_of_keys_is_kept_where_the_store_sees_no_keys(format: PayloadF
     assert "order of keys" in str(refusal(JobType("order", input=OrderedDict[str, int], output=None), ordered))
 
 
-@UNHURRIED
 @given(
     st.builds(
         Patient,
@@ -282,7 +278,6 @@ def test_a_damaged_envelope_is_a_typed_error(format: PayloadFormat, envelope: di
     assert text_of(format).shown("input", envelope) == envelope
 
 
-@UNHURRIED
 @given(st.binary(max_size=50), st.sampled_from(["zlib", "aes-gcm:2030-01", "aes-gcm"]))
 def test_whatever_bytes_stand_there(data: bytes, step: str) -> None:
     format = ZIPPED if step == "zlib" else PayloadFormat(codecs=[encryption])

@@ -45,7 +45,9 @@ class Watch:
         self.item = item
         self.seconds = seconds
         self.rings = 0
-        """How often the timeout was raised."""
+        """How often the timeout was reached."""
+        self.in_phase = False
+        """Whether code of the test runs: what is raised in pytest's own, such as a report on its way, ends the run."""
         self.elapsed = 0.0
         """Seconds that its phases have taken."""
         self.failed = False
@@ -61,6 +63,8 @@ class Watch:
         if pytest_timeout.is_debugging():
             return
         self.rings += 1
+        if not self.in_phase:
+            return
         if self.rings > RINGS:
             leave(self.item, f"caught its timeout of {self.seconds:g} seconds {RINGS} times, and went on")
         raise_timeout(number, frame)
@@ -140,6 +144,35 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
         signal.signal(signal.SIGALRM, lambda number, frame: watch.ring(handler, number, frame))
         signal.setitimer(signal.ITIMER_REAL, settings.timeout, settings.timeout / RINGS)
     return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """The timeout may be raised from here on."""
+    yield from _phase(item)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """The timeout may be raised from here on."""
+    yield from _phase(item)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """The timeout may be raised from here on."""
+    yield from _phase(item)
+
+
+def _phase(item: pytest.Item) -> Generator[None, None, None]:
+    watch = item.stash.get(_WATCH, None)
+    if watch is None:
+        return (yield)
+    watch.in_phase = True
+    try:
+        return (yield)
+    finally:
+        watch.in_phase = False
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -386,7 +386,7 @@ EXACT: dict[Any, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("annotation", EXACT, ids=str)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_value_of_pythons_own_types_arrives_equal_or_is_refused(annotation: Any, data: st.DataObject) -> None:
     value = data.draw(EXACT[annotation])

@@ -108,7 +108,7 @@ def test_every_ticks_at_multiples() -> None:
     assert every(3600).next_after(NOON + timedelta(minutes=1)) == NOON + timedelta(hours=1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     seconds=st.floats(1, 86_400 * 366),
     moment=st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),
