@@ -112,17 +112,19 @@ async def test_a_hook_that_hangs_keeps_its_own_chain_alone(
         if chain.id == "hangs":
             ended.wait()
 
-    await queue.closed("hangs", "goes")
-    pruner = await queue.pruner(function if "plain" in kind else coroutine)
-    for _ in range(3):
-        await round_of(pruner)
-    assert sorted(called) == ["goes", "hangs"]
-    assert await queue.left() == ["hangs"]
-    [failure] = queue.failures
-    assert (failure.hook, failure.chain_id, failure.error.type) == ("before_delete", "hangs", "TimeoutError")
-    assert "longer than 1.0 s" in str(failure.error)
-    ended.set()
-    released.set()
+    try:
+        await queue.closed("hangs", "goes")
+        pruner = await queue.pruner(function if "plain" in kind else coroutine)
+        for _ in range(3):
+            await round_of(pruner)
+        assert sorted(called) == ["goes", "hangs"]
+        assert await queue.left() == ["hangs"]
+        [failure] = queue.failures
+        assert (failure.hook, failure.chain_id, failure.error.type) == ("before_delete", "hangs", "TimeoutError")
+        assert "longer than 1 s" in str(failure.error)
+    finally:  # Else nothing could end them.
+        ended.set()
+        released.set()
     await until(lambda: not pruner._running, "the call has ended")
     monkeypatch.setattr(pruning, "HOOK_TIMEOUT", 60.0)
     await round_of(pruner)

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from queuert import Attempt, JobStatus, Outcome, RetryPolicy
-from queuert.errors import StepMisuseError
+from queuert.errors import JobNotTriggerableError, StepMisuseError
 from queuert.observability.events import AttemptRetried, AttemptSnoozed
 from queuert.testing.clock import times_of
 from queuert.worker import GuardedTransaction, steps
@@ -81,7 +81,8 @@ async def run_past_a_sleep(harness: PostgresHarness, handler: Any) -> tuple[JobS
         chain = await harness.client.start_chain(anything, None, id="one")
         await harness.log.wait_for(AttemptSnoozed)
         await asyncio.to_thread(times_of(harness.state).shift, 3600.0, leases=False)
-        await harness.client.trigger_job("one")  # The worker has planned to look in an hour of the real clock.
+        with suppress(JobNotTriggerableError):  # The worker looks again in an hour of the real clock, or has looked.
+            await harness.client.trigger_job("one")
         await chain.wait(WAIT)
     job = await harness.job("one")
     return job.status, job.output, None if job.last_error is None else job.last_error.kind
