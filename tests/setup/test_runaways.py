@@ -86,6 +86,21 @@ def hangs_at_its_end():
 @soon
 def test_with_a_fixture_that_hangs(hangs_at_its_end):
     pass
+
+
+@pytest.fixture
+def goes_on_at_its_end():
+    yield
+    spin()
+
+
+@soon
+def test_fails_and_then_hangs(goes_on_at_its_end):
+    raise ValueError
+
+
+def test_after_all_of_them():
+    pass
 """
 
 MEMORY = """
@@ -164,6 +179,7 @@ def test_each_that_reaches_its_timeout_fails_and_no_other(timeouts: Ran) -> None
         "a_task_keeps_the_exception",
         "stops_the_timer",
         "with_a_fixture_that_hangs",
+        "fails_and_then_hangs",
     }
 
 

@@ -4,6 +4,7 @@
 |---|---|
 | a test that reaches its timeout | it fails, also if the code under test caught the exception |
 | one that goes on after that | the exception is raised again, and at last the process ends: its test has failed |
+| one that fails, and whose fixtures then do not end | they have a timeout of their own |
 | one that allocates without end | its process ends at `--memory-limit`: its test has failed |
 
 pytest-timeout raises its exception in the test, once. What catches every exception, as the loops of a worker do,
@@ -41,9 +42,10 @@ _LOOK_EVERY = 0.1
 class Watch:
     """The timeout of the test that runs now."""
 
-    def __init__(self, item: pytest.Item, seconds: float) -> None:
+    def __init__(self, item: pytest.Item, settings: Any) -> None:
         self.item = item
-        self.seconds = seconds
+        self.settings = settings
+        self.seconds: float = settings.timeout
         self.rings = 0
         """How often the timeout was reached."""
         self.in_phase = False
@@ -137,7 +139,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, Any, Any]:
     """Let the timer of pytest-timeout ring again, and remember that it rang."""
     result = yield
-    watch = item.stash[_WATCH] = Watch(item, settings.timeout)
+    watch = item.stash.setdefault(_WATCH, Watch(item, settings))
     raise_timeout = signal.getsignal(signal.SIGALRM)
     if settings.method == "signal" and callable(raise_timeout):
         handler = raise_timeout
@@ -160,7 +162,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """The timeout may be raised from here on."""
+    """The timeout may be raised from here on.
+
+    A test that has failed has no timer any more: pytest-timeout has stopped it, for debuggers. Then a fixture that does
+    not end would hold up the whole run.
+    """
+    watch = item.stash.get(_WATCH, None)
+    if watch is not None and watch.settings.method == "signal" and not any(signal.getitimer(signal.ITIMER_REAL)):
+        item.ihook.pytest_timeout_set_timer(item=item, settings=watch.settings)
     yield from _phase(item)
 
 
