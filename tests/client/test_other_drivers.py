@@ -493,7 +493,15 @@ def test_every_parameter_of_a_callers_statement_has_a_cast() -> None:
 CALLERS_STATEMENTS = (
     *("start_one", "start_uniform", "start_jobs", "start_if_absent", "lock_deduplication_keys", "find_duplicates"),
     *("find_chains_by_id", "lock_in_order", "add_blockers", "lock_chains", "lock_jobs", "cancel_chains"),
-    *("complete_chains", "retry_chains", "reblock_dependents", "reblock_job", "trigger_jobs", "lock_chains_for_delete"),
+    *(
+        "complete_chains",
+        "continue_chains",
+        "retry_chains",
+        "reblock_dependents",
+        "reblock_job",
+        "trigger_jobs",
+        "lock_chains_for_delete",
+    ),
     *("external_references", "delete_chains", "delete_keys", "delete_attributes", "release_dependents", "notify"),
     *("find_expired_ids", "lock_prunable", "prune", "database"),
 )

@@ -136,9 +136,24 @@ MUTANTS = [
     ("cancel_chains", "WHERE job.id = cancelled.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
     ("lock_chains", "ORDER BY chain_index DESC", "ORDER BY chain_index", "complete_outside-several_steps"),
     ("lock_chains", "%(again)s::bool AND", "false AND", "retry_outside-waits_for_what_was_retried_before"),
-    ("complete_chains", "lease_token = NULL,", "", "complete_outside-holder_learns_why"),
-    ("complete_chains", "error = NULL,", "", "complete_outside-clears_the_last_error"),
-    ("complete_chains", "following.priority, due.at", "0, due.at", "complete_outside-several_steps"),
+    ("queuert.complete_chains", "lease_token = NULL,", "", "complete_outside-holder_learns_why"),
+    ("queuert.complete_chains", "error = NULL,", "", "complete_outside-clears_the_last_error"),
+    (
+        "queuert.complete_chains",
+        "ORDER BY job.chain_index DESC",
+        "ORDER BY job.chain_index",
+        "complete_outside-several_steps",
+    ),
+    ("queuert.complete_chains", "root.chain_status = 'open' AND", "", "complete_outside-closed_chain"),
+    (
+        "queuert.complete_chains",
+        "tail.id IS NOT DISTINCT FROM",
+        "NULL IS DISTINCT FROM",
+        "complete_outside-another_last_job",
+    ),
+    ("queuert.complete_chains", "ELSE 'ready' END", "ELSE job.status END", "complete_outside-releases_dependents"),
+    ("queuert.complete_chains", "array_agg(DISTINCT released.type)", "NULL", "complete_outside-releases_dependents"),
+    ("continue_chains", "following.priority, due.at", "0, due.at", "complete_outside-several_steps"),
     ("retry_chains", "uncounted = attempt,", "", "retry_outside-attempts_before_do_not_count"),
     ("retry_chains", "lease_expirations = 0,", "", "retry_outside-attempts_before_do_not_count"),
     ("retry_chains", "lease_token = NULL", "lease_token = lease_token", "retry_outside-former_holder_stays_fenced"),
@@ -283,12 +298,12 @@ MUTANTS = [
     ("fail_expired", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-failed_by_the_reaper"),
     ("cancel_chains", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-closed_from_outside"),
     (
-        "complete_chains",
+        "queuert.complete_chains",
         "clock_timestamp() + job.result_ttl",
         "NULL + job.result_ttl",
         "result_ttl-closed_from_outside",
     ),
-    ("complete_chains", "finished.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
+    ("continue_chains", "finished.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
     ("find_chains_by_id", "expires_at <= clock_timestamp()", "false", "expired-attach_starts_anew"),
     (
         "find_duplicates",
@@ -319,8 +334,14 @@ MUTANTS = [
 
 
 def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
-    """A store with one statement changed, and those that are made from the same section."""
+    """A store with one statement changed, and those that are made from the same section; or one function."""
     state = PostgresState(dsn, answer_timeout=1.0)
+    if name.startswith("queuert."):
+        with psycopg.connect(dsn) as connection:
+            [(text,)] = connection.execute("select pg_get_functiondef(%s::regproc)", [name]).fetchall()
+            assert old in text, "the function has changed: so must its mutant"
+            connection.execute(text.replace(old, new).encode())
+        return state
     statements = Statements(state.schema)
     assert old.encode() in getattr(statements, name), "the statement has changed: so must its mutant"
     for variant in variants(name):

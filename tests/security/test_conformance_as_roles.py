@@ -23,7 +23,7 @@ from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, texts, variants
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.types import InputEdit, PruneRequest
+from queuert.state.types import InputEdit, PruneRequest, WorkerlessCompletion
 from queuert.testing.conformance import Mode
 from queuert.testing.conformance.builders import ask, fail, job, wait
 from queuert.testing.conformance.registry import Case, all_cases, run_case
@@ -140,6 +140,8 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         operation = store.start_bulk_operation(job(BULK_OPERATION_TYPE))
         assert store.is_bulk_operation(operation.id)
         store.claim(replace(ask("fair"), limits={"fair": Limits(fair=True)}))
+        store.start_jobs([job(id="asked")])
+        assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written
         store.start_jobs([job("failing")])
         [failing] = store.claim(ask("failing", limit=1))
         store.finish([fail(failing)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,7 +28,7 @@ from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkAction, BulkProgres
 from queuert.cli import main
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateError
-from queuert.jobs import ChainStatus
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted, EventLogMaintenanceFailed
 from queuert.policies import RetryPolicy
@@ -276,6 +277,79 @@ def test_the_owner_tends_the_log(granted: str, login: LoginOf, capsys: pytest.Ca
         assert [event.kind for event in client.list_events(chain=chain.id)] == ["created"]
 
 
+# --- completers -------------------------------------------------------------------------------------------------------
+
+
+def test_completers_complete_and_release(granted: str, login: LoginOf) -> None:
+    """Also the chain of a job that waits for others, or that runs, and one with several jobs."""
+    with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as owner:
+        approved, running = owner.start_chain(number, 1), owner.start_chain(number, 2)
+        waiting = owner.start_chain(number, 3, blockers=[approved, running])
+        blocked = owner.start_chain(number, 4, blockers=[waiting])
+        long = owner.start_chain(pair, 5)
+        owner.continue_chain(long, number, 6)
+        _run(granted, running.id)
+        chains = [approved, running, blocked, long]
+        with Client(PostgresState(login(Role.COMPLETER)), TYPES, notify=InProcessNotify()) as completer:
+            for chain in chains:
+                completer.complete_chain(chain, 7, expecting=number)
+            assert {completer.get_chain(chain.id).status for chain in chains} == {ChainStatus.COMPLETED}
+        assert [owner.get_chain(chain.id).output for chain in chains] == [7, 7, 7, 7]
+        assert [owner.get_job(one.id).status for one in (waiting, blocked)] == [JobStatus.READY, JobStatus.COMPLETED]
+        job = owner.get_job(running.id)
+        assert (job.status, job.lease_expires_at) == (JobStatus.COMPLETED, None)
+        kinds = [event.kind for event in owner.list_events(chain=waiting.id)]
+        assert sorted(kinds) == ["blocked", "created", "unblocked"]
+
+
+def _run(dsn: str, id: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "update queuert.job set status = 'running', attempt = 1, started_at = now(), holder = 'w',"
+            " lease_token = gen_random_uuid(), lease_expires_at = now() + interval '1 hour' where id = %s",
+            [id],
+        )
+
+
+def completions(*rows: tuple[str, str | None]) -> str:
+    """The argument of the function, with an output of 9 each."""
+    return json.dumps([{"chain_id": chain, "tail_id": tail, "output": 9} for chain, tail in rows])
+
+
+def test_the_function_completes_what_is_open_and_last(granted: str, login: LoginOf) -> None:
+    """All that it is given, or nothing: whoever may call it in SQL cannot write more than a client does."""
+    with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as owner:
+        [one, other] = [owner.start_chain(number, 1).id for _ in range(2)]
+        closed = owner.start_chain(number, 1).id
+        owner.complete_chain(closed, 2)
+        long = owner.start_chain(pair, 1).id
+        last = owner.continue_chain(long, number, 1)
+        wrong = [
+            completions((one, one), (closed, closed)),
+            completions((one, one), ("nobody's", "nobody's")),
+            completions((one, one), (long, long)),
+            completions((one, one), (last, last)),
+            completions((one, one), (other, None)),
+            completions((one, other), (other, one)),
+        ]
+        with psycopg.connect(login(Role.COMPLETER), autocommit=True) as connection:
+            for text in [*wrong, "[]"]:
+                rows = connection.execute("select completed from queuert.complete_chains(%s::json)", [text]).fetchall()
+                assert {written for (written,) in rows} <= {False}
+            for text in ["null", "{}", "[1]", '[{"chain_id": null}]', "[null]"]:
+                with suppress(psycopg.DataError):
+                    connection.execute("select * from queuert.complete_chains(%s::json)", [text])
+            assert {owner.get_chain(id).status for id in (one, other, long)} == {ChainStatus.OPEN}
+            text = completions((one, one), (long, last))
+            rows = connection.execute(
+                "select chain_id, chain_status, tail_id, tail_status, completed from queuert.complete_chains(%s::json)"
+                " order by chain_type",
+                [text],
+            ).fetchall()
+            assert rows == [(one, "open", one, "ready", True), (long, "open", last, "ready", True)]
+        assert [owner.get_chain(id).output for id in (one, long, closed)] == [9, 9, 2]
+
+
 # --- what they may not ------------------------------------------------------------------------------------------------
 
 EVERYBODY: dict[str, str] = {
@@ -307,6 +381,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
     },
     Role.CLIENT: {
         "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "complete a chain": "select * from queuert.complete_chains('[]')",
         "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "forge a result": "update queuert.job set output = '1'",
         "change an input": "update queuert.job set input = '1'",
@@ -322,6 +397,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
     },
     Role.WRITER: {
         "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "complete a chain": "select * from queuert.complete_chains('[]')",
         "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "forge a result": "update queuert.job set output = '1'",
         "take a lease": "update queuert.job set lease_token = gen_random_uuid()",
@@ -330,6 +406,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
     },
     Role.PRODUCER: {
         "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "complete a chain": "select * from queuert.complete_chains('[]')",
         "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "read jobs": "select id from queuert.job",
         "read chains": "select id from queuert.chain",
@@ -342,7 +419,27 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "write an event": "insert into queuert.job_event (kind) values ('created')",
         "take a key": "insert into queuert.deduplication (type, key) values ('x', 'x')",
     },
+    Role.COMPLETER: {
+        "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
+        "start a chain by the function": "select queuert.start_chain('x')",
+        "start a chain": "insert into queuert.job (id, chain_id, type, chain_type, input)"
+        " values ('x', 'x', 'x', 'x', '1')",
+        "change an input by the function": "select * from queuert.debounce('[]')",
+        "change a job": "update queuert.job set status = 'ready'",
+        "forge a result": "update queuert.job set output = '1'",
+        "lock jobs": "select id from queuert.job for update",
+        "release a job": "update queuert.job_blocker set closed = true",
+        "delete jobs": "delete from queuert.job",
+        "write to the log": "insert into queuert.job_event (kind) values ('completed')",
+        "send an event": "insert into queuert.sent_event (chain_id, id, name, size) values ('x', 'x', 'x', 1)",
+        "take a key": "insert into queuert.deduplication (type, key) values ('x', 'x')",
+        "define schedules": "update queuert.schedule set input = '1'",
+        "pause types": "insert into queuert.paused_type (type) values ('number')",
+        "read secrets": "select * from queuert.webhook_record",
+    },
     Role.OPERATOR: {
+        "complete a chain": "select * from queuert.complete_chains('[]')",
         "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "start a chain by the function": "select queuert.start_chain('x')",
         "start a chain": "insert into queuert.job (id, chain_id, type, chain_type, input)"
@@ -353,6 +450,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
     },
     Role.OBSERVER: {
         "start a bulk operation": "select * from queuert.start_bulk_operation('x', '{}')",
+        "complete a chain": "select * from queuert.complete_chains('[]')",
         "allow a bulk operation": "insert into queuert.bulk_operation (chain_id) values ('x')",
         "start a chain": "select queuert.start_chain('x')",
         "read inputs": "select input from queuert.job",

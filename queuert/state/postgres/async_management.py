@@ -63,16 +63,21 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     async def _complete(
         self, connection: AsyncAnyConnection, completions: Sequence[WorkerlessCompletion]
     ) -> list[ChainUpdate]:
-        waiting = management.completion_blockers(completions)
-        met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
-        if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
-            return [met[one.chain_id].update() for one in completions]
-        written = await fetch(connection, self._sql.complete_chains, management.completions(completions))
-        statuses = await add_blockers(connection, self._sql, waiting) if waiting else {}
-        blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
-        closing = [one.chain_id for one in completions if one.continuation is None]
-        released = await self._release_dependents(connection, closing)
-        return management.completed(completions, met, written, blocked, released)
+        closing = [one for one in completions if one.continuation is None]
+        results: list[ChainUpdate] = []
+        if len(closing) < len(completions):
+            waiting = management.completion_blockers(completions)
+            met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
+            if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
+                return [met[one.chain_id].update() for one in completions]
+            await fetch(connection, self._sql.continue_chains, management.continuations(completions))
+            statuses = await add_blockers(connection, self._sql, waiting) if waiting else {}
+            blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
+            results += management.continued(completions, met, blocked)
+        if closing:
+            rows = await fetch(connection, self._sql.complete_chains, management.completions(closing))
+            results += management.completed(closing, rows)
+        return management.for_each([one.chain_id for one in completions], results)
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 

@@ -378,7 +378,7 @@ def _login(one: Examination) -> Iterator[Finding]:
     # Producers have so few rights that everybody would be near to them.
     nearest = min(set(Role) - {Role.PRODUCER}, key=lambda kind: (len(lacking[kind]) / len(wanted[kind]), kind))
     found = f"{role} lacks {len(lacking[nearest])} rights of {names[nearest]}, the first: {lacking[nearest][0]}"
-    reason = "it lacks rights of each of the roles worker, client, writer, producer, operator and observer"
+    reason = f"it lacks rights of each of the roles {', '.join(Role)}"
     yield error("login", found, reason, f"GRANT {schema}_worker TO {role} (or another role), or {_GRANT_AGAIN}")
 
 

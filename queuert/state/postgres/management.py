@@ -100,34 +100,50 @@ def can_complete(completion: WorkerlessCompletion, chain: LockedChain) -> bool:
     return chain.status is ChainStatus.OPEN and chain.tail_id == completion.tail_id
 
 
-def completions(params: Sequence[WorkerlessCompletion]) -> Parameters:
+def completions(closing: Sequence[WorkerlessCompletion]) -> Parameters:
     """Return the parameters of ``complete_chains``."""
     rows = (
-        f'{{"id":{quoted(one.tail_id)},"output":{one.output or "null"},'
-        f'"next_id":{quoted(one.continuation.id if one.continuation else None)}}}'
-        for one in params
+        f'{{"chain_id":{quoted(one.chain_id)},"tail_id":{quoted(one.tail_id)},"output":{one.output or "null"}}}'
+        for one in closing
     )
-    following = (new_job(one.continuation) for one in params if one.continuation is not None)
-    return {"completions": array(rows), "continuations": array(following)}
+    return {"completions": array(rows)}
 
 
-def completed(
-    params: Sequence[WorkerlessCompletion],
-    met: Mapping[str, LockedChain],
-    written: Sequence[Row],
-    blocked: frozenset[str],
-    released: Sequence[Row],
+def completed(closing: Sequence[WorkerlessCompletion], rows: Sequence[Row]) -> list[ChainUpdate]:
+    """Return the results of completions, from the rows of ``complete_chains``.
+
+    Raises:
+        ChainNotFoundError: a chain does not exist. Nothing was written.
+    """
+    rows_by_id = {row[0]: row for row in rows}
+    found = {
+        id: LockedChain(id, row[1], ChainStatus(row[2]), row[3], row[4], JobStatus(row[5]), row[6])
+        for id, row in rows_by_id.items()
+    }
+    chains = all_found([one.chain_id for one in closing], found).values()
+    if not rows[0][7]:
+        return [chain.update() for chain in chains]
+    results = [chain.update(status=ChainStatus.COMPLETED, seconds=rows_by_id[chain.id][8]) for chain in chains]
+    return with_due_types(results, rows[0][9])
+
+
+def continuations(completions: Sequence[WorkerlessCompletion]) -> Parameters:
+    """Return the parameters of ``continue_chains``, of those that have a continuation."""
+    following = [(one.tail_id, one.continuation) for one in completions if one.continuation is not None]
+    rows = (f'{{"id":{quoted(tail_id)},"next_id":{quoted(job.id)}}}' for tail_id, job in following)
+    return {"continued": array(rows), "continuations": array(new_job(job) for _, job in following)}
+
+
+def continued(
+    completions: Sequence[WorkerlessCompletion], met: Mapping[str, LockedChain], blocked: frozenset[str]
 ) -> list[ChainUpdate]:
-    """Return the results of completions that were written, from the rows of ``complete_chains``; ``blocked`` are the
-    ids of continuations with open blockers."""
-    results, seconds = [], chain_seconds(written)
-    for one in params:
-        following = one.continuation
-        due_types = (following.type,) if following is not None and following.id not in blocked else ()
-        status = ChainStatus.COMPLETED if following is None else ChainStatus.OPEN
-        chain = met[one.chain_id]
-        results.append(chain.update(status=status, due_types=due_types, seconds=seconds.get(one.chain_id)))
-    return with_released(results, released)
+    """Return the results of those completions that have a continuation; ``blocked`` are the ids of continuations with
+    open blockers."""
+    following = [(one.chain_id, one.continuation) for one in completions if one.continuation is not None]
+    return [
+        met[chain_id].update(status=ChainStatus.OPEN, due_types=() if job.id in blocked else (job.type,))
+        for chain_id, job in following
+    ]
 
 
 def cancelled(met: Iterable[LockedChain], written: Sequence[Row], released: Sequence[Row]) -> list[ChainUpdate]:
@@ -144,16 +160,20 @@ def cancelled(met: Iterable[LockedChain], written: Sequence[Row], released: Sequ
 
 
 def chain_seconds(written: Sequence[Row]) -> dict[str, float | None]:
-    """Return how long each chain took that was closed, from the rows of ``complete_chains`` and ``cancel_chains``."""
+    """Return how long each chain took that was closed, from the rows of ``cancel_chains``."""
     return {row[0]: row[1] for row in written}
 
 
 def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[ChainUpdate]:
     """Add the types of the jobs that ``release_dependents`` made due to the last result that was written."""
-    types = tuple(sorted({row[0] for row in released if row[1] in CLAIMABLE}))
-    if types:
+    return with_due_types(results, sorted({row[0] for row in released if row[1] in CLAIMABLE}))
+
+
+def with_due_types(results: list[ChainUpdate], due_types: Sequence[str]) -> list[ChainUpdate]:
+    """Add types of jobs that are due to the last result that was written."""
+    if due_types:
         last = max(index for index, one in enumerate(results) if one.written)
-        results[last] = replace(results[last], due_types=results[last].due_types + types)
+        results[last] = replace(results[last], due_types=(*results[last].due_types, *due_types))
     return results
 
 

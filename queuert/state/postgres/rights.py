@@ -23,13 +23,15 @@ class Role(StrEnum):
     """Starts chains from Spark."""
     PRODUCER = "producer"
     """Starts chains by the SQL function ``start_chain``, and nothing else."""
+    COMPLETER = "completer"
+    """Reads, and completes chains: approvals, answers from outside."""
     OPERATOR = "operator"
     """Manages chains: cancels, retries, deletes, pauses."""
     OBSERVER = "observer"
     """Counts and watches. It cannot read payloads."""
 
 
-_LEAST_FIRST = (Role.OBSERVER, Role.CLIENT, Role.WRITER, Role.OPERATOR, Role.WORKER)
+_LEAST_FIRST = (Role.OBSERVER, Role.CLIENT, Role.WRITER, Role.COMPLETER, Role.OPERATOR, Role.WORKER)
 
 OWNER: frozenset[Role] = frozenset()
 """No role: only who owns the tables."""
@@ -37,11 +39,12 @@ OWNER: frozenset[Role] = frozenset()
 EVERYBODY = frozenset(Role)
 """What needs no right, since it reads and writes nothing."""
 
-COUNT = frozenset({Role.WORKER, Role.CLIENT, Role.WRITER, Role.OPERATOR, Role.OBSERVER})
+COUNT = frozenset(Role) - {Role.PRODUCER}
 READ = COUNT - {Role.OBSERVER}
 _START = frozenset({Role.WORKER, Role.CLIENT, Role.WRITER})
 _SEND = frozenset({Role.WORKER, Role.CLIENT, Role.OPERATOR})
 _MANAGE = frozenset({Role.WORKER, Role.OPERATOR})
+_COMPLETE = frozenset({Role.WORKER, Role.COMPLETER})
 _WORK = frozenset({Role.WORKER})
 _OPERATE = frozenset({Role.OPERATOR})
 
@@ -59,7 +62,8 @@ _BY_ROLES = {
     "reprioritize_chains delete_chain delete_chains update_result_ttl prune_chains create_webhook list_webhooks "
     "get_webhook change_webhook rotate_webhook_secret disable_webhook enable_webhook delete_webhook "
     "list_webhook_deliveries",
-    _WORK: "complete_chain continue_chain retry_chain_with_input edit_chain_input run_bulk_operations run_schedule "
+    _COMPLETE: "complete_chain",
+    _WORK: "continue_chain retry_chain_with_input edit_chain_input run_bulk_operations run_schedule "
     "backfill_schedule ping_webhook replay_webhook_delivery replay_webhook",
     _OPERATE: "start_bulk_operation put_schedules delete_schedules pause_schedules resume_schedules pause_job_types "
     "resume_job_types set_event_level set_event_retention",

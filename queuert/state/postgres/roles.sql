@@ -27,6 +27,7 @@ REVOKE ALL ON
 REVOKE ALL ON FUNCTION
     {schema}.demand(text[], integer),
     {schema}.debounce(json),
+    {schema}.complete_chains(json),
     {schema}.start_bulk_operation(text, jsonb),
     {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text, integer, text[], interval, interval)
     FROM PUBLIC, {everybody};
@@ -62,7 +63,7 @@ GRANT USAGE ON SEQUENCE {schema}.job_event_seq TO {worker}, {client}, {writer}, 
 GRANT SELECT ON
     {schema}.job, {schema}.job_blocker, {schema}.job_step, {schema}.sent_event, {schema}.chain, {schema}.deduplication,
     {schema}.chain_attribute, {schema}.job_event, {schema}.event, {schema}.schedule
-    TO {worker}, {client}, {writer}, {operator};
+    TO {worker}, {client}, {writer}, {completer}, {operator};
 
 -- Workers: claim, run and finish jobs, start chains, reap, prune. They cannot change schedules, pause types, or set
 -- levels.
@@ -81,7 +82,7 @@ GRANT UPDATE (payload) ON {schema}.sent_event TO {worker};
 GRANT INSERT (chain_id, id, name, size, payload) ON {schema}.sent_event TO {worker}, {client}, {operator};
 GRANT UPDATE (scheduled_at) ON {schema}.job TO {client};
 -- Whoever may read jobs may read why they wait: also what their limits have admitted.
-GRANT SELECT ON {schema}.limit_start TO {client}, {writer}, {operator};
+GRANT SELECT ON {schema}.limit_start TO {client}, {writer}, {completer}, {operator};
 -- For the fence of a write that an attempt makes.
 GRANT SELECT ON {schema}.lease_extension TO {writer};
 GRANT UPDATE (next_at, last_at, last_chain_id) ON {schema}.schedule TO {worker};
@@ -107,6 +108,9 @@ GRANT INSERT (write_id) ON {schema}.job TO {writer};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
     TO {writer};
+
+-- Completers: read, and complete chains by a function, with the rights of its owner. They write nothing else.
+GRANT EXECUTE ON FUNCTION {schema}.complete_chains(json) TO {completer}, {worker};
 
 -- Operators: what the command line does. Cancel, retry, change, trigger, delete; schedules; pauses; levels of the log.
 -- They cannot write inputs or outputs. Workers carry out the bulk operations that operators have started, and no job of

@@ -62,16 +62,21 @@ class PostgresManagement(PostgresBase):
         return self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
 
     def _complete(self, connection: AnyConnection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
-        waiting = management.completion_blockers(completions)
-        met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
-        if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
-            return [met[one.chain_id].update() for one in completions]
-        written = fetch(connection, self._sql.complete_chains, management.completions(completions))
-        statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
-        blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
-        closing = [one.chain_id for one in completions if one.continuation is None]
-        released = self._release_dependents(connection, closing)
-        return management.completed(completions, met, written, blocked, released)
+        closing = [one for one in completions if one.continuation is None]
+        results: list[ChainUpdate] = []
+        if len(closing) < len(completions):
+            waiting = management.completion_blockers(completions)
+            met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
+            if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
+                return [met[one.chain_id].update() for one in completions]
+            fetch(connection, self._sql.continue_chains, management.continuations(completions))
+            statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
+            blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
+            results += management.continued(completions, met, blocked)
+        if closing:
+            rows = fetch(connection, self._sql.complete_chains, management.completions(closing))
+            results += management.completed(closing, rows)
+        return management.for_each([one.chain_id for one in completions], results)
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 

@@ -74,10 +74,16 @@ SELECT chain_id, coalesce(cancelled.seconds, closed.seconds)
 FROM cancelled LEFT JOIN closed ON closed.id = cancelled.chain_id
 
 -- name: complete_chains
--- Completes the last jobs of chains for a client: with an output, which closes the chain, or with a continuation. All
--- are locked and known to be open. A blocked job keeps its count of open blockers, which goes on to fall.
+-- Completes the last jobs of chains for a client, and the chains with them, if all are open and have these last jobs. It
+-- returns the chains as they were.
+SELECT chain_id, chain_type, chain_status, tail_id, tail_type, tail_status, trace_context, completed, seconds, due_types
+FROM {schema}.complete_chains(%(completions)s::json)
+
+-- name: continue_chains
+-- Completes the last jobs of chains for a client with a continuation. All are locked and known to be open. A blocked job
+-- keeps its count of open blockers, which goes on to fall.
 WITH params AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%(completions)s::json) AS c (id text, output jsonb, next_id text)
+    SELECT * FROM json_to_recordset(%(continued)s::json) AS c (id text, next_id text)
 ),
 following AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(continuations)s::json) AS n (
@@ -85,14 +91,9 @@ following AS MATERIALIZED (
 ),
 finished AS (
     UPDATE {schema}.job
-    SET status = CASE WHEN params.next_id IS NULL THEN 'completed' ELSE 'continued' END,
+    SET status = 'continued',
         finished_at = clock_timestamp(),
         completed_tx = pg_current_xact_id(),
-        chain_status = CASE WHEN chain_index > 0 THEN NULL WHEN params.next_id IS NULL THEN 'completed' ELSE 'open' END,
-        chain_closed_at = CASE WHEN chain_index = 0 AND params.next_id IS NULL THEN clock_timestamp() END,
-        expires_at = CASE WHEN chain_index = 0 AND params.next_id IS NULL
-            THEN clock_timestamp() + result_ttl * interval '1 second' END,
-        output = CASE WHEN params.next_id IS NULL THEN coalesce(params.output, 'null') END,
         error = NULL,
         continued_by = params.next_id,
         lease_token = NULL,
@@ -100,15 +101,7 @@ finished AS (
     FROM params
     WHERE job.id = params.id
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.continued_by, job.result_ttl, {chain_seconds} AS seconds
-),
-closed AS (
-    UPDATE {schema}.job
-    SET chain_status = 'completed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
-        expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
-    FROM finished
-    WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.continued_by IS NULL
-    RETURNING job.id, {chain_seconds} AS seconds
+        job.started_at, job.continued_by, job.result_ttl
 ),
 continued AS (
     INSERT INTO {schema}.job
@@ -140,8 +133,7 @@ event AS (
     ) AS entry
     WHERE {event_level:entry.type} IN ('all', entry.level)
 )
-SELECT chain_id, coalesce(finished.seconds, closed.seconds)
-FROM finished LEFT JOIN closed ON closed.id = finished.chain_id
+SELECT id FROM finished
 
 -- name: retry_chains
 -- Reopens closed chains: their last jobs are due now, and their earlier attempts do not count. The last error can still
