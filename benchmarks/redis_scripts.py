@@ -127,6 +127,7 @@ def operations(there: Namespace) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "count jobs", lambda: store.count_jobs()
     yield "demand", lambda: store.get_demand()
     yield "why", lambda: store.get_wait_facts(ids[-1])
+    yield "jobs of workers", lambda: store.count_held([_HOLDER] * 1_000)
     yield "jobs by ids", lambda: store.get_jobs(ids)
     yield "chains by ids", lambda: store.get_chains(ids)
     yield "states of chains", lambda: store.get_chain_states(ids)

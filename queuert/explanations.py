@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import PausedType
-from queuert.state.types import COUNTED_WAIT, WaitFacts
+from queuert.state.types import COUNTED_WAIT, HeldJob, WaitFacts
 from queuert.workers import WorkerRecord, WorkerState
 
 MAX_DEPTH = 10
@@ -20,6 +20,10 @@ MAX_CHAINS = 100
 """How many chains one explanation has at most."""
 
 _MAX_ERROR = 200
+
+SILENT_AFTER = timedelta(seconds=30)
+"""How long a worker that lives is silent, at most: it writes a heartbeat every 20 seconds, and tries one that failed
+again after 5."""
 
 
 class Cause(StrEnum):
@@ -50,6 +54,8 @@ class Cause(StrEnum):
     """An operator has paused its type."""
     NO_WORKER = "no_worker"
     """No live worker handles its type."""
+    WORKERS_SILENT = "workers_silent"
+    """The workers that handle its type have died, or hang, or cannot reach the store: their heartbeats are overdue."""
     WORKERS_BUSY = "workers_busy"
     """All workers that handle its type have no free slot."""
     CONCURRENCY_LIMIT = "concurrency_limit"
@@ -146,7 +152,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is the same for all jobs of one explanation: the paused types and the live workers."""
+    """What is the same for all jobs of one explanation: the paused types, and the workers that are listed.
+
+    How many jobs a worker runs is read from the jobs, where it is known at once; its heartbeat may be 20 seconds old.
+    """
 
     paused: Mapping[str, PausedType]
     workers: Sequence[WorkerRecord]
@@ -163,7 +172,7 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
         found.append(Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}"))
     elif job.scheduled_at > facts.now:
         found.append(_scheduled(job, facts.event))
-    found += _type_reasons(job.type, around)
+    found += _type_reasons(job.type, facts.now, around)
     if found:
         return found
     found += _limit_reasons(job, facts)
@@ -172,8 +181,9 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
         found.append(_turn(job, facts, heard))
     elif not found and facts.ahead:
         found.append(Reason(Cause.BEHIND_OTHERS, f"{_ready(facts)} claimed before it, of type {job.type}; {heard}"))
-    if not any(worker.running < worker.concurrency for worker in _handling(job.type, around)):
-        names = _names(_handling(job.type, around))
+    heard_of = _heard_of(job.type, facts.now, around)
+    if not any(worker.running < worker.concurrency for worker in heard_of):
+        names = _names(heard_of)
         found.append(Reason(Cause.WORKERS_BUSY, f"no worker of type {job.type} has a free slot: {names}"))
     return found or [Reason(Cause.DUE, f"nothing holds it: the next claim of its type takes it; {heard}")]
 
@@ -196,10 +206,10 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
     heard = "is not listed: it has stopped or died" if worker is None else f"was last heard of {_time(worker.seen_at)}"
     ends = job.lease_expires_at
     if ends is not None and ends <= facts.now:
-        text = (
-            f"the lease of worker {job.holder} expired {_time(ends)}; that worker {heard}; a reaper takes the job next"
-        )
-        return [Reason(Cause.LEASE_EXPIRED, text), *_type_reasons(job.type, around)]
+        others = [one for one in _heard_of(job.type, facts.now, around) if one.id != job.holder]
+        taken = "a reaper takes the job next" if others else "no other worker of its type is there to take the job"
+        text = f"the lease of worker {job.holder} expired {_time(ends)}; that worker {heard}; {taken}"
+        return [Reason(Cause.LEASE_EXPIRED, text), *_type_reasons(job.type, facts.now, around)]
     text = (
         f"worker {job.holder} runs attempt {job.attempt} since {_time(job.started_at)}, and has the lease until "
         f"{_time(ends)}; that worker {heard}"
@@ -219,7 +229,7 @@ def _scheduled(job: Job, event: str | None) -> Reason:
     return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)
 
 
-def _type_reasons(type: str, around: Surroundings) -> list[Reason]:
+def _type_reasons(type: str, now: datetime, around: Surroundings) -> list[Reason]:
     found = []
     paused = around.paused.get(type)
     if paused is not None:
@@ -230,6 +240,9 @@ def _type_reasons(type: str, around: Surroundings) -> list[Reason]:
         others = sorted({name for worker in around.workers for name in worker.job_types})
         handled = f"the live workers handle {', '.join(others)}" if others else "no worker is alive"
         found.append(Reason(Cause.NO_WORKER, f"no live worker handles type {type}: {handled}"))
+    elif not _heard_of(type, now, around):
+        text = f"{_heard(type, now, around)}, and write every 20 s: they have died, hang, or cannot reach the store"
+        found.append(Reason(Cause.WORKERS_SILENT, text))
     return found
 
 
@@ -242,10 +255,12 @@ def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
         text = f"waits for its turn behind chain {facts.behind_chain} of key {job.limit_key!r}"
         found.append(Reason(Cause.KEY_ORDER, text))
     if limits.concurrency is not None and facts.running >= limits.concurrency:
-        text = f"the limit of type {job.type} is used up: {facts.running} of {limits.concurrency} run"
+        used = f"{facts.running} of {limits.concurrency} run{_held(facts.running, facts.held)}"
+        text = f"the limit of type {job.type} is used up: {used}"
         found.append(Reason(Cause.CONCURRENCY_LIMIT, text))
     if limits.per_key is not None and job.limit_key is not None and facts.running_of_key >= limits.per_key:
-        text = f"the limit of key {job.limit_key!r} is used up: {facts.running_of_key} of {limits.per_key} run"
+        used = f"{facts.running_of_key} of {limits.per_key} run{_held(facts.running_of_key, facts.held_of_key)}"
+        text = f"the limit of key {job.limit_key!r} is used up: {used}"
         found.append(Reason(Cause.KEY_LIMIT, text))
     rate, free_at = limits.rate, facts.rate_free_at
     if rate is not None and free_at is not None and free_at > facts.now:
@@ -254,6 +269,13 @@ def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
         text = f"the rate of {whose} is used up: {used}, the next may begin {_time(free_at)}"
         found.append(Reason(Cause.RATE_LIMIT, text, free_at))
     return found
+
+
+def _held(count: int, held: Sequence[HeldJob]) -> str:
+    """Whose jobs use up a limit."""
+    named = ", ".join(f"{one.id} at worker {one.holder}" for one in held)
+    rest = f" and {count - len(held)} more" if count > len(held) else ""
+    return f" ({named}{rest})" if held else ""
 
 
 def _turn(job: Job, facts: WaitFacts, heard: str) -> Reason:
@@ -280,6 +302,11 @@ def _handling(type: str, around: Surroundings) -> list[WorkerRecord]:
         for one in around.workers
         if (type in one.job_types or type == BULK_OPERATION_TYPE) and one.state is WorkerState.RUNNING
     ]
+
+
+def _heard_of(type: str, now: datetime, around: Surroundings) -> list[WorkerRecord]:
+    """The workers of a type that have written a heartbeat in time."""
+    return [one for one in _handling(type, around) if now - one.seen_at <= SILENT_AFTER]
 
 
 def _names(workers: Sequence[WorkerRecord]) -> str:

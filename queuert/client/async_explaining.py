@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queuert.client.async_base import AsyncClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
@@ -65,7 +65,9 @@ async def reasons_of(store: AsyncStore, ids: Sequence[str]) -> dict[str, str]:
 
 async def _surroundings(store: AsyncStore) -> Surroundings:
     paused = {one.type: one for one in await store.list_paused_job_types()}
-    return Surroundings(paused, await store.list_workers())
+    workers = await store.list_workers()
+    held = await store.count_held([one.id for one in workers])
+    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers])
 
 
 async def _chain_of(store: AsyncStore, id: str) -> ChainRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
@@ -66,7 +66,9 @@ def reasons_of(store: Store, ids: Sequence[str]) -> dict[str, str]:
 
 def _surroundings(store: Store) -> Surroundings:
     paused = {one.type: one for one in store.list_paused_job_types()}
-    return Surroundings(paused, store.list_workers())
+    workers = store.list_workers()
+    held = store.count_held([one.id for one in workers])
+    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers])
 
 
 def _chain_of(store: Store, id: str) -> ChainRecord:

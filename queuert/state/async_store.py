@@ -365,6 +365,10 @@ class AsyncWorkerStore(Protocol):
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first, then by id."""
         ...
 
+    async def count_held(self, holders: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of these workers has leased now; those without any are left out."""
+        ...
+
 
 class AsyncRetentionStore(Protocol):
     """Expires and prunes closed chains, many at a time.

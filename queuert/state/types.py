@@ -439,6 +439,17 @@ COUNTED_WAIT = 10_000
 """Where counting ends in ``get_wait_facts``."""
 
 
+NAMED_HOLDERS = 3
+"""How many of the jobs that use up a limit are named."""
+
+
+class HeldJob(NamedTuple):
+    """A running job, and the worker that has its lease."""
+
+    id: str
+    holder: str
+
+
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
     """What decides whether a job can be claimed now, besides its own row.
@@ -455,6 +466,8 @@ class WaitFacts:
         ahead: ready jobs of the type that are claimed before this one; if its keys take turns, those of the same key.
         behind_chain: the chain of the same key that this one waits for, if the type has an order.
         event: the name of the event that the job waits for; None if its last step is no wait, or has its answer.
+        held: some running jobs of the type, ``NAMED_HOLDERS`` at most.
+        held_of_key: some of those with the limit key of the job.
     """
 
     now: datetime
@@ -466,6 +479,8 @@ class WaitFacts:
     ahead: int
     behind_chain: str | None = None
     event: str | None = None
+    held: tuple[HeldJob, ...] = ()
+    held_of_key: tuple[HeldJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, JobType, JobTypes, Limits, Rate, after
+from queuert import AsyncChain, AsyncClient, JobType, JobTypes, Limits, Rate, after
 from queuert.client.async_explaining import reasons_of
 from queuert.errors import ChainNotFoundError, StateError
-from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason
+from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason, Surroundings, reasons
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.run_at import RunAt
@@ -191,14 +191,59 @@ async def test_several_causes_at_once(queue: Queue) -> None:
 
 
 async def test_all_workers_are_busy(queue: Queue) -> None:
-    chain = await queue.client.start_chain(work, 1)
-    await queue.worker(running=1)
+    """Also those that have become busy since their last heartbeat, or free."""
+    await queue.client.start_chain(work, 0)
+    await queue.worker()
     await queue.worker("join", id="other")
+    held = await queue.claim(holder="worker")
+    chain = await queue.client.start_chain(work, 1)
     reason = await queue.only(chain)
     assert (reason.cause, reason.text) == (
         Cause.WORKERS_BUSY,
         "no worker of type work has a free slot: worker (1 of 1)",
     )
+    await queue.worker(running=1)
+    await queue.store.finish([complete(held)])
+    assert await queue.causes(chain) == ["due"]
+
+
+async def after_silence(queue: Queue, chain: AsyncChain[Any], seconds: float) -> list[Reason]:
+    """What holds a chain, if the workers wrote their last heartbeats so long ago."""
+    [record] = await queue.store.get_chains([chain.id])
+    [job] = await queue.store.get_jobs([chain.id])
+    facts = await queue.store.get_wait_facts(chain.id)
+    assert record is not None
+    assert job is not None
+    assert facts is not None
+    seen_at = facts.now - timedelta(seconds=seconds)
+    around = Surroundings({}, [replace(one, seen_at=seen_at) for one in await queue.store.list_workers()])
+    return reasons(record, job, facts, around, 0)
+
+
+async def test_its_workers_were_killed(queue: Queue) -> None:
+    """It is known before they are no longer listed: their heartbeats are overdue."""
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    assert [one.cause for one in await after_silence(queue, chain, 20)] == [Cause.DUE]
+    [reason] = await after_silence(queue, chain, 40)
+    assert reason.cause is Cause.WORKERS_SILENT
+    assert reason.text.startswith("its workers were last heard of 40 s ago, and write every 20 s: they have died")
+
+
+async def test_no_reaper_is_left(queue: Queue) -> None:
+    """The worker whose lease has expired was the only one: nobody takes the job."""
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker(id="killed")
+    await expire(queue.store, await queue.claim(holder="killed"))
+    [reason] = await after_silence(queue, chain, 0)
+    assert reason.cause is Cause.LEASE_EXPIRED
+    assert reason.text.endswith("; no other worker of its type is there to take the job")
+    await queue.worker(id="another")
+    [reason] = await after_silence(queue, chain, 0)
+    assert reason.text.endswith("; a reaper takes the job next")
+    expired, silent = await after_silence(queue, chain, 40)
+    assert expired.text.endswith("; no other worker of its type is there to take the job")
+    assert silent.cause is Cause.WORKERS_SILENT
 
 
 async def test_others_come_first(queue: Queue) -> None:
@@ -241,8 +286,8 @@ async def test_the_chain_of_a_key_that_goes_first(queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("limits", "causes", "part"),
     [
-        (Limits(concurrency=1), ["concurrency_limit"], "the limit of type work is used up: 1 of 1 run"),
-        (Limits(per_key=1), ["key_limit"], "the limit of key 'zoe' is used up: 1 of 1 run"),
+        (Limits(concurrency=1), ["concurrency_limit"], "the limit of type work is used up: 1 of 1 run ("),
+        (Limits(per_key=1), ["key_limit"], "the limit of key 'zoe' is used up: 1 of 1 run ("),
         (
             Limits(rate=Rate(1, per=_LONG)),
             ["rate_limit"],
@@ -260,6 +305,7 @@ async def test_limits(queue: Queue, limits: Limits, causes: list[str], part: str
     assert await queue.causes(chain) == causes
     reason = await queue.only(chain)
     assert reason.text.startswith(part)
+    assert reason.text.endswith(f"({claimed.id} at worker holder)") == part.endswith("(")
     if limits.rate is not None and reason.cause is Cause.RATE_LIMIT:
         assert reason.until is not None
         assert abs(reason.until - claimed.started_at - timedelta(seconds=_LONG)) < timedelta(minutes=5)

@@ -181,6 +181,7 @@ class Tour:
         [tail] = [one for one in self.claim() if one.id == following.id]
         child = self.new(self.named("-child"))
         store.finish([Finish(tail, FinishKind.WAIT, starts=(child,), blockers=(child.id,))])
+        assert store.count_held([text])
         facts = store.get_wait_facts(child.id)
         assert facts is not None
         assert (facts.running, facts.running_of_key) == (1, 0)

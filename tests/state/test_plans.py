@@ -212,6 +212,10 @@ def test_release_claim(explained: Callable[..., Plan], layout: Layout) -> None:
     check(explained(SQL.release_claim, values), rows=4 * RUNNING, indexes=["job_running"])
 
 
+def test_count_held(explained: Callable[..., Plan]) -> None:
+    check(explained(SQL.count_held, {"holders": ["w1", "w2"]}), rows=4 * RUNNING, indexes=["job_running"])
+
+
 def test_reap(explained: Callable[..., Plan], layout: Layout) -> None:
     request = ReapRequest(dict.fromkeys(layout.type_names, RetryPolicy()), limit=LIMIT)
     plan = explained(SQL.reap, parameters.reap(request))

@@ -14,6 +14,7 @@ from queuert.state.postgres.async_statements import fetch
 from queuert.state.types import (
     COUNTED_DEMAND,
     COUNTED_WAIT,
+    NAMED_HOLDERS,
     BlockerLink,
     BlockerRecord,
     TypeCount,
@@ -124,5 +125,5 @@ class AsyncPostgresListing(AsyncPostgresBase):
 
     async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
         """Read what decides whether a job can be claimed now."""
-        rows = await self._fetch(self._sql.wait_facts, {"id": job_id, "most": COUNTED_WAIT})
+        rows = await self._fetch(self._sql.wait_facts, {"id": job_id, "most": COUNTED_WAIT, "named": NAMED_HOLDERS})
         return listing.wait_facts(rows[0]) if rows else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from queuert.activity import (
@@ -37,6 +38,10 @@ class AsyncPostgresWorkers(AsyncPostgresBase):
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""
         return [workers.worker(row) for row in await self._fetch(self._sql.list_workers)]
+
+    async def count_held(self, holders: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of these workers has leased now."""
+        return dict(await self._fetch(self._sql.count_held, {"holders": list(holders)}))
 
     async def get_activity(self, filter: ActivityFilter) -> list[Activity]:
         """Return what workers did, by minute or hour."""

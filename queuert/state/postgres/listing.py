@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ from queuert.state import records
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.types import TypeCount, WaitFacts
+from queuert.state.types import HeldJob, TypeCount, WaitFacts
 
 Stored: TypeAlias = tuple[str, JobStatus]
 """A type and a status as stored."""
@@ -130,12 +130,17 @@ _MOST_JOBS = 2**31 - 1
 
 def wait_facts(row: Row) -> WaitFacts:
     """Decode the row of ``wait_facts``."""
-    now, concurrency, per_key, count, seconds, fair, ordered, *others = row
+    now, concurrency, per_key, count, seconds, fair, ordered, *others, held, held_of_key = row
     limits = None
     if fair is not None:
         rate = None if count is None else Rate(count, per=seconds)
         limits = Limits(concurrency, None if ordered else per_key, rate, fair, ordered)
-    return WaitFacts(now, limits, *others)
+    return replace(WaitFacts(now, limits, *others), held=held_jobs(held), held_of_key=held_jobs(held_of_key))
+
+
+def held_jobs(found: Sequence[Sequence[str]] | None) -> tuple[HeldJob, ...]:
+    """Decode ids and holders."""
+    return tuple(HeldJob(*one) for one in found or ())
 
 
 def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from queuert.activity import (
@@ -36,6 +37,10 @@ class PostgresWorkers(PostgresBase):
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""
         return [workers.worker(row) for row in self._fetch(self._sql.list_workers)]
+
+    def count_held(self, holders: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of these workers has leased now."""
+        return dict(self._fetch(self._sql.count_held, {"holders": list(holders)}))
 
     def get_activity(self, filter: ActivityFilter) -> list[Activity]:
         """Return what workers did, by minute or hour."""

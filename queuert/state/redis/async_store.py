@@ -39,6 +39,7 @@ from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.types import (
     COUNTED_DEMAND,
     COUNTED_WAIT,
+    NAMED_HOLDERS,
     BlockerLink,
     BlockerRecord,
     ClaimedJob,
@@ -294,7 +295,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
 
     async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
         """Read what decides whether a job can be claimed now."""
-        params = {"id": job_id, "most": COUNTED_WAIT}
+        params = {"id": job_id, "most": COUNTED_WAIT, "named": NAMED_HOLDERS}
         return decode.wait_facts(await self._run("wait_facts", encode.plain(params)))
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
@@ -491,6 +492,11 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         """Return the workers that are alive."""
         found = [decode.worker(one) for one in await self._run("list_workers", [])]
         return sorted(found, key=lambda one: (one.started_at, one.id))
+
+    async def count_held(self, holders: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of these workers has leased now."""
+        counts = await self._run("count_held", encode.plain(list(holders)))
+        return {holder: count for holder, count in zip(holders, counts, strict=True) if count}
 
     async def get_activity(self, filter: ActivityFilter) -> list[Activity]:
         """Return what workers did, by minute or hour."""

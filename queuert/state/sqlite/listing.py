@@ -18,7 +18,7 @@ from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.state.sqlite.limits import capacities
 from queuert.state.sqlite.workers import stored_limits
-from queuert.state.types import COUNTED_WAIT, TypeCount, TypeDemand, WaitFacts
+from queuert.state.types import COUNTED_WAIT, NAMED_HOLDERS, HeldJob, TypeCount, TypeDemand, WaitFacts
 
 Connection = sqlite3.Connection
 
@@ -279,6 +279,7 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
     ordered = limits is not None and limits.ordered
     behind = fetch_one(connection, "chain_before", id=job_id, type=type, key=key) if ordered else None
     wait = fetch_one(connection, "awaited_event", id=job_id)
+    named = {"type": type, "limit": NAMED_HOLDERS}
     return WaitFacts(
         now=rows.moment(now),
         limits=limits,
@@ -289,4 +290,6 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
         ahead=ahead,
         event=None if wait is None else wait[0],
         behind_chain=None if behind is None else behind[0],
+        held=tuple(HeldJob(*one) for one in run(connection, "held_of_type", **named)),
+        held_of_key=tuple(HeldJob(*one) for one in run(connection, "held_of_key", key=key, **named)),
     )

@@ -247,6 +247,11 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
         with self._reading() as connection:
             return workers.workers(connection)
 
+    def count_held(self, holders: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of these workers has leased now."""
+        with self._reading() as connection:
+            return workers.held(connection, holders)
+
     def get_activity(self, filter: ActivityFilter) -> list[Activity]:
         """Return what workers did, by minute or hour."""
         with self._reading() as connection:

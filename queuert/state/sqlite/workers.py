@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -70,6 +70,11 @@ def stored_limits(connection: Connection, type: str) -> Limits | None:
 def workers(connection: Connection) -> list[WorkerRecord]:
     """Return the workers whose heartbeat has not expired, the longest running first."""
     return [_worker(row) for row in run(connection, "list_workers", now=now_us())]
+
+
+def held(connection: Connection, holders: Sequence[str]) -> dict[str, int]:
+    """Return how many jobs each of these workers has leased; those without any are left out."""
+    return {holder: count for holder, count in run(connection, "count_held") if holder in set(holders)}
 
 
 def _worker(row: Row) -> WorkerRecord:

@@ -42,6 +42,7 @@ _WHOLE = {
     "set_event_default": "the settings of the log, one row",
     "set_dropped_events": "the settings of the log, one row",
     "event_levels": "all are wanted",
+    "count_held": "the running jobs, by an index that has no others",
     "oldest_event_time": "the first row",
     "get_webhook_records": "the ids that are given",
     "prune_webhook_attempts": "the first rows, up to a limit",

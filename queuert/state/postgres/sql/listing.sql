@@ -411,12 +411,18 @@ WITH params AS MATERIALIZED (
 SELECT clock_timestamp(), concurrency, per_key, rate_count, rate_seconds, fair, ordered, running.count, running.of_key, begun.count,
     CASE WHEN begun.count >= rate_count THEN begun.first_at + rate_seconds * interval '1 second' END, ahead.count, before.id,
     -- Only the last step of a job can be a wait without an answer.
-    (SELECT event FROM {schema}.job_step WHERE job_id = %(id)s AND event IS NOT NULL AND answered_at IS NULL)
+    (SELECT event FROM {schema}.job_step WHERE job_id = %(id)s AND event IS NOT NULL AND answered_at IS NULL),
+    (SELECT array_agg(ARRAY[one.id, one.holder]) FROM (
+        SELECT job.id, job.holder FROM {schema}.job WHERE job.type = params.type AND status = 'running' LIMIT %(named)s
+    ) AS one),
+    running.held_of_key[:%(named)s]
 FROM params
 CROSS JOIN LATERAL (
-    SELECT count(*) AS count, count(*) FILTER (WHERE of_type.limit_key = params.limit_key) AS of_key
+    SELECT count(*) AS count, count(*) FILTER (WHERE of_type.limit_key = params.limit_key) AS of_key,
+        array_agg(ARRAY[of_type.id, of_type.holder]) FILTER (WHERE of_type.limit_key = params.limit_key) AS held_of_key
     FROM (
-        SELECT job.limit_key FROM {schema}.job WHERE job.type = params.type AND status = 'running' LIMIT %(most)s
+        SELECT job.id, job.limit_key, job.holder
+        FROM {schema}.job WHERE job.type = params.type AND status = 'running' LIMIT %(most)s
     ) AS of_type
 ) AS running
 CROSS JOIN LATERAL (

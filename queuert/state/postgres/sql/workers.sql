@@ -64,6 +64,10 @@ SELECT id, name, host, pid, version, job_types, concurrency, running, state, sta
 FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id
 
+-- name: count_held
+-- Counts the running jobs of workers. All running jobs are read: as many as all workers have slots.
+SELECT holder, count(*) FROM {schema}.job WHERE status = 'running' AND holder = ANY (%(holders)s::text[]) GROUP BY holder
+
 -- name: get_activity
 -- Reads what workers did, by minute or hour. Of each length it reads one range of the key: a minute and an hour are read
 -- if they end after `since` and begin before `until`.

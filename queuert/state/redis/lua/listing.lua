@@ -393,10 +393,11 @@ until #ids < 100 or #found >= params.limit
 return found
 
 -- name: wait_facts
--- What decides whether a job can be claimed now. ARGV[1]: {id, most}. Counts without reading the jobs, but for the first
+-- What decides whether a job can be claimed now. ARGV[1]: {id, most, named}. Counts without reading the jobs, but for the first
 -- ones of a list that has dead entries.
 -- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
--- another or false, ready jobs before it, the event that it waits for or false}; with nothing if the job does not exist.
+-- another or false, ready jobs before it, the event that it waits for or false, running jobs as {id, holder}, and those of
+-- its key}; with nothing if the job does not exist.
 
 local params = decoded(1)
 local job = load(params.id)
@@ -461,6 +462,18 @@ local function ready_before(fair)
     return math.min(params.most, number + call('ZLEXCOUNT', P .. 'kz:' .. job.type, '-', '(' .. member))
 end
 
+-- Some running jobs of the type, or of a limit key of it, with their holders. Of many only the first are read.
+local function held(key)
+    local found = {}
+    for _, id in ipairs(call('ZRANGE', P .. 'lease:' .. job.type, 0, READ - 1)) do
+        local fields = call('HMGET', P .. 'j:' .. id, 'holder', 'limit')
+        if #found < params.named and fields[1] and (not key or fields[2] == key) then
+            found[#found + 1] = {id, fields[1]}
+        end
+    end
+    return found
+end
+
 local stored = call('HGET', P .. 'limits', job.type)
 local limits = stored and cjson.decode(stored) or {}
 local begun, free_at = 0, false
@@ -476,4 +489,5 @@ return {
     text(NOW), stored, call('ZCARD', P .. 'lease:' .. job.type),
     job.limit and tonumber(call('HGET', P .. 'rk:' .. job.type, job.limit) or 0) or 0,
     begun, free_at, ready_before(limits.fair), waits and last[5] or false,
+    held(), job.limit and held(job.limit) or {},
 }

@@ -43,6 +43,13 @@ for at, id in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '(' .. text(NOW
 end
 return answer
 
+-- name: count_held
+-- Counts the jobs that workers have leased. ARGV[1]: list of their ids. Returns a number for each.
+
+local answer = {}
+for at, holder in ipairs(decoded(1)) do answer[at] = call('LLEN', P .. 'p:' .. holder) end
+return answer
+
 -- name: get_activity
 -- Reads the minutes, or the hours, that begin after a time and before another, some at a time. ARGV[1]: {seconds, after,
 -- before, types, most}. Returns the begin of the last of them, as far as there may be more, and what workers did in them.

@@ -104,6 +104,14 @@ SELECT count(*) FROM (SELECT 1 FROM queuert_chain_attribute WHERE name = :name A
 SELECT type, limit_key, attempt - uncounted - lease_expirations - priority, scheduled_at, rowid
 FROM queuert_job WHERE id = :id
 
+-- name: held_of_type
+-- Some running jobs of a type, and who holds them.
+SELECT id, holder FROM queuert_job WHERE type = :type AND status = 'running' LIMIT :limit
+
+-- name: held_of_key
+-- Some running jobs of a type and limit key, and who holds them.
+SELECT id, holder FROM queuert_job WHERE type = :type AND status = 'running' AND limit_key = :key LIMIT :limit
+
 -- name: count_ahead
 -- Counts the ready jobs of a type that come before a place, up to a limit.
 SELECT count(*) FROM (

@@ -33,6 +33,10 @@ DELETE FROM queuert_worker WHERE id = :id
 SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at FROM queuert_worker
 WHERE expires_at > :now ORDER BY started_at, id
 
+-- name: count_held
+-- Counts the running jobs of all workers.
+SELECT holder, count(*) FROM queuert_job INDEXED BY queuert_job_running WHERE status = 'running' GROUP BY holder
+
 -- name: find_activity
 -- What a worker did of a job type in a minute, and the last report that was added.
 SELECT report, numbers FROM queuert_activity

@@ -8,7 +8,7 @@ from datetime import timedelta
 from queuert.limits import Limits, Rate
 from queuert.run_at import after
 from queuert.state import AsyncStore, Capability
-from queuert.state.types import WaitFacts
+from queuert.state.types import NAMED_HOLDERS, HeldJob, WaitFacts
 from queuert.testing.conformance.builders import ask, claim_one, fail, job, retry, start
 from queuert.testing.conformance.cases.demand import _beat
 from queuert.testing.conformance.registry import case
@@ -49,7 +49,25 @@ async def without_limits(stores: Stores) -> None:
     assert read is not None
     assert read.started_at is not None
     assert timedelta(0) <= found.now - read.started_at < timedelta(minutes=5)
-    assert found == WaitFacts(found.now, None, 1, 0, 0, None, 0)
+    assert found == WaitFacts(found.now, None, 1, 0, 0, None, 0, held=(HeldJob(first, "holder"),))
+
+
+@case()
+async def who_holds_a_limit(stores: Stores) -> None:
+    """Some of the running jobs of the type, and of the job's key, with their holders."""
+    store = await stores.open()
+    a, b, c, d, waiting = await start(
+        store, *(job(limit_key=key) for key in ("a", "b", "a", "a")), job(limit_key="b", priority=-1)
+    )
+    for holder in ("one", "two"):
+        await store.claim(ask(limit=2, holder=holder))
+    found = await _facts(store, waiting)
+    everyone = {HeldJob(a, "one"), HeldJob(b, "one"), HeldJob(c, "two"), HeldJob(d, "two")}
+    assert len(set(found.held)) == NAMED_HOLDERS
+    assert everyone.issuperset(found.held)
+    assert found.held_of_key == (HeldJob(b, "one"),)
+    # Of the key with three.
+    assert set((await _facts(store, d)).held_of_key) == everyone - {HeldJob(b, "one")}
 
 
 @case()

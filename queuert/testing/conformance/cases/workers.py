@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from queuert.state import AsyncStore
-from queuert.testing.conformance.builders import claim_one, complete, eventually, job, read, start
+from queuert.testing.conformance.builders import ask, claim_one, complete, eventually, job, read, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
@@ -54,6 +54,22 @@ async def listed_as_reported(stores: Stores) -> None:
     assert found.started_at == found.seen_at
     [clock] = await start(store, job())
     assert found.seen_at <= (await read(store, clock)).created_at
+
+
+@case()
+async def leased_jobs_are_counted_by_holder(stores: Stores) -> None:
+    """As they are now, of all types; those that have none are left out."""
+    store, other = await stores.open_many(2)
+    odd = "h-ö'\":{}%-1"
+    assert await other.count_held([odd, "two"]) == {}
+    await start(store, *(job() for _ in range(3)), job("other"))
+    [first] = await store.claim(ask(limit=1, holder=odd))
+    await store.claim(ask("work", "other", holder="two"))
+    assert await other.count_held([odd, "two", "nobody"]) == {odd: 1, "two": 3}
+    assert await other.count_held(["two"]) == {"two": 3}
+    assert await other.count_held([]) == {}
+    await store.finish([complete(first)])
+    assert await other.count_held([odd, "two"]) == {"two": 3}
 
 
 @case()
