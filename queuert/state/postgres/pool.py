@@ -10,13 +10,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, Error, errors
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from queuert.errors import ClosedError
+from queuert.errors import ClosedError, StateUnavailableError
 from queuert.state.postgres.bounds import Bounds, milliseconds
 from queuert.state.postgres.errors import mapped, mapped_errors
 from queuert.state.postgres.other_drivers import AnyConnection, AsyncAnyConnection
@@ -79,8 +80,13 @@ class Watchdog:
         self._deadlines: dict[BaseConnection[Any], float] = {}
         """When each connection that is waited for is cut (monotonic). All waits last equally long, so the first expires
         first."""
+        self._cut: WeakSet[BaseConnection[Any]] = WeakSet()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+
+    def has_cut(self, connection: BaseConnection[Any]) -> bool:
+        """Whether the connection is broken because no answer came in time."""
+        return connection in self._cut
 
     def begin(self, connection: BaseConnection[Any]) -> None:
         """Cut ``connection`` unless :meth:`end` is called in time; what waits then fails with an OperationalError."""
@@ -119,6 +125,7 @@ class Watchdog:
                 while self._deadlines and next(iter(self._deadlines.values())) <= now:
                     late.append(next(iter(self._deadlines)))
                     del self._deadlines[late[-1]]
+                    self._cut.add(late[-1])
                 if self._deadlines or late:
                     ends_at = now + _WATCHDOG_IDLE
                 elif now >= ends_at:
@@ -197,16 +204,21 @@ class _Base:
             try:
                 yield
             except Error as error:
-                raise _mapped_and_closed(connection, error, self._settings.schema) from error
+                raise self._mapped(connection, error) from error
 
-
-def _mapped_and_closed(connection: BaseConnection[Any], error: Error, schema: str) -> Exception:
-    """Return the mapped error. Closes the connection if it is of no more use."""
-    if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
-        # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
-        # statement was prepared ("cached plan must not change result type"), only a new session can run it.
-        connection.pgconn.finish()
-    return mapped(error, schema)
+    def _mapped(self, connection: BaseConnection[Any], error: Error) -> Exception:
+        """Return the mapped error. Closes the connection if it is of no more use."""
+        if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
+            # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
+            # statement was prepared ("cached plan must not change result type"), only a new session can run it.
+            connection.pgconn.finish()
+        if self._watchdog.has_cut(connection):
+            # psycopg says that the server has closed the connection, which we did.
+            return StateUnavailableError(
+                f"the server sent no answer within {self._watchdog.seconds:g} s (answer_timeout): it cannot be reached, "
+                "or is overloaded, or another transaction holds a lock that the statement waited for"
+            )
+        return mapped(error, self._settings.schema)
 
 
 class AsyncConnections(_Base):
@@ -251,7 +263,7 @@ class AsyncConnections(_Base):
                     await self._configure(connection)
                 yield connection
             except Error as error:
-                raise _mapped_and_closed(connection, error, self._settings.schema) from error
+                raise self._mapped(connection, error) from error
             finally:
                 self._watchdog.end(connection)
         finally:
@@ -358,7 +370,7 @@ class Connections(_Base):
                     self._configure(connection)
                 yield connection
             except Error as error:
-                raise _mapped_and_closed(connection, error, self._settings.schema) from error
+                raise self._mapped(connection, error) from error
             finally:
                 self._watchdog.end(connection)
         finally:
