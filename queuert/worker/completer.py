@@ -37,6 +37,11 @@ _MAX_CONNECTION_BREAKS = 3
 is rejected: the server or the network does not accept it."""
 
 
+_KEEP_WAITING = 5.0
+"""While finishes are written, those that wait behind them are not stuck, however long it takes: so often, in seconds,
+their leases are renewed further."""
+
+
 class _QueuedFinish:
     """A finish that is to be written."""
 
@@ -62,10 +67,10 @@ class _QueuedFinish:
         """Whether a runner or a caller still waits for its result."""
         return not self.decided and (self.future is None or not self.future.done())
 
-    def notify_retry(self) -> None:
-        """Tell the runner that it will be sent again."""
+    def notify_not_stuck(self) -> None:
+        """Tell the runner that it will be sent, or sent again."""
         if self.runner is not None:
-            self.runner.on_retry()
+            self.runner.on_finish_waits()
 
     def fail(self, error: Exception) -> None:
         """Tell the runner or the caller that it is not written."""
@@ -112,6 +117,7 @@ class Completer:
         """Finishes that are sent again after a pause."""
         self.characters = 0
         """The number of characters in the texts of all finishes that are not written yet."""
+        self._keep_waiting_at = 0.0
         self._has_pending = asyncio.Event()
         self._stopped = False
         self._lock_backoff = Backoff(initial_delay=0.05, max_delay=1.0)
@@ -232,7 +238,7 @@ class Completer:
                     unsent.extendleft(reversed(part))
                 part_size = max(1, len(part) // 2)
                 for queued in (*part, *unsent):
-                    queued.notify_retry()
+                    queued.notify_not_stuck()
                 await asyncio.sleep(self._backoff.delay(failures))
             except Exception as error:
                 # The store cannot write one of them, so each is sent alone. Others may have been written before it.
@@ -245,10 +251,14 @@ class Completer:
                 part_size = 1
             else:
                 failures, part_size = 0, 2 * part_size
-                duration = lease_time() - sent_at
+                answered_at = lease_time()
                 self._decide(part, results)
+                if answered_at >= self._keep_waiting_at:
+                    self._keep_waiting_at = answered_at + _KEEP_WAITING
+                    for queued in (*unsent, *self._pending):
+                        queued.notify_not_stuck()
                 if self._observers.want(FinishesWritten):
-                    written = FinishesWritten(worker=self._worker, count=len(part), duration=duration)
+                    written = FinishesWritten(worker=self._worker, count=len(part), duration=answered_at - sent_at)
                     self._observers.emit(written)
 
     async def _traced_finish(
@@ -319,7 +329,7 @@ class Completer:
     def _retry_locked(self, queued: _QueuedFinish) -> None:
         """Send a finish again after a pause: a caller's transaction has locked its rows, perhaps for long."""
         queued.lock_retries += 1
-        queued.notify_retry()
+        queued.notify_not_stuck()
         self._delay(queued, self._lock_backoff.delay(queued.lock_retries))
 
     def _delay(self, queued: _QueuedFinish, seconds: float) -> None:

@@ -738,8 +738,8 @@ class AttemptRunner:
         self.held.finish_since = lease_time()
         self._worker.completer.submit(finish, self)
 
-    def on_retry(self) -> None:
-        """The finish is sent again, so the completer is not stuck: the lease is renewed further."""
+    def on_finish_waits(self) -> None:
+        """The finish is sent again, or waits while others are written: the lease is renewed further."""
         self.held.finish_since = lease_time()
 
     def on_rejected(self, finish: Finish, error: Exception) -> None:

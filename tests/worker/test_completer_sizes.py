@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +20,7 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, Lease
 from queuert.testing.events import EventLog
 from queuert.worker.completer import Completer
+from queuert.worker.leases import HeldLease
 from queuert.worker.telemetry import FinishReport
 from tests.support.waiting import in_time
 
@@ -65,7 +67,7 @@ class Author:
         self.errors: list[Exception] = []
         self.changed = asyncio.Event()
 
-    def on_retry(self) -> None:
+    def on_finish_waits(self) -> None:
         """It goes on."""
 
     def on_rejected(self, finish: Finish, error: Exception) -> None:
@@ -207,3 +209,35 @@ async def test_one_that_is_refused_leaves_the_others_of_its_batch_in_order() -> 
         await author.until(lambda: len(author.written) == 4)
     assert author.written == ["a", "b", "c", "d"]
     assert [type(one) for one in author.errors] == [ValueError]
+
+
+async def test_those_that_wait_behind_others_are_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement takes 20 seconds of a lease of 10, and ten are needed: all leases are renewed until the end."""
+    now = 0.0
+    monkeypatch.setattr("queuert.worker.completer.lease_time", lambda: now)
+    author, stuck = Author(), set[str]()
+
+    class Waiting(Author):
+        def __init__(self, one: Finish) -> None:
+            super().__init__()
+            self.held: Any = HeldLease(replace(one.job, lease_seconds=10.0), 3.0, now, cast(Any, self))
+            self.held.finish_since = now
+
+        def on_finish_waits(self) -> None:
+            self.held.finish_since = now
+
+    def slow(finishes: Sequence[Finish]) -> None:
+        nonlocal now
+        now += 20.0
+        written = {*author.written, *(one.job.id for one in finishes)}
+        stuck.update(id for id, one in waiting.items() if id not in written and one.held.is_stuck(now))
+
+    finishes = [finish(name, 10 * LARGE) for name in "abcdefghij"]
+    waiting = {one.job.id: Waiting(one) for one in finishes}
+    lost = Waiting(finishes[0])
+    async with completing(Store(slow), author) as completer:
+        for one in finishes:
+            completer.submit(one, cast(Any, waiting[one.job.id]))
+        await author.until(lambda: len(author.written) == 10)
+    assert stuck == set()
+    assert lost.held.is_stuck(now)  # One that the completer does not know of.

@@ -209,14 +209,14 @@ class _Base:
     def _mapped(self, connection: BaseConnection[Any], error: Error) -> Exception:
         """Return the mapped error. Closes the connection if it is of no more use."""
         if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
-            # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
-            # statement was prepared ("cached plan must not change result type"), only a new session can run it.
+            # If a primary became a standby, the pool must find the new primary. If the type of a column changed since
+            # a statement was prepared ("cached plan must not change result type"), only a new session can run it.
             connection.pgconn.finish()
         if self._watchdog.has_cut(connection):
             # psycopg says that the server has closed the connection, which we did.
             return StateUnavailableError(
-                f"the server sent no answer within {self._watchdog.seconds:g} s (answer_timeout): it cannot be reached, "
-                "or is overloaded, or another transaction holds a lock that the statement waited for"
+                f"the server sent no answer within {self._watchdog.seconds:g} s (answer_timeout): it cannot be "
+                "reached, or is overloaded, or another transaction holds a lock that the statement waited for"
             )
         return mapped(error, self._settings.schema)
 
