@@ -56,7 +56,9 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The command line, or the application that it names, is wrong."""
     UNAVAILABLE = 3
-    """The store cannot be reached, has no schema, or does not let this login work: the worker did not start."""
+    """The store cannot be reached, has no schema, or does not let this login work: the worker did not start, or, with
+    ``once``, could not find out whether jobs are due.
+    """
     ABANDONED = 4
     """Asked to stop, and some handlers did not end in time. If they had begun, they count as crashes; their jobs go on.
 
@@ -218,11 +220,16 @@ def on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 async def _work_off(worker: InProcessWorker, budget: float | None, stop: Callable[[], None]) -> None:
-    """Call ``stop`` when nothing is due any more, or when the budget is used up."""
+    """Call ``stop`` when nothing is due any more, or when the budget is used up, or if that cannot be known."""
     with suppress(TimeoutError):
         async with asyncio.timeout(budget):
-            while not await _is_idle(worker):  # noqa: ASYNC110  (what is due is known to the store alone)
-                await asyncio.sleep(_IDLE_POLL)
+            try:
+                while not await _is_idle(worker):  # noqa: ASYNC110  (what is due is known to the store alone)
+                    await asyncio.sleep(_IDLE_POLL)
+            except Exception as error:
+                _log.critical("cannot read whether jobs are due, so the worker stops: %s", error, exc_info=error)
+                stop()
+                raise
     stop()
 
 
@@ -247,21 +254,17 @@ async def _serve(
     with tuned_gc():
         health_loop = _start_health_loop(worker, health_file)
         working = None if work_off is None else asyncio.ensure_future(work_off())
-        await _first_of(requested, worker.lifespan_ended)
+        await worker.wait_stopped()
+        failed = working is not None and working.done() and working.exception() is not None
         if working is not None:
             working.cancel()
         await asyncio.gather(*stops, *worker.stops)
         await _stop_health_loop(health_loop, health_file)
     if worker.abandoned:
         return ExitCode.ABANDONED
+    if failed:
+        return ExitCode.UNAVAILABLE
     return ExitCode.LIFESPAN if worker.lifespan_ended.is_set() else ExitCode.STOPPED
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
 
 
 @contextmanager

@@ -125,7 +125,8 @@ class InProcessWorker:
         self._max_connections = max_connections or min(concurrency, 20) + _OTHER_CONNECTIONS
         self._runtime: WorkerRuntime | None = None
         self._started = False
-        self._stop_requested = False
+        self.stop_requested = asyncio.Event()
+        """Set when somebody has called :meth:`stop`: a signal, the end of a lifespan, or the program."""
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
         self.stops: list[asyncio.Future[None]] = []
@@ -212,7 +213,7 @@ class InProcessWorker:
             self._started = False  # Nothing was started: it may be called again.
             await store.aclose()
             raise
-        if self._stop_requested:
+        if self.stop_requested.is_set():
             # Stopped while it connected: only the lifespans, the heartbeat and the connection are to be undone.
             try:
                 await runtime.leave_lifespans(self._shutdown_timeout)
@@ -273,7 +274,7 @@ class InProcessWorker:
         self.observers.emit(
             LifespanFailed(worker=self.name, lifespan=entered.lifespan.name, early=True, error=reported)
         )
-        if not self._stop_requested:
+        if not self.stop_requested.is_set():
             self.stops.append(asyncio.ensure_future(self.stop()))
 
     async def stop(self, *, shutdown_timeout: float | None = None) -> None:
@@ -284,7 +285,7 @@ class InProcessWorker:
         Args:
             shutdown_timeout: seconds that running handlers have to finish, instead of the worker's own.
         """
-        self._stop_requested = True
+        self.stop_requested.set()
         if self._runtime is None:
             return
         if self._stopping is None:
@@ -295,6 +296,12 @@ class InProcessWorker:
         elif self._hurry is not None:
             self._hurry.set()
         await asyncio.shield(self._stopping)
+
+    async def wait_stopped(self) -> None:
+        """Wait until it has been stopped, by whomever."""
+        await self.stop_requested.wait()
+        if self._stopping is not None:
+            await asyncio.shield(self._stopping)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -351,7 +358,7 @@ class InProcessWorker:
             StateUnavailableError: the store cannot be reached.
             ClosedError: the worker is not running.
         """
-        if self._runtime is None or self._stop_requested:
+        if self._runtime is None or self.stop_requested.is_set():
             raise ClosedError("the worker must be running: call start() before is_idle()")
         return await self._runtime.is_idle()
 
@@ -367,7 +374,7 @@ class InProcessWorker:
 
     def health(self) -> Health:
         """Return whether its loops make progress, for a liveness probe."""
-        return Health(self._name, 0, self._stop_requested, ()) if self._runtime is None else self._runtime.health()
+        return Health(self._name, 0, self.stop_requested.is_set(), ()) if self._runtime is None else self._runtime.health()
 
     def health_report(self, *, stale_after: float = STALE_AFTER) -> HealthReport:
         """Return why it is not live, or not ready, for HTTP probes. From any thread.

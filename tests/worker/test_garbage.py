@@ -75,13 +75,17 @@ class _Stub:
     def __init__(self) -> None:
         self.threshold = 0
         self.lifespan_ended = asyncio.Event()
+        self.stop_requested = asyncio.Event()
         self.stops: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
         pass
 
     async def stop(self) -> None:
-        pass
+        self.stop_requested.set()
+
+    async def wait_stopped(self) -> None:
+        await self.stop_requested.wait()
 
     def health(self) -> Health:
         self.threshold = gc.get_threshold()[0]
