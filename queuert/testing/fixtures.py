@@ -18,6 +18,10 @@ Prepare = Callable[[str], None]
 """A function of the test suite that gets a connection string and creates the tables of the program under test."""
 
 _MAY_CREATE = "select rolcreatedb or rolsuper from pg_roles where rolname = current_user"
+_SETTINGS = "select to_jsonb(event_log)::text from {} as event_log"
+_RESTORE = "insert into {0} select * from jsonb_populate_record(null::{0}, %s::jsonb)"
+"""The event log has one row, with its settings. The migration makes it, and without it no event is written."""
+
 _TABLES = "select tablename from pg_tables where schemaname = %s and tablename <> 'alembic_version'"
 
 
@@ -85,6 +89,9 @@ class _EmptiedSchema:
     def __init__(self, dsn: str, schema: str) -> None:
         self._dsn = dsn
         self._schema = schema
+        with psycopg.connect(dsn) as connection:
+            query = sql.SQL(_SETTINGS).format(sql.Identifier(schema, "event_log"))
+            [(self._settings,)] = connection.execute(query).fetchall()
 
     @contextmanager
     def fresh(self) -> Iterator[tuple[str, PostgresState]]:
@@ -97,3 +104,4 @@ class _EmptiedSchema:
     def _empty(self, connection: psycopg.Connection[Any]) -> None:
         names = [sql.Identifier(self._schema, row[0]) for row in connection.execute(_TABLES, [self._schema])]
         connection.execute(sql.SQL("truncate {}").format(sql.SQL(", ").join(names)))
+        connection.execute(sql.SQL(_RESTORE).format(sql.Identifier(self._schema, "event_log")), [self._settings])

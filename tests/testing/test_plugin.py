@@ -38,6 +38,8 @@ def test_each_has_an_empty_store(queuert_state, queuert_dsn, n):
         connection.commit()
         with pytest.raises(JobIdConflictError):
             client.start_chain(work, "a", id="the same")
+        assert [event.kind for event in client.list_events()] == ["created"]
+        assert client.get_event_log().level == "all"
 """
 
 PREPARED = """
