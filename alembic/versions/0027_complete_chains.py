@@ -16,8 +16,22 @@ depends_on = None
 # has no percent signs and no colons before names, which Alembic would read as placeholders.
 #
 # What it releases, and how, is what `release_dependents` does (`queuert/state/postgres/sql/finishing.sql`).
+#
+# Whoever could write outputs until now may call it, so that workers complete chains before `queuert migrate roles` is
+# run again.
 COMPLETE_CHAINS = r"""
 DO $migration$
+DECLARE
+    granted text[] := ARRAY(
+        SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(rolname) END
+        FROM (
+            SELECT (aclexplode(relacl)).* FROM pg_class WHERE oid = 'job'::regclass
+            UNION ALL
+            SELECT (aclexplode(attacl)).* FROM pg_attribute WHERE attrelid = 'job'::regclass AND attname = 'output'
+        ) AS acl LEFT JOIN pg_roles ON pg_roles.oid = grantee
+        WHERE privilege_type = 'UPDATE'
+            AND grantee <> (SELECT relowner FROM pg_class WHERE oid = 'job'::regclass));
+    one text;
 BEGIN
     EXECUTE replace($text$
 -- Completes the last jobs of chains with an output, and the chains with them, whatever the status of these jobs.
@@ -178,6 +192,10 @@ BEGIN
 END
 $function$
 $text$, '{schema}', quote_ident(current_schema()));
+    REVOKE ALL ON FUNCTION complete_chains(json) FROM PUBLIC;
+    FOREACH one IN ARRAY granted LOOP
+        EXECUTE 'GRANT EXECUTE ON FUNCTION complete_chains(json) TO ' || one;
+    END LOOP;
 END
 $migration$
 """
@@ -185,7 +203,6 @@ $migration$
 
 def upgrade() -> None:
     op.execute(COMPLETE_CHAINS)
-    op.execute("REVOKE ALL ON FUNCTION complete_chains(json) FROM PUBLIC")
 
 
 def downgrade() -> None:

@@ -27,8 +27,9 @@ from queuert import (
 from queuert.bulk_operations import BULK_OPERATION_TYPE, BulkAction, BulkProgress, BulkRequest, encode_batch
 from queuert.cli import main
 from queuert.deduplication import Deduplicate
-from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateError
+from queuert.errors import ConfigurationError, MigrationError, RightMissingError, SchemaMissingError, StateError
 from queuert.jobs import ChainStatus, JobStatus
+from queuert.migrations import downgrade, upgrade
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted, EventLogMaintenanceFailed
 from queuert.policies import RetryPolicy
@@ -309,6 +310,20 @@ def _run(dsn: str, id: str) -> None:
             " lease_token = gen_random_uuid(), lease_expires_at = now() + interval '1 hour' where id = %s",
             [id],
         )
+
+
+def test_workers_complete_before_roles_are_granted_again(granted: str, login: LoginOf) -> None:
+    """The migration hands the right to those who could write outputs; nobody else gets it."""
+    downgrade(granted, revision="0026")
+    upgrade(granted)
+    with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as owner:
+        chain = owner.start_chain(number, 1).id
+    for role in (Role.CLIENT, Role.OPERATOR, Role.COMPLETER):
+        other = Client(PostgresState(login(role)), TYPES, notify=InProcessNotify())
+        with other, pytest.raises(RightMissingError):
+            other.complete_chain(chain, 2)
+    with Client(PostgresState(login(Role.WORKER)), TYPES, notify=InProcessNotify()) as worker:
+        worker.complete_chain(chain, 2)
 
 
 def completions(*rows: tuple[str, str | None]) -> str:
