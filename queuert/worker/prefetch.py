@@ -310,6 +310,8 @@ class Slots:
         self._prefetch = prefetch
         self._context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unbegun: dict[asyncio.Task[None], AttemptRunner] = {}
+        """The attempts of tasks that have not run yet."""
         self._changed = asyncio.Event()
 
     @property
@@ -335,11 +337,13 @@ class Slots:
                 raise
             self.start_pending = True
             self._tasks.add(task)
+            self._unbegun[task] = runner
             task.add_done_callback(self._end)
 
     async def _work(self, runner: AttemptRunner | None) -> None:
         task = asyncio.current_task()
         assert task is not None
+        del self._unbegun[task]
         generation = forks.generation
         runs, ends_at = 0, time.monotonic() + _MAX_INLINE_SECONDS
         while runner is not None:
@@ -372,6 +376,10 @@ class Slots:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        unbegun = self._unbegun.pop(task, None)
+        if unbegun is not None:
+            # Somebody has cancelled it, with all tasks of the event loop, before its first step.
+            unbegun.release()
         # It may have been cancelled before it looked for an attempt. One slot too many does no harm.
         self.start_pending = False
         self.notify()

@@ -137,6 +137,16 @@ async def test_a_cancelled_attempt_does_not_reach_the_next() -> None:
     assert row.tasks[0] is not row.tasks[1]
 
 
+async def test_an_attempt_whose_task_is_cancelled_before_it_begins_is_released() -> None:
+    """As where a handler cancels all tasks of the event loop: nobody would renew its lease for ever."""
+    row = Row(1, quick, quick)
+    row.slots.start_next()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await in_time(row.over.wait())
+    assert (row.released, len(row.tasks)) == ([quick], 1)
+
+
 class Clock:
     """One that moves when it is told to."""
 
