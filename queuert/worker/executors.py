@@ -53,8 +53,13 @@ def remote_cause(error: BaseException) -> RemoteCauseError | None:
     return error.__cause__ if isinstance(error.__cause__, RemoteCauseError) else None
 
 
-def death(code: int) -> str:
+def death(code: int | None) -> str:
     """Return a sentence that says how a process died, by its return code."""
+    if code is None:
+        return (
+            "the process of the handler ended, and how is not known, since something else in the worker's process has "
+            "waited for it: SIGCHLD must not be ignored there, nor os.wait() or os.waitpid(-1) be called"
+        )
     if code >= 0:
         return f"the process of the handler ended with exit code {code}"
     try:

@@ -374,7 +374,9 @@ class InProcessWorker:
 
     def health(self) -> Health:
         """Return whether its loops make progress, for a liveness probe."""
-        return Health(self._name, 0, self.stop_requested.is_set(), ()) if self._runtime is None else self._runtime.health()
+        if self._runtime is None:
+            return Health(self._name, 0, self.stop_requested.is_set(), ())
+        return self._runtime.health()
 
     def health_report(self, *, stale_after: float = STALE_AFTER) -> HealthReport:
         """Return why it is not live, or not ready, for HTTP probes. From any thread.

@@ -30,7 +30,7 @@ class ChildProcess:
     ) -> None:
         self.used = False
         """Whether it has run a handler."""
-        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.exited: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         """The return code, once it has ended."""
         self._process = process
         self._reader = reader
@@ -101,8 +101,11 @@ class ChildProcess:
             if not self._reaped:
                 _kill_group(self._process.pid)
 
-    async def end(self) -> int:
-        """Wait for its end, and return its return code. A child that has closed its socket and still runs is killed."""
+    async def end(self) -> int | None:
+        """Wait for its end, and return its return code; None if somebody else has reaped it.
+
+        A child that has closed its socket and still runs is killed.
+        """
         await asyncio.wait([self.exited], timeout=_DRAIN_TIMEOUT)
         self.kill()
         return await asyncio.shield(self.exited)
@@ -114,20 +117,25 @@ class ChildProcess:
             self._drain_timer.cancel()
 
     def _wait(self) -> None:
+        known = True
         if _WAITS_WITHOUT_REAPING:
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            try:
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                # Somebody else in this process has reaped it, or ignores SIGCHLD. Its id may belong to another by now.
+                known = False
         else:
             self._process.wait()
         with self._lock:
-            if _WAITS_WITHOUT_REAPING:
+            if _WAITS_WITHOUT_REAPING and known:
                 # Before it is reaped, its id cannot belong to another process group.
                 _kill_group(self._process.pid)
             code = self._process.wait()
             self._reaped = True
         with suppress(RuntimeError):  # The loop is closed.
-            self._loop.call_soon_threadsafe(self._ended, code)
+            self._loop.call_soon_threadsafe(self._ended, code if known else None)
 
-    def _ended(self, code: int) -> None:
+    def _ended(self, code: int | None) -> None:
         self._drain_timer = self._loop.call_later(_DRAIN_TIMEOUT, self._writer.transport.abort)
         if not self.exited.done():
             self.exited.set_result(code)
