@@ -66,7 +66,7 @@ def _is_exact(schema: Schema) -> bool:
 
 AROUND = ("schema", "lax_schema", "strict_schema", "python_schema", "arguments_schema")
 """Where a schema that stands around another one, such as a validator's or a default's, has it."""
-_OPEN = frozenset(("any", "union", "is-instance", "function-plain", "function-wrap", "function-before"))
+_OPEN = frozenset(("any", "union", "tagged-union", "is-instance", "function-plain", "function-wrap", "function-before"))
 """Types that may take a number for something else than a float."""
 
 

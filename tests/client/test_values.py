@@ -7,10 +7,11 @@ from collections import OrderedDict
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
+from pydantic import Discriminator, Tag
 
 from queuert import Attempt, JobType, JobTypes, PostgresState, Processors
 from queuert.errors import PayloadError
@@ -40,11 +41,16 @@ class Flag(StrEnum):
     UP = "up"
 
 
+def of_number(value: object) -> str:
+    return type(value).__name__
+
+
 SECONDS = timezone(timedelta(hours=1, seconds=30))
 ARRIVE: list[tuple[Any, Any]] = [
     (float, 1e23),
     (Any, {"a": [1e23, -1.5e300, 1.2345678901234567e22], "1e+23": "[1e+23"}),
     (int | float, 1e23),
+    (Annotated[Annotated[int, Tag("int")] | Annotated[float, Tag("float")], Discriminator(of_number)], 1e23),
     (list[int | float], [10**23, 1e16, 5e-324, 0.1]),
     (float, -0.0),
     (int, 2**64 + 1),
