@@ -64,7 +64,7 @@ DECLARE
     due text[] := '{}';
 BEGIN
     -- The first and the last jobs, oldest first, as all do who lock several. A chain can be continued while this waits:
-    -- each statement sees what was committed before it.
+    -- each statement sees what was committed before it, unless the caller's transaction has one snapshot for all.
     FOR round IN 1..20 LOOP
         tails := ARRAY(
             SELECT coalesce(last.id, given.id)
