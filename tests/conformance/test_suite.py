@@ -134,7 +134,7 @@ MUTANTS = [
     ("release_dependents", "open_blockers - counted.closed", "0", "blockers-released_by_the_last"),
     ("cancel_chains", "lease_token = NULL,", "", "cancel-holder_learns_why"),
     ("cancel_chains", "WHERE job.id = cancelled.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
-    ("lock_chains", "ORDER BY chain_index DESC", "ORDER BY chain_index", "complete_outside-several_steps"),
+    ("lock_chains", "ORDER BY chain_index DESC", "ORDER BY chain_index", "cancel-the_last_job_of_a_long_chain"),
     ("lock_chains", "%(again)s::bool AND", "false AND", "retry_outside-waits_for_what_was_retried_before"),
     ("queuert.complete_chains", "lease_token = NULL,", "", "complete_outside-holder_learns_why"),
     ("queuert.complete_chains", "error = NULL,", "", "complete_outside-clears_the_last_error"),

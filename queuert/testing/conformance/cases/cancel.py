@@ -87,10 +87,11 @@ async def the_last_job_of_a_long_chain(stores: Stores) -> None:
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await store.finish([go_on(held, job("next", id="second"))])
+    await store.finish([go_on(await claim_one(store, "next"), job("last", id="third"))])
     [result] = await _cancel(store, held.id)
-    assert (result.chain_id, result.job_id, result.chain_type, result.job_type) == (held.id, "second", "work", "next")
-    assert (await read(store, held.id)).status is JobStatus.CONTINUED
-    assert (await read(store, "second")).status is JobStatus.CANCELLED
+    assert (result.chain_id, result.job_id, result.chain_type, result.job_type) == (held.id, "third", "work", "last")
+    assert [(await read(store, id)).status for id in (held.id, "second")] == [JobStatus.CONTINUED] * 2
+    assert (await read(store, "third")).status is JobStatus.CANCELLED
     chain = await read_chain(store, held.id)
     assert (chain.status, chain.output) == (ChainStatus.CANCELLED, None) and chain.closed_at is not None
 
