@@ -74,7 +74,8 @@ def workers(connection: Connection) -> list[WorkerRecord]:
 
 def held(connection: Connection, holders: Sequence[str]) -> dict[str, int]:
     """Return how many jobs each of these workers has leased; those without any are left out."""
-    return {holder: count for holder, count in run(connection, "count_held") if holder in set(holders)}
+    wanted = set(holders)
+    return {holder: count for holder, count in run(connection, "count_held") if holder in wanted}
 
 
 def _worker(row: Row) -> WorkerRecord:

@@ -393,8 +393,8 @@ until #ids < 100 or #found >= params.limit
 return found
 
 -- name: wait_facts
--- What decides whether a job can be claimed now. ARGV[1]: {id, most, named}. Counts without reading the jobs, but for the first
--- ones of a list that has dead entries.
+-- What decides whether a job can be claimed now. ARGV[1]: {id, most, named}. Counts without reading the jobs, but for the
+-- first ones of a list that has dead entries.
 -- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
 -- another or false, ready jobs before it, the event that it waits for or false, running jobs as {id, holder}, and those of
 -- its key}; with nothing if the job does not exist.
@@ -466,10 +466,9 @@ end
 local function held(key)
     local found = {}
     for _, id in ipairs(call('ZRANGE', P .. 'lease:' .. job.type, 0, READ - 1)) do
+        if #found == params.named then break end
         local fields = call('HMGET', P .. 'j:' .. id, 'holder', 'limit')
-        if #found < params.named and fields[1] and (not key or fields[2] == key) then
-            found[#found + 1] = {id, fields[1]}
-        end
+        if fields[1] and (not key or fields[2] == key) then found[#found + 1] = {id, fields[1]} end
     end
     return found
 end
