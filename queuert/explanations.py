@@ -11,7 +11,7 @@ from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import PausedType
 from queuert.state.types import COUNTED_WAIT, HeldJob, WaitFacts
-from queuert.workers import WorkerRecord, WorkerState
+from queuert.workers import HEARTBEAT_SECONDS, WorkerRecord, WorkerState
 
 MAX_DEPTH = 10
 """How many levels of blockers are explained."""
@@ -21,9 +21,8 @@ MAX_CHAINS = 100
 
 _MAX_ERROR = 200
 
-SILENT_AFTER = timedelta(seconds=30)
-"""How long a worker that lives is silent, at most: it writes a heartbeat every 20 seconds, and tries one that failed
-again after 5."""
+SILENT_AFTER = timedelta(seconds=1.5 * HEARTBEAT_SECONDS)
+"""How long a worker that lives is silent, at most: one heartbeat may be late, or fail once and be tried again."""
 
 
 class Cause(StrEnum):
@@ -241,7 +240,8 @@ def _type_reasons(type: str, now: datetime, around: Surroundings) -> list[Reason
         handled = f"the live workers handle {', '.join(others)}" if others else "no worker is alive"
         found.append(Reason(Cause.NO_WORKER, f"no live worker handles type {type}: {handled}"))
     elif not _heard_of(type, now, around):
-        text = f"{_heard(type, now, around)}, and write every 20 s: they have died, hang, or cannot reach the store"
+        often = f"{_heard(type, now, around)}, and write every {HEARTBEAT_SECONDS:g} s"
+        text = f"{often}: they have died, hang, or cannot reach the store"
         found.append(Reason(Cause.WORKERS_SILENT, text))
     return found
 

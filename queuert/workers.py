@@ -12,6 +12,9 @@ from enum import StrEnum
 
 from queuert.limits import Limits
 
+HEARTBEAT_SECONDS = 20.0
+"""Seconds between two heartbeats of a worker."""
+
 
 class WorkerState(StrEnum):
     """Whether a worker is running or stopping.

@@ -24,7 +24,7 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
-from queuert.workers import WorkerHeartbeat, WorkerState
+from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState
 
 if TYPE_CHECKING:
     from queuert.worker.telemetry import ActivityCounter
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TTL = 60.0
 """Seconds for which a worker is listed after a heartbeat: two in a row may be lost."""
 
-INTERVAL = 20.0
+INTERVAL = HEARTBEAT_SECONDS
 """Seconds between two heartbeats."""
 
 RETRY_AFTER = 5.0
