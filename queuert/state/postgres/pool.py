@@ -27,6 +27,7 @@ from queuert.state.postgres.protocol import (
     PooledConnection,
     close_if_in_pipeline,
 )
+from queuert.state.postgres.psycopg_internals import forget_ended_waits, waiting_calls
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.types import PoolUse
 
@@ -161,8 +162,8 @@ class _Base:
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
-            # The pool may give up at once, since each waiting call restarts it. Otherwise its pauses would double for
-            # ever.
+            # The pool may give up at once, since it is started again while calls wait. Otherwise its pauses would
+            # double for ever.
             "reconnect_timeout": 0.0,
             "open": False,
             "name": settings.application_name,
@@ -174,7 +175,7 @@ class _Base:
             return None
         stats = pool.get_stats()
         idle = stats["pool_available"]
-        return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=stats["requests_waiting"])
+        return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=waiting_calls(pool))
 
     def _settings_values(self, connection: BaseConnection[Any]) -> tuple[str, int]:
         return milliseconds(self._bounds.idle), connection.info.backend_pid
@@ -240,7 +241,11 @@ class AsyncConnections(_Base):
         with mapped_errors(self._settings.schema):
             first = await AsyncConnection.connect(self._settings.dsn, **self._settings.connection_arguments())
             await first.close()
-            pool = AsyncConnectionPool(connection_class=AsyncPooledConnection, **self._pool_arguments)
+            pool = AsyncConnectionPool(
+                connection_class=AsyncPooledConnection,
+                reconnect_failed=AsyncReconnects().after_failure,
+                **self._pool_arguments,
+            )
             await pool.open()
         self._pool = pool
 
@@ -295,12 +300,16 @@ class AsyncConnections(_Base):
                 try:
                     connection = await pool.getconn(wait.next_timeout)
                 except PoolTimeout as timeout:
-                    wait.check_deadline(timeout, len(self._in_use))
+                    forget_ended_waits(pool)
+                    wait.check(timeout, len(self._in_use))
                     continue
                 if not connection.server_closed:
                     break
                 wait.saw_dead_connection()
                 await pool.putconn(connection)
+        except asyncio.CancelledError:
+            forget_ended_waits(pool)
+            raise
         except Error as error:
             raise mapped(error, self._settings.schema) from error
         self._in_use[connection] = pool
@@ -348,7 +357,9 @@ class Connections(_Base):
             return
         with mapped_errors(self._settings.schema):
             Connection.connect(self._settings.dsn, **self._settings.connection_arguments()).close()
-            pool = ConnectionPool(connection_class=PooledConnection, **self._pool_arguments)
+            pool = ConnectionPool(
+                connection_class=PooledConnection, reconnect_failed=Reconnects().after_failure, **self._pool_arguments
+            )
             pool.open()
         self._pool = pool
 
@@ -402,7 +413,8 @@ class Connections(_Base):
                 try:
                     connection = pool.getconn(wait.next_timeout)
                 except PoolTimeout as timeout:
-                    wait.check_deadline(timeout, len(self._in_use))
+                    forget_ended_waits(pool)
+                    wait.check(timeout, len(self._in_use))
                     continue
                 if not connection.server_closed:
                     break
@@ -430,42 +442,81 @@ class Connections(_Base):
 
 
 _RECONNECT_EVERY = 0.5
-"""Seconds between two attempts to connect while a call waits for a connection; a worker resumes at most so late."""
+"""Seconds between two attempts to connect while calls wait for a connection; a worker resumes at most so late."""
+
+
+class AsyncReconnects:
+    """Lets a pool connect again while calls wait for a connection.
+
+    A pool of psycopg's that has given up tries again only when the next call comes, but those that wait come only once,
+    to keep their places. This refers to no pool, so that one that nobody has closed is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._pauses = False
+
+    async def after_failure(self, pool: AsyncConnectionPool[AsyncPooledConnection]) -> None:
+        """Start the next attempt after a pause, unless nobody waits any more. Called by a task of the pool."""
+        # A pool that lost all its connections calls this for each. One pause is enough: what fails meanwhile, fails
+        # before the look at who waits.
+        if self._pauses:
+            return
+        self._pauses = True
+        try:
+            await asyncio.sleep(_RECONNECT_EVERY)
+        finally:
+            self._pauses = False
+        if waiting_calls(pool):
+            await pool.check()
+
+
+class Reconnects:
+    """The same for threads."""
+
+    def __init__(self) -> None:
+        self._pauses = threading.Lock()
+
+    def after_failure(self, pool: ConnectionPool[PooledConnection]) -> None:
+        """Start the next attempt after a pause, unless nobody waits any more. Called by a thread of the pool."""
+        if not self._pauses.acquire(blocking=False):
+            return
+        try:
+            time.sleep(_RECONNECT_EVERY)
+        finally:
+            self._pauses.release()
+        if waiting_calls(pool):
+            pool.check()
 
 
 class PoolWait:
-    """One wait of a call for a connection, in several short waits of the pool.
+    """One wait of a call for a connection.
 
-    Before each of them the pool attempts to connect again, if it had given up: nothing else restarts it after an
-    outage.
-
-    Attributes:
-        next_timeout: seconds of the next short wait.
+    A call waits once, for all its time, and so keeps its place among the others. Only a call that has taken a dead
+    connection looks every now and then, until the pool has tried to connect: if it cannot, an outage has begun.
     """
 
-    __slots__ = (
-        "_deadline",
-        "_failures",
-        "_failures_at_dead_connection",
-        "_failures_before",
-        "_timeout",
-        "next_timeout",
-    )
+    __slots__ = ("_deadline", "_failures", "_failures_at_dead_connection", "_failures_before", "_timeout")
 
     def __init__(self, timeout: float, failures: ConnectFailures) -> None:
-        self.next_timeout = min(_RECONNECT_EVERY, timeout)
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
         self._failures = failures
         self._failures_before, _ = failures.snapshot
         self._failures_at_dead_connection: int | None = None
 
+    @property
+    def next_timeout(self) -> float:
+        """Seconds to wait now."""
+        left = max(0.0, self._deadline - time.monotonic())
+        looks = self._failures_at_dead_connection == self._failures.snapshot[0]
+        return min(_RECONNECT_EVERY, left) if looks else left
+
     def saw_dead_connection(self) -> None:
         """Record that the pool returned a connection that the server had closed."""
         if self._failures_at_dead_connection is None:
             self._failures_at_dead_connection, _ = self._failures.snapshot
 
-    def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
+    def check(self, timeout: PoolTimeout, in_use: int) -> None:
         """Raise if the whole wait has ended; ``in_use`` is the number of connections in use.
 
         If the server has closed a connection and refuses new ones, and no connection is in use that may become free,
@@ -478,7 +529,6 @@ class PoolWait:
         if time.monotonic() >= self._deadline:
             why = f"tries to connect fail: {last}" if failures > self._failures_before else "none became free"
             raise PoolTimeout(f"no connection within {self._timeout:g} s: {why}") from timeout
-        self.next_timeout = max(0.0, min(_RECONNECT_EVERY, self._deadline - time.monotonic()))
 
 
 T = TypeVar("T")

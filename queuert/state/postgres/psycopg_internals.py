@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -26,7 +27,17 @@ except ImportError as error:
 else:
     _not_imported = []
 
-__all__ = ["PLAIN_CURSORS", "DeallocationHook", "Ready", "Transformer", "Wait", "generators", "missing_parts"]
+__all__ = [
+    "PLAIN_CURSORS",
+    "DeallocationHook",
+    "Ready",
+    "Transformer",
+    "Wait",
+    "forget_ended_waits",
+    "generators",
+    "missing_parts",
+    "waiting_calls",
+]
 
 
 def missing_parts() -> list[str]:
@@ -77,3 +88,24 @@ class DeallocationHook:
     def on_deallocate_all(self) -> None:
         """Called when the server has deallocated every prepared statement of the connection."""
         raise NotImplementedError
+
+
+def waiting_calls(pool: Any) -> int:
+    """Return how many calls wait for a connection of an (async) pool of psycopg's.
+
+    The pool counts those that have timed out or were cancelled as well, until their turn comes.
+    """
+    return sum(wait.error is None for wait in list(pool._waiting))
+
+
+def forget_ended_waits(pool: Any) -> None:
+    """Remove the calls that wait no longer from the queue of an (async) pool of psycopg's.
+
+    Otherwise each stays there, with its error, until a connection comes that it cannot take: an outage would take more
+    and more memory.
+    """
+    for wait in list(pool._waiting):
+        if wait.error is not None:
+            # Another thread may have been faster.
+            with suppress(ValueError):
+                pool._waiting.remove(wait)
