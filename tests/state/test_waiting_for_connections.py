@@ -59,7 +59,8 @@ def waiting(connections: AsyncConnections | Connections) -> int:
 
 def queue(connections: AsyncConnections | Connections) -> deque[Any]:
     """The pool's own queue."""
-    return cast(Any, connections)._pool._waiting
+    waiting: deque[Any] = cast(Any, connections)._pool._waiting
+    return waiting
 
 
 # --- async ------------------------------------------------------------------------------------------------------------
