@@ -209,7 +209,7 @@ class OwnedPostgres:
 
     def _kill_backend(self) -> tuple[float | None, str]:
         # Without a row there is no backend: the server has just started again.
-        query: LiteralString = f"SELECT (SELECT pid FROM pg_stat_activity WHERE {_OURS} ORDER BY random() LIMIT 1)"
+        query: LiteralString = f"SELECT (SELECT pid FROM pg_stat_activity WHERE {_OTHERS} ORDER BY random() LIMIT 1)"
         with suppress(psycopg.Error):
             pid = self._one(query)
             if pid is None:
@@ -240,9 +240,7 @@ class OwnedPostgres:
         return f"for {seconds:.1f} s"
 
     def _tell_backends(self, kind: str, measure: float) -> str:
-        query: LiteralString = (
-            f"SELECT {{}} FROM pg_stat_activity WHERE {_OURS} AND application_name <> 'chaos' AND {{}}"
-        )
+        query: LiteralString = f"SELECT {{}} FROM pg_stat_activity WHERE {_OTHERS} AND {{}}"
         with self._stranger() as connection:
             match kind:
                 case "terminate backends":
