@@ -18,11 +18,16 @@ from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
 
+_HAS_TRANSACTION_TIMEOUT = 170000
+
 _NOTED = """
-create table noted (idle text, lock text);
+create table noted (idle text, lock text, whole text);
 create function note() returns trigger language plpgsql as $$ begin
     insert into public.noted
-    values (current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout'));
+    values (
+        current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout'),
+        current_setting('transaction_timeout', true)
+    );
     return new;
 end $$;
 create trigger note before insert on queuert.job for each row execute function note();
@@ -53,12 +58,72 @@ def seen(noted: psycopg.Connection[Any]) -> list[Any]:
     return noted.execute("select idle, lock from noted").fetchall()
 
 
+def seen_as_a_whole(noted: psycopg.Connection[Any]) -> list[str]:
+    """The timeouts of the whole transactions, on servers that have it."""
+    if noted.info.server_version < _HAS_TRANSACTION_TIMEOUT:
+        pytest.skip("Postgres has transaction_timeout since version 17")
+    return [whole for (whole,) in noted.execute("select whole from noted")]
+
+
 def test_a_transaction_of_a_store_has_bounds_by_its_answer_timeout(
     store: PostgresStore, noted: psycopg.Connection[Any]
 ) -> None:
     store.start_jobs(keyed("a"))
     store.start_pipelined([keyed("b")])
     assert seen(noted) == [("5s", "15s"), ("5s", "0")]
+
+
+def test_a_transaction_is_bounded_as_a_whole_by_four_answer_timeouts(
+    store: PostgresStore, dsn: str, noted: psycopg.Connection[Any]
+) -> None:
+    """By the session, and behind a pooler or on a caller's connection by the transaction itself."""
+    assert store._fetch(b"SHOW transaction_timeout") == [("1min",)]
+    store.start_jobs([NewJob("a", "work", "1")])
+    store.start_jobs(keyed("b"))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        store.start_jobs(keyed("c"), connection=connection)
+        assert connection.execute("SHOW transaction_timeout").fetchone() == ("0",)
+    with psycopg.connect(dsn) as connection:
+        store.start_jobs(keyed("d"), connection=connection)
+    assert seen_as_a_whole(noted) == ["1min", "1min", "2min", "0"]
+
+
+@pytest.mark.parametrize("sets", [True, False], ids=["its session's", "behind a pooler"])
+def test_each_part_of_a_start_is_bounded(
+    store: PostgresStore, noted: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, sets: bool
+) -> None:
+    """The parts together may take any time: the bound of a part is far from over when the next one begins."""
+    if not sets:
+        monkeypatch.setattr(store._connections, "_settings_values", lambda connection: ("1", "1", -1))
+    store.start_pipelined([keyed("a"), keyed("b")])
+    assert seen_as_a_whole(noted) == ["1min"] * 2
+
+
+def test_a_handler_may_take_any_time(store: PostgresStore, noted: psycopg.Connection[Any]) -> None:
+    store.start_jobs([NewJob("a", "work", "1")])
+    [claimed] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+    with store.transaction(claimed) as held:
+        assert held.connection.execute("SELECT current_setting('transaction_timeout', true)").fetchone() in [
+            ("0",),
+            (None,),
+        ]
+        held.finish(Finish(claimed, FinishKind.COMPLETE, output="1"))
+
+
+def test_a_bound_on_whole_transactions_of_the_role_is_kept(dsn: str, noted: psycopg.Connection[Any]) -> None:
+    """Also for parts, and for handlers."""
+    store = PostgresState(f"{dsn}?options=-ctransaction_timeout%3D70000").sync_store()
+    store.open()
+    try:
+        store.start_jobs(keyed("a"))
+        store.start_pipelined([keyed("b"), keyed("c")])
+        [claimed] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+        with store.transaction(claimed) as held:
+            assert held.connection.execute("SHOW transaction_timeout").fetchone() == ("70s",)
+            held.finish(Finish(claimed, FinishKind.COMPLETE, output="1"))
+    finally:
+        store.close()
+    assert seen_as_a_whole(noted) == ["70s"] * 3
 
 
 def test_a_lower_lock_timeout_of_the_role_is_kept(dsn: str, noted: psycopg.Connection[Any]) -> None:
@@ -125,7 +190,7 @@ def test_a_migrator_that_stands_still_is_ended(dsn: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("answer", "idle"), [(30.0, 10.0), (300.0, 100.0), (0.5, 1.0)])
 def test_the_idle_bound_is_a_third_of_the_answer_timeout_and_a_second_at_least(answer: float, idle: float) -> None:
-    assert Bounds.of(answer) == Bounds(idle, answer)
+    assert Bounds.of(answer) == Bounds(idle, answer, 4 * answer)
 
 
 def test_a_session_whose_client_reads_no_answer_has_a_bound(store: PostgresStore, dsn: str) -> None:
@@ -167,7 +232,7 @@ def test_a_session_whose_settings_failed_gets_them_at_its_next_use(dsn: str, mon
         connection.execute("SET client_connection_check_interval = 0")
         connection.configured = False  # As before its first use.
     with monkeypatch.context() as patch:
-        patch.setattr(store._connections, "_settings_query", b"SELECT 1 / 0, %s::text, %s::int")
+        patch.setattr(store._connections, "_settings_query", b"SELECT 1 / 0, %s::text, %s::text, %s::int")
         with pytest.raises(StateError, match="division by zero"), store._connections.connection():
             raise AssertionError("it was used")
     assert store._fetch(b"SHOW client_connection_check_interval") == [("5s",)]

@@ -28,23 +28,30 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
 _LEAST_IDLE = 1.0
+_WHOLE = 4
+"""How many answers a transaction may wait for, each as long as its client would."""
+_LONGEST = 2**31 - 1
+"""Milliseconds that the server's settings can hold."""
 _BEGIN = b"BEGIN; "
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The seconds after which the server ends an idle transaction, or a wait for a lock.
+    """The seconds after which the server ends an idle transaction, a wait for a lock, or a whole transaction.
 
-    A lower ``lock_timeout`` of the role or the database is kept.
+    A ``lock_timeout`` or ``transaction_timeout`` of the role or the database is kept. Only a bound on the whole ends a
+    transaction whose client has stopped in the middle of a message, or of a pipeline: to the server it is not idle.
+    Servers before Postgres 17 have no such bound.
     """
 
     idle: float = 10.0
     lock: float = 30.0
+    whole: float = 120.0
 
     @staticmethod
     def of(answer_timeout: float) -> Bounds:
         """Return the bounds for a client with this answer timeout. It stops waiting before the lock timeout ends."""
-        return Bounds(max(_LEAST_IDLE, answer_timeout / 3), answer_timeout)
+        return Bounds(max(_LEAST_IDLE, answer_timeout / 3), answer_timeout, _WHOLE * answer_timeout)
 
     def begin(self, lock: float | None = None) -> bytes:
         """Return the statements that begin a transaction. ``lock`` sets its lock timeout in seconds, whatever the role
@@ -52,12 +59,20 @@ class Bounds:
         wait = "CASE current_setting('lock_timeout') WHEN '0' THEN {} END" if lock is None else "{}"
         setting = f"set_config('lock_timeout', '{milliseconds(self.lock if lock is None else lock)}', true)"
         idle = f"set_config('idle_in_transaction_session_timeout', '{milliseconds(self.idle)}', true)"
-        return _BEGIN + f"SELECT {idle}, {wait.format(setting)}".encode()
+        whole = (
+            "CASE current_setting('transaction_timeout', true) WHEN '0' "
+            f"THEN set_config('transaction_timeout', '{milliseconds(self.whole)}', true) END"
+        )
+        return _BEGIN + f"SELECT {idle}, {wait.format(setting)}, {whole}".encode()
 
     def parameters(self, lock: float | None = None) -> dict[str, str | None]:
         """Return the parameters of ``set_short_lock_timeout``: the same settings, for a transaction that has begun
         already."""
-        return {"lock": None if lock is None else milliseconds(lock), "idle": milliseconds(self.idle)}
+        return {
+            "lock": None if lock is None else milliseconds(lock),
+            "idle": milliseconds(self.idle),
+            "whole": milliseconds(self.whole),
+        }
 
 
 LOCK_SOON = 0.05
@@ -67,7 +82,7 @@ transaction does."""
 
 def milliseconds(seconds: float) -> str:
     """Return the time as Postgres takes it. It is never 0, which would mean no limit."""
-    return str(max(1, round(seconds * 1000)))
+    return str(min(max(1, round(seconds * 1000)), _LONGEST))
 
 
 def _bounds(connection: object) -> Bounds:

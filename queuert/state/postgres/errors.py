@@ -19,7 +19,12 @@ from queuert.migrations import DEFAULT_SCHEMA, upgrade_command
 from queuert.state.postgres.rights import requested_operation, roles_that_may
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
-BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
+BROKEN = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.IdleInTransactionSessionTimeout,
+    errors.TransactionTimeout,
+)
 """Errors of psycopg that are raised when the connection was lost, or was closed by the server."""
 
 _PASSING = (*BROKEN, errors.ReadOnlySqlTransaction)

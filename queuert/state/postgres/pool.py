@@ -35,12 +35,16 @@ _SESSION_SETTINGS = b"""
     CASE WHEN version() LIKE '%%linux%%' AND current_setting('client_connection_check_interval') = '0'
         THEN set_config('client_connection_check_interval', '5s', false) END,
     CASE WHEN version() LIKE '%%linux%%' AND current_setting('tcp_user_timeout') = '0'
-        THEN set_config('tcp_user_timeout', %s, false) END"""
+        THEN set_config('tcp_user_timeout', %s, false) END,
+    set_config('queuert.transaction_timeout', coalesce(current_setting('transaction_timeout', true), ''), false),
+    CASE current_setting('transaction_timeout', true) WHEN '0'
+        THEN set_config('transaction_timeout', %s, false) END"""
 """What bounds the sessions of our connections. The server checks every five seconds whether the client of a waiting
 statement is still there. Otherwise each retry would leave one more session that waits for the lock. And it ends a
 session that cannot send its answer, because the client reads nothing, after the time that a transaction may be idle:
 the answer to a claim comes before its commit, and may be larger than the buffers between the two. Only servers on Linux
-support these settings everywhere.
+support these settings everywhere. A transaction as a whole is bounded because its client may stop in the middle of a
+message, where to the server it is not idle: since Postgres 17. Its original value is kept for handlers.
 """
 
 _PLANNER_SETTINGS = b"""
@@ -177,8 +181,8 @@ class _Base:
         idle = stats["pool_available"]
         return PoolUse(in_use=stats["pool_size"] - idle, idle=idle, waiting=waiting_calls(pool))
 
-    def _settings_values(self, connection: BaseConnection[Any]) -> tuple[str, int]:
-        return milliseconds(self._bounds.idle), connection.info.backend_pid
+    def _settings_values(self, connection: BaseConnection[Any]) -> tuple[str, str, int]:
+        return milliseconds(self._bounds.idle), milliseconds(self._bounds.whole), connection.info.backend_pid
 
     @property
     def prepares(self) -> bool:

@@ -216,10 +216,12 @@ def _send_parts(
 ) -> list[StartedJob]:
     """Write the parts in psycopg's pipeline. Its end waits for all answers and raises their errors."""
     _send(connection, b"BEGIN")
-    _send(connection, sql.set_short_lock_timeout, connection.bounds.parameters())
+    bounds = connection.bounds.parameters()
+    _send(connection, sql.set_short_lock_timeout, {**bounds, "whole": "0"})
     ids: list[str] = []
     sent = []
     for part in parts:
+        _send(connection, sql.begin_part, {"whole": bounds["whole"]})
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(_send(connection, text, values, binary=True))
         # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after

@@ -259,10 +259,12 @@ WHERE job.id = ANY (%(ids)s::text[])
 -- name: lock_for_attempt
 -- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it
 -- waits or skips it. The handler's statements get the server's planner settings, not those of our connections
--- (see pool.py).
+-- (see pool.py), and as much time as they need.
 SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
     set_config('idle_in_transaction_session_timeout', %(idle)s, true),
     CASE WHEN version() ~ 'linux' THEN set_config('tcp_user_timeout', %(idle)s, true) END,
+    CASE current_setting('queuert.transaction_timeout', true) WHEN '0'
+        THEN set_config('transaction_timeout', '0', true) END,
     set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'on', true),
     set_config('jit', coalesce(nullif(current_setting('queuert.jit', true), ''), current_setting('jit')), true)
 FROM {schema}.job
@@ -272,9 +274,23 @@ ORDER BY created_at, id FOR NO KEY UPDATE
 -- name: set_short_lock_timeout
 -- Sets the lock timeout for callers that must not wait: longer than a statement holds a lock, shorter than a user's
 -- transaction. Callers that may wait set their limit here too, when they send a whole transaction in one round trip,
--- and how long it may be idle: the server may have received only its beginning.
+-- and how long it may be idle, and take as a whole: the server may have received only its beginning.
 SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeout')), true),
-    set_config('idle_in_transaction_session_timeout', %(idle)s, true)
+    set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+    CASE current_setting('transaction_timeout', true) WHEN '0'
+        THEN set_config('transaction_timeout', %(whole)s, true) END
+
+-- name: begin_part
+-- Bounds the next part of a transaction that is sent in parts, of which there may be any number: its timeout begins
+-- again, unless the role or the database has one.
+SELECT CASE original WHEN '0' THEN set_config('transaction_timeout', '0', true) END,
+    CASE original WHEN '0' THEN set_config('transaction_timeout', %(whole)s, true) END
+FROM (
+    SELECT CASE coalesce(current_setting('queuert.transaction_timeout', true), '') WHEN ''
+        THEN set_config('queuert.transaction_timeout', coalesce(current_setting('transaction_timeout', true), ''), true)
+        ELSE current_setting('queuert.transaction_timeout') END
+    OFFSET 0
+) AS remembered (original)
 
 -- name: release_dependents
 -- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
