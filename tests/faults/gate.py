@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -108,15 +108,13 @@ class Gate:
             client.shutdown(socket.SHUT_WR)
 
 
-def _message(read: object, *, typed: bool = True) -> bytes:
+def _message(read: Callable[[int], bytes], *, typed: bool = True) -> bytes:
     """Read a message of the protocol: a type, unless it is the first one, a length, and that many bytes less four."""
-    assert callable(read)
-    head: bytes = read(5 if typed else 4)
+    head = read(5 if typed else 4)
     if len(head) < 4:
         return b""
     (length,) = struct.unpack("!I", head[-4:])
-    rest: bytes = read(length - 4)
-    return head + rest
+    return head + read(length - 4)
 
 
 @contextmanager

@@ -118,9 +118,7 @@ async def waits(dsn: str, stopped: Gate) -> set[tuple[str, str]]:
     """Wait until the stopped session holds no locks, and return in which states it held any."""
     seen = set[tuple[str, str]]()
     with psycopg.connect(dsn, autocommit=True) as connection:
-        bounded = ("idle in transaction",)
-        if connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT:
-            bounded += ("active",)
+        all_are = connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT
 
         def holds_none() -> bool:
             is_read = stopped.is_read()
@@ -132,7 +130,7 @@ async def waits(dsn: str, stopped: Gate) -> set[tuple[str, str]]:
                 return False  # It has not come to what it waits for yet.
             if holds:
                 seen.add((state, event))
-            return not holds or state not in bounded
+            return not holds or not (all_are or state == "idle in transaction")
 
         await until(holds_none, "the server has ended its transaction")
     return seen
