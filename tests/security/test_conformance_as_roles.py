@@ -142,6 +142,7 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.claim(replace(ask("fair"), limits={"fair": Limits(fair=True)}))
         store.start_jobs([job(id="asked")])
         assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written
+        store.start_pipelined([[job("in parts")]])
         store.start_jobs([job("failing")])
         [failing] = store.claim(ask("failing", limit=1))
         store.finish([fail(failing)])

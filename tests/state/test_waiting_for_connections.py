@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from psycopg_pool.pool import WaitingClient
 
-from queuert.errors import StateUnavailableError
+from queuert.errors import ClosedError, StateUnavailableError
 from queuert.state.postgres import pool as pools
 from queuert.state.postgres.pool import AsyncConnections, AsyncReconnects, Connections, Reconnects
 from queuert.state.postgres.settings import PostgresSettings
@@ -136,6 +138,14 @@ async def test_calls_that_time_out_during_an_outage_leave_nothing(dsn: str, prox
     await connections.aclose()
 
 
+async def test_calls_that_wait_when_the_store_is_closed(dsn: str, proxy: FaultProxy) -> None:
+    connections = await cut_off(dsn, proxy, WAIT)
+    calls = await begin(connections, [])
+    await connections.aclose()
+    for error in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(error, ClosedError)
+
+
 class Checked:
     """Stands for a pool of psycopg's, with calls that wait or have ended."""
 
@@ -230,6 +240,94 @@ def test_threads_that_time_out_during_an_outage_leave_nothing(dsn: str, proxy: F
         list(threads.map(call, range(3 * CALLS)))
     assert waiting(connections) == len(queue(connections)) == 0
     connections.close()
+
+
+def interrupt_a_call(connections: Connections) -> None:
+    """Begin a call, and interrupt it, as Ctrl-C does, while it waits for a connection."""
+
+    def interrupt() -> None:
+        until(lambda: waiting(connections) == 1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as threads:
+        interrupting = threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt), connections.connection():
+            raise AssertionError("there is none")
+        interrupting.result(WAIT)
+    assert waiting(connections) == len(queue(connections)) == 0
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where a shell has started the tests with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_call_that_is_interrupted_during_an_outage_takes_no_connection(dsn: str, proxy: FaultProxy) -> None:
+    connections = cut_off_in_threads(dsn, proxy, WAIT)
+    for _ in range(2):
+        interrupt_a_call(connections)
+    proxy.heal()
+    with connections.connection() as connection:
+        connection.execute("SELECT 1")
+    connections.close()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_call_that_is_interrupted_while_others_work_takes_no_connection(dsn: str) -> None:
+    connections = Connections(PostgresSettings(dsn, "queuert", answer_timeout=WAIT), 1)
+    connections.open()
+    with connections.connection():
+        interrupt_a_call(connections)
+    for _ in range(2):
+        with connections.connection() as connection:
+            connection.execute("SELECT 1")
+    connections.close()
+
+
+def test_a_connection_that_came_as_the_call_was_interrupted_is_put_back(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = Connections(PostgresSettings(dsn, "queuert", answer_timeout=WAIT), 1)
+    connections.open()
+    held, waits = threading.Event(), WaitingClient.wait
+
+    def wait(one: Any, timeout: float) -> Any:
+        waits(one, timeout)
+        raise KeyboardInterrupt
+
+    def hold() -> None:
+        with connections.connection():
+            held.set()
+            until(lambda: waiting(connections) == 1)
+
+    with ThreadPoolExecutor(1) as threads, monkeypatch.context() as patched:
+        holding = threads.submit(hold)
+        assert held.wait(WAIT)
+        patched.setattr(WaitingClient, "wait", wait)
+        with pytest.raises(KeyboardInterrupt), connections.connection():
+            raise AssertionError("it was interrupted")
+        holding.result(WAIT)
+    with connections.connection() as connection:
+        connection.execute("SELECT 1")
+    connections.close()
+
+
+def test_threads_that_wait_when_the_store_is_closed(dsn: str, proxy: FaultProxy) -> None:
+    connections = cut_off_in_threads(dsn, proxy, WAIT)
+
+    def call() -> None:
+        with pytest.raises(ClosedError), connections.connection():
+            raise AssertionError("there is none")
+
+    with ThreadPoolExecutor(1) as threads:
+        calling = threads.submit(call)
+        until(lambda: waiting(connections) == 1)
+        connections.close()
+        calling.result(WAIT)
 
 
 @pytest.mark.usefixtures("at_once")

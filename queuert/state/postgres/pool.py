@@ -15,7 +15,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, Error, errors
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
 from queuert.errors import ClosedError, StateUnavailableError
 from queuert.state.postgres.bounds import Bounds, milliseconds
@@ -27,7 +27,13 @@ from queuert.state.postgres.protocol import (
     PooledConnection,
     close_if_in_pipeline,
 )
-from queuert.state.postgres.psycopg_internals import forget_ended_waits, waiting_calls
+from queuert.state.postgres.psycopg_internals import (
+    end_own_wait,
+    forget_ended_waits,
+    forget_own_wait,
+    remember_waits,
+    waiting_calls,
+)
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.types import PoolUse
 
@@ -314,6 +320,8 @@ class AsyncConnections(_Base):
         except asyncio.CancelledError:
             forget_ended_waits(pool)
             raise
+        except PoolClosed:
+            raise ClosedError("the store was closed while the call waited for a connection") from None
         except Error as error:
             raise mapped(error, self._settings.schema) from error
         self._in_use[connection] = pool
@@ -364,6 +372,7 @@ class Connections(_Base):
             pool = ConnectionPool(
                 connection_class=PooledConnection, reconnect_failed=Reconnects().after_failure, **self._pool_arguments
             )
+            remember_waits(pool)
             pool.open()
         self._pool = pool
 
@@ -412,6 +421,7 @@ class Connections(_Base):
         if pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
         wait = PoolWait(self._settings.answer_timeout, self._failures)
+        forget_own_wait(pool)
         try:
             while True:
                 try:
@@ -424,8 +434,13 @@ class Connections(_Base):
                     break
                 wait.saw_dead_connection()
                 pool.putconn(connection)
+        except PoolClosed:
+            raise ClosedError("the store was closed while the call waited for a connection") from None
         except Error as error:
             raise mapped(error, self._settings.schema) from error
+        except BaseException:
+            end_own_wait(pool)
+            raise
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg_pool import PoolTimeout
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -33,9 +36,12 @@ __all__ = [
     "Ready",
     "Transformer",
     "Wait",
+    "end_own_wait",
     "forget_ended_waits",
+    "forget_own_wait",
     "generators",
     "missing_parts",
+    "remember_waits",
     "waiting_calls",
 ]
 
@@ -88,6 +94,47 @@ class DeallocationHook:
     def on_deallocate_all(self) -> None:
         """Called when the server has deallocated every prepared statement of the connection."""
         raise NotImplementedError
+
+
+class _ThreadWaits(deque[Any]):
+    """The queue of a pool, which remembers the last wait of each thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = threading.local()
+
+    def append(self, wait: Any) -> None:
+        self.own.wait = wait
+        super().append(wait)
+
+
+def remember_waits(pool: Any) -> None:
+    """Let :func:`end_own_wait` find the wait of a thread, in a pool that is not open yet."""
+    pool._waiting = _ThreadWaits()
+
+
+def forget_own_wait(pool: Any) -> None:
+    """Call this before a thread asks the pool for a connection: what it waited for earlier is over."""
+    pool._waiting.own.wait = None
+
+
+def end_own_wait(pool: Any) -> None:
+    """End the wait of this thread, which Ctrl-C, or a signal's handler that raises, has interrupted.
+
+    The pool's own code ends a wait at an Exception only. Otherwise the next connection that becomes free goes to the
+    wait, from which nobody takes it: the pool would be one short for ever.
+    """
+    wait = pool._waiting.own.wait
+    if wait is None:
+        return
+    with wait._cond:
+        connection = wait.conn
+        if connection is None and wait.error is None:
+            wait.error = PoolTimeout("the wait was interrupted")
+    if connection is not None:
+        connection._pool = pool
+        pool.putconn(connection)
+    forget_ended_waits(pool)
 
 
 def waiting_calls(pool: Any) -> int:
