@@ -13,7 +13,7 @@ from queuert import migrations
 from queuert.deduplication import Deduplicate
 from queuert.errors import StateError
 from queuert.ids import new_token
-from queuert.state.postgres import PostgresState
+from queuert.state.postgres import PostgresState, sync_statements
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
@@ -88,15 +88,35 @@ def test_a_transaction_is_bounded_as_a_whole_by_four_answer_timeouts(
     assert seen_as_a_whole(noted) == ["1min", "1min", "2min", "0"]
 
 
-@pytest.mark.parametrize("sets", [True, False], ids=["its session's", "behind a pooler"])
-def test_each_part_of_a_start_is_bounded(
-    store: PostgresStore, noted: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, sets: bool
+def test_a_start_in_parts_may_take_any_time(
+    store: PostgresStore, noted: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parts together may take any time: the bound of a part is far from over when the next one begins."""
-    if not sets:
-        monkeypatch.setattr(store._connections, "_settings_values", lambda connection: ("1", "1", -1))
+    """Its timeout begins again before a part, if half of it is over."""
+    restarted = []
+
+    def send(connection: Any, text: Any, values: Any = None, **more: Any) -> Any:
+        restarted.extend([values] if text == store._sql.restart_timeout else [])
+        return sends(connection, text, values, **more)
+
+    sends = sync_statements._send
+    monkeypatch.setattr(sync_statements, "_send", send)
     store.start_pipelined([keyed("a"), keyed("b")])
-    assert seen_as_a_whole(noted) == ["1min"] * 2
+    assert restarted == []
+    monkeypatch.setattr(sync_statements, "_RESTARTED_AFTER", 0.0)
+    store.start_pipelined([keyed("c"), keyed("d")])
+    assert restarted == [{"whole": "60000"}] * 2
+    assert seen_as_a_whole(noted) == ["1min"] * 4
+
+
+@pytest.mark.parametrize(("own", "restarts"), [("60000", True), ("70000", False), ("0", False)])
+def test_only_our_own_timeout_begins_again(
+    store: PostgresStore, noted: psycopg.Connection[Any], own: str, restarts: bool
+) -> None:
+    assert seen_as_a_whole(noted) == []
+    with noted.transaction():
+        noted.execute("SELECT set_config('transaction_timeout', %s, true)", [own])
+        found = noted.execute(store._sql.restart_timeout, {"whole": "60000"}).fetchall()
+        assert found == ([("0", "1min")] if restarts else [])
 
 
 def test_a_handler_may_take_any_time(store: PostgresStore, noted: psycopg.Connection[Any]) -> None:

@@ -4,6 +4,7 @@ generated."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard, cast
@@ -16,7 +17,7 @@ from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import PiggybackAdapter, Topic
 from queuert.state.postgres import parameters, psycopg_internals
-from queuert.state.postgres.bounds import is_idle
+from queuert.state.postgres.bounds import is_idle, milliseconds
 from queuert.state.postgres.finishing import (
     CLAIMABLE,
     closing_chains,
@@ -45,6 +46,8 @@ from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
 _EAGER_THRESHOLDS = (0, 1)
 
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+_RESTARTED_AFTER = 0.5
+"""The part of the timeout of a whole transaction after which it begins again, if there are more parts."""
 
 
 def fetch(
@@ -216,12 +219,16 @@ def _send_parts(
 ) -> list[StartedJob]:
     """Write the parts in psycopg's pipeline. Its end waits for all answers and raises their errors."""
     _send(connection, b"BEGIN")
-    bounds = connection.bounds.parameters()
-    _send(connection, sql.set_short_lock_timeout, {**bounds, "whole": "0"})
+    bounds = connection.bounds
+    _send(connection, sql.set_short_lock_timeout, bounds.parameters())
+    restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
     ids: list[str] = []
     sent = []
     for part in parts:
-        _send(connection, sql.begin_part, {"whole": bounds["whole"]})
+        if time.monotonic() >= restart_at:
+            # Each part is bounded, but there may be any number of them.
+            _send(connection, sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
+            restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(_send(connection, text, values, binary=True))
         # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after

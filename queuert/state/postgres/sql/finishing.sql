@@ -280,17 +280,11 @@ SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeo
     CASE current_setting('transaction_timeout', true) WHEN '0'
         THEN set_config('transaction_timeout', %(whole)s, true) END
 
--- name: begin_part
--- Bounds the next part of a transaction that is sent in parts, of which there may be any number: its timeout begins
--- again, unless the role or the database has one.
-SELECT CASE original WHEN '0' THEN set_config('transaction_timeout', '0', true) END,
-    CASE original WHEN '0' THEN set_config('transaction_timeout', %(whole)s, true) END
-FROM (
-    SELECT CASE coalesce(current_setting('queuert.transaction_timeout', true), '') WHEN ''
-        THEN set_config('queuert.transaction_timeout', coalesce(current_setting('transaction_timeout', true), ''), true)
-        ELSE current_setting('queuert.transaction_timeout') END
-    OFFSET 0
-) AS remembered (original)
+-- name: restart_timeout
+-- Lets the timeout of the whole transaction begin again, unless it is that of the role or the database.
+SELECT set_config(name, '0', true), set_config(name, %(whole)s, true)
+FROM pg_settings
+WHERE name = 'transaction_timeout' AND setting = %(whole)s
 
 -- name: release_dependents
 -- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
