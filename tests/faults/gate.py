@@ -52,12 +52,16 @@ class Gate:
 
     def is_read(self) -> bool:
         """Whether the server has read all that was passed on, by the table of the system's connections."""
-        ends = f":{self._server[1]:04X}", f":{self.port:04X}"
+        here, there = f":{self.port:04X}", f":{self._server[1]:04X}"
+        waiting = 0
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             _, local, remote, _, queues, *_ = line.split()
-            if local.endswith(ends[0]) and remote.endswith(ends[1]):
-                return int(queues.partition(":")[2], 16) == 0
-        return True
+            sent, received = (int(queue, 16) for queue in queues.split(":"))
+            if local.endswith(here) and remote.endswith(there):
+                waiting += sent
+            elif local.endswith(there) and remote.endswith(here):
+                waiting += received
+        return waiting == 0
 
     def close(self) -> None:
         """Close all connections."""
@@ -74,6 +78,7 @@ class Gate:
             except OSError:
                 return
             server = socket.create_connection(self._server)
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sockets += [client, server]
             for run in (self._requests, self._answers):
                 threading.Thread(target=run, args=(client, server), daemon=True).start()
