@@ -17,6 +17,7 @@ from psycopg_pool.pool import WaitingClient
 
 from queuert.errors import ClosedError, StateUnavailableError
 from queuert.state.postgres import pool as pools
+from queuert.state.postgres import protocol
 from queuert.state.postgres.pool import AsyncConnections, AsyncReconnects, Connections, Reconnects
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.testing.conformance.builders import eventually
@@ -47,11 +48,14 @@ class Tries:
             self._number += 1
             self._changed.notify_all()
 
+    def wait_for(self, number: int) -> None:
+        """Wait until so many have failed since the beginning."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._number >= number, WAIT)
+
     def wait_for_more(self, number: int) -> None:
         """Wait until so many more have failed."""
-        with self._changed:
-            enough = self._number + number
-            assert self._changed.wait_for(lambda: self._number >= enough, WAIT)
+        self.wait_for(self._number + number)
 
 
 def waiting(connections: AsyncConnections | Connections) -> int:
@@ -68,13 +72,19 @@ def queue(connections: AsyncConnections | Connections) -> deque[Any]:
 # --- async ------------------------------------------------------------------------------------------------------------
 
 
-async def cut_off(dsn: str, proxy: FaultProxy, answer_timeout: float) -> AsyncConnections:
-    """A pool of one connection, which it has lost and cannot replace."""
+async def opened(dsn: str, proxy: FaultProxy, answer_timeout: float) -> AsyncConnections:
+    """A pool of one connection."""
     settings = PostgresSettings(proxy.address_in(dsn), "queuert", answer_timeout=answer_timeout)
     connections = AsyncConnections(settings, 1)
     await connections.open()
     async with connections.connection() as connection:
         await connection.execute("SELECT 1")
+    return connections
+
+
+async def cut_off(dsn: str, proxy: FaultProxy, answer_timeout: float) -> AsyncConnections:
+    """A pool of one connection, which it has lost and cannot replace."""
+    connections = await opened(dsn, proxy, answer_timeout)
     proxy.refuse()
     proxy.reset()
     with pytest.raises(StateUnavailableError):
@@ -113,6 +123,34 @@ async def test_calls_that_wait_out_an_outage_keep_their_places(
     await asyncio.gather(*calls)
     assert order == list(range(CALLS))
     assert waiting(connections) == 0
+    await connections.aclose()
+
+
+async def test_a_call_learns_at_once_of_an_outage(
+    dsn: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The pool fails to replace the dead connection before the call that put it back waits again.
+    connections = await opened(dsn, proxy, WAIT)
+    tries, pool = Tries(connections, monkeypatch), connections._pool
+    assert pool is not None
+    put = pool.putconn
+
+    async def put_and_fail(connection: Any) -> None:
+        await put(connection)
+        await asyncio.to_thread(tries.wait_for, 1)
+
+    monkeypatch.setattr(pool, "putconn", put_and_fail)
+    monkeypatch.setattr(protocol, "_AT_REST", 0.0)
+    proxy.refuse()
+    proxy.reset()
+
+    async def is_dead() -> bool:
+        return pool._pool[0].server_closed
+
+    await eventually(is_dead)
+    with pytest.raises(StateUnavailableError, match="refuses new ones"):
+        async with connections.connection():
+            raise AssertionError("there is none")
     await connections.aclose()
 
 
@@ -183,12 +221,17 @@ async def test_a_pool_connects_again_while_calls_wait() -> None:
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-def cut_off_in_threads(dsn: str, proxy: FaultProxy, answer_timeout: float) -> Connections:
+def opened_in_threads(dsn: str, proxy: FaultProxy, answer_timeout: float) -> Connections:
     settings = PostgresSettings(proxy.address_in(dsn), "queuert", answer_timeout=answer_timeout)
     connections = Connections(settings, 1)
     connections.open()
     with connections.connection() as connection:
         connection.execute("SELECT 1")
+    return connections
+
+
+def cut_off_in_threads(dsn: str, proxy: FaultProxy, answer_timeout: float) -> Connections:
+    connections = opened_in_threads(dsn, proxy, answer_timeout)
     proxy.refuse()
     proxy.reset()
     with pytest.raises(StateUnavailableError), connections.connection() as connection:
@@ -226,6 +269,26 @@ def test_threads_that_wait_out_an_outage_keep_their_places(
             one.result(WAIT)
     assert order == list(range(CALLS))
     assert waiting(connections) == 0
+    connections.close()
+
+
+def test_a_thread_learns_at_once_of_an_outage(dsn: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = opened_in_threads(dsn, proxy, WAIT)
+    tries, pool = Tries(connections, monkeypatch), connections._pool
+    assert pool is not None
+    put = pool.putconn
+
+    def put_and_fail(connection: Any) -> None:
+        put(connection)
+        tries.wait_for(1)
+
+    monkeypatch.setattr(pool, "putconn", put_and_fail)
+    monkeypatch.setattr(protocol, "_AT_REST", 0.0)
+    proxy.refuse()
+    proxy.reset()
+    until(lambda: pool._pool[0].server_closed)
+    with pytest.raises(StateUnavailableError, match="refuses new ones"), connections.connection():
+        raise AssertionError("there is none")
     connections.close()
 
 

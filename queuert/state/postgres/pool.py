@@ -511,10 +511,10 @@ class PoolWait:
     """One wait of a call for a connection.
 
     A call waits once, for all its time, and so keeps its place among the others. Only a call that has taken a dead
-    connection looks every now and then, until the pool has tried to connect: if it cannot, an outage has begun.
+    connection looks every now and then, until it has seen that the pool could not connect: then an outage has begun.
     """
 
-    __slots__ = ("_deadline", "_failures", "_failures_at_dead_connection", "_failures_before", "_timeout")
+    __slots__ = ("_deadline", "_failures", "_failures_at_dead_connection", "_failures_before", "_looks", "_timeout")
 
     def __init__(self, timeout: float, failures: ConnectFailures) -> None:
         self._timeout = timeout
@@ -522,18 +522,19 @@ class PoolWait:
         self._failures = failures
         self._failures_before, _ = failures.snapshot
         self._failures_at_dead_connection: int | None = None
+        self._looks = False
 
     @property
     def next_timeout(self) -> float:
         """Seconds to wait now."""
         left = max(0.0, self._deadline - time.monotonic())
-        looks = self._failures_at_dead_connection == self._failures.snapshot[0]
-        return min(_RECONNECT_EVERY, left) if looks else left
+        return min(_RECONNECT_EVERY, left) if self._looks else left
 
     def saw_dead_connection(self) -> None:
         """Record that the pool returned a connection that the server had closed."""
         if self._failures_at_dead_connection is None:
             self._failures_at_dead_connection, _ = self._failures.snapshot
+            self._looks = True
 
     def check(self, timeout: PoolTimeout, in_use: int) -> None:
         """Raise if the whole wait has ended; ``in_use`` is the number of connections in use.
@@ -543,8 +544,10 @@ class PoolWait:
         """
         failures, last = self._failures.snapshot
         at_dead_connection = self._failures_at_dead_connection
-        if at_dead_connection is not None and failures > at_dead_connection and not in_use:
-            raise PoolTimeout(f"the server closed its connections and refuses new ones: {last}") from timeout
+        if at_dead_connection is not None and failures > at_dead_connection:
+            if not in_use:
+                raise PoolTimeout(f"the server closed its connections and refuses new ones: {last}") from timeout
+            self._looks = False
         if time.monotonic() >= self._deadline:
             why = f"tries to connect fail: {last}" if failures > self._failures_before else "none became free"
             raise PoolTimeout(f"no connection within {self._timeout:g} s: {why}") from timeout
