@@ -14,7 +14,8 @@ import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, given, settings
 from pydantic import PlainValidator
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from queuert import AsyncClient, JobType, JobTypes
 from queuert.state.sqlite import SQLiteState
@@ -55,6 +56,11 @@ def web_schema(tmp_path: Path) -> Iterator[Any]:
 ANSWERED = [one for one in OPERATIONS if one.media_type == "application/json"]
 
 
+def has_a_wrong_query_alone(case: Any) -> bool:
+    wrong = [location for location, component in case.meta.components.items() if component.mode.is_negative]
+    return wrong == [ParameterLocation.QUERY]
+
+
 @pytest.mark.parametrize("operation", ANSWERED, ids=lambda operation: operation.handler.__name__)
 @pytest.mark.parametrize("valid", [True, False])
 def test_requests_are_answered_as_documented(web_schema: Any, operation: Operation, valid: bool) -> None:
@@ -69,8 +75,11 @@ def test_requests_are_answered_as_documented(web_schema: Any, operation: Operati
     )
     @given(case=documented.as_strategy(generation_mode=mode))
     def answers(case: Any) -> None:
-        # A schema cannot say which cursors, ids, job types and outputs there are.
-        case.call_and_validate(headers=HEADERS, excluded_checks=[positive_data_acceptance])
+        # A schema cannot say which cursors, ids, job types and outputs there are. And what breaks the schema of a query
+        # may be sent as a valid one: an array that was made a text, an empty one that is sent as nothing. Invalid
+        # queries are refused by test_api.py.
+        excluded = [positive_data_acceptance, *([negative_data_rejection] if has_a_wrong_query_alone(case) else [])]
+        case.call_and_validate(headers=HEADERS, excluded_checks=excluded)
 
     answers()
 
