@@ -125,7 +125,7 @@ class InProcessWorker:
         self._max_connections = max_connections or min(concurrency, 20) + _OTHER_CONNECTIONS
         self._runtime: WorkerRuntime | None = None
         self._started = False
-        self.stop_requested = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         """Set when somebody has called :meth:`stop`: a signal, the end of a lifespan, or the program."""
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
@@ -213,7 +213,7 @@ class InProcessWorker:
             self._started = False  # Nothing was started: it may be called again.
             await store.aclose()
             raise
-        if self.stop_requested.is_set():
+        if self._stop_requested.is_set():
             # Stopped while it connected: only the lifespans, the heartbeat and the connection are to be undone.
             try:
                 await runtime.leave_lifespans(self._shutdown_timeout)
@@ -274,7 +274,7 @@ class InProcessWorker:
         self.observers.emit(
             LifespanFailed(worker=self.name, lifespan=entered.lifespan.name, early=True, error=reported)
         )
-        if not self.stop_requested.is_set():
+        if not self._stop_requested.is_set():
             self.stops.append(asyncio.ensure_future(self.stop()))
 
     async def stop(self, *, shutdown_timeout: float | None = None) -> None:
@@ -285,7 +285,7 @@ class InProcessWorker:
         Args:
             shutdown_timeout: seconds that running handlers have to finish, instead of the worker's own.
         """
-        self.stop_requested.set()
+        self._stop_requested.set()
         if self._runtime is None:
             return
         if self._stopping is None:
@@ -299,7 +299,7 @@ class InProcessWorker:
 
     async def wait_stopped(self) -> None:
         """Wait until it has been stopped, by whomever."""
-        await self.stop_requested.wait()
+        await self._stop_requested.wait()
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
 
@@ -358,7 +358,7 @@ class InProcessWorker:
             StateUnavailableError: the store cannot be reached.
             ClosedError: the worker is not running.
         """
-        if self._runtime is None or self.stop_requested.is_set():
+        if self._runtime is None or self._stop_requested.is_set():
             raise ClosedError("the worker must be running: call start() before is_idle()")
         return await self._runtime.is_idle()
 
@@ -375,7 +375,7 @@ class InProcessWorker:
     def health(self) -> Health:
         """Return whether its loops make progress, for a liveness probe."""
         if self._runtime is None:
-            return Health(self._name, 0, self.stop_requested.is_set(), ())
+            return Health(self._name, 0, self._stop_requested.is_set(), ())
         return self._runtime.health()
 
     def health_report(self, *, stale_after: float = STALE_AFTER) -> HealthReport:

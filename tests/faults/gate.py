@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -120,13 +120,3 @@ def _message(read: Callable[[int], bytes], *, typed: bool = True) -> bytes:
         return b""
     (length,) = struct.unpack("!I", head[-4:])
     return head + read(length - 4)
-
-
-@contextmanager
-def gate(dsn: str) -> Iterator[Gate]:
-    """A gate, closed at the end."""
-    opened = Gate(dsn)
-    try:
-        yield opened
-    finally:
-        opened.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import psycopg
@@ -19,7 +19,7 @@ from queuert.state.postgres import PostgresState, bounds
 from queuert.state.sync_store import Store
 from queuert.testing.databases import TemplateDatabases
 from tests.faults import halted
-from tests.faults.gate import Gate, gate
+from tests.faults.gate import Gate
 from tests.faults.halted import job
 from tests.support.waiting import WAIT, until
 
@@ -67,7 +67,7 @@ def running(operation: Operation, dsn: str, messages: int) -> Iterator[tuple[Gat
     direct.open()
     given = operation.prepare(direct, dsn)
     direct.close()
-    with gate(dsn) as opened:
+    with closing(Gate(dsn)) as opened:
         store = PostgresState(opened.address, answer_timeout=ANSWER_TIMEOUT).sync_store(max_connections=1)
         store.open()
         succeeded, ended = threading.Event(), threading.Event()

@@ -1,8 +1,9 @@
-"""The private parts of psycopg that the store uses, and whether the installed version has them.
+"""The private parts of psycopg and psycopg_pool that the store uses.
 
-:mod:`queuert.state.postgres.protocol` sends statements without psycopg's cursors and needs these parts. If one is
+:mod:`queuert.state.postgres.protocol` sends statements without psycopg's cursors and needs private parts. If one is
 missing, or the environment sets ``QUEUERT_PLAIN_CURSORS=1``, all statements use the cursors instead: the results are
-the same, but each start and claim costs more processor time.
+the same, but each start and claim costs more processor time. :mod:`queuert.state.postgres.pool` needs the queue of a
+pool, ``_waiting``, whose waits have ``conn``, ``error`` and ``_cond``.
 """
 
 from __future__ import annotations
