@@ -126,9 +126,7 @@ async def test_calls_that_wait_out_an_outage_keep_their_places(
     await connections.aclose()
 
 
-async def test_a_call_learns_at_once_of_an_outage(
-    dsn: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_learns_at_once_of_an_outage(dsn: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pool fails to replace the dead connection before the call that put it back waits again.
     connections = await opened(dsn, proxy, WAIT)
     tries, pool = Tries(connections, monkeypatch), connections._pool
