@@ -363,11 +363,11 @@ class StepTracker:
             self._host.check_event_loop()
             codec = self._codec(function, returns)
             record = await self._next_record(full_name, "a function")
-            if record is not None:
-                return codec.decode(record.result or "null")
-            result = codec.encode(await _awaited(function, *args))
-            self._keep(await self._record(self._new(full_name, result)))
-            return codec.decode(result)
+            if record is None:
+                result = codec.encode(await _awaited(function, *args))
+                record = await self._record(self._new(full_name, result))
+                self._keep(record)
+            return _result(record, codec)
 
     async def run_transaction(
         self, name: str, key: object, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
@@ -377,17 +377,16 @@ class StepTracker:
             self._host.check_event_loop()
             codec = self._codec(function, returns)
             record = await self._next_record(full_name, "a function")
-            if record is not None:
-                return codec.decode(record.result or "null")
-            with self._unknown_until_kept():
-                async with self._block() as tx:
-                    _check_connection(tx)
-                    result = codec.encode(await _awaited(function, tx, *args))
-                    recorded = await cast("AsyncStoreTransaction", tx._transaction).record_step(
-                        self._new(full_name, result)
-                    )
-                self._keep(recorded)
-            return codec.decode(result)
+            if record is None:
+                with self._unknown_until_kept():
+                    async with self._block() as tx:
+                        _check_connection(tx)
+                        result = codec.encode(await _awaited(function, tx, *args))
+                        record = await cast("AsyncStoreTransaction", tx._transaction).record_step(
+                            self._new(full_name, result)
+                        )
+                    self._keep(record)
+            return _result(record, codec)
 
     async def run_phase(
         self, name: str, weight: float | None, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
@@ -400,15 +399,16 @@ class StepTracker:
             record = await self._next_record(name, "a phase")
             if record is not None:
                 self.phases.replay(name)
-                return codec.decode(record.result or "null")
+                return _result(record, codec)
             if not self.phases.knows_progress:
                 self.phases.continue_from(await self._host.get_progress())
             started_at = await self._host.begin_phase(self.phases.begin(name))
             with self.phases.running(self._host.report_phase):
                 result = codec.encode(await _awaited(function, *args))
-            self._keep(await self._record(self._new(name, result, phase=(started_at, self.phases.complete()))))
+            record = await self._record(self._new(name, result, phase=(started_at, self.phases.complete())))
+            self._keep(record)
             self._host.report_phase(self.phases.completed())
-            return codec.decode(result)
+            return _result(record, codec)
 
     async def sleep(self, name: str, key: object, wake_at: RunAt) -> None:
         """Pass a sleep that has ended, or record it, and end the attempt if it has not ended."""
@@ -453,11 +453,11 @@ class StepTracker:
         with self._opened(name, key) as full_name:
             codec = self._codec(function, returns)
             record = self._next_record_in_thread(full_name, "a function")
-            if record is not None:
-                return codec.decode(record.result or "null")
-            result = codec.encode(_not_awaitable(full_name, forks.call(function, *args)))
-            self._keep(self._record_in_thread(self._new(full_name, result)))
-            return codec.decode(result)
+            if record is None:
+                result = codec.encode(_not_awaitable(full_name, forks.call(function, *args)))
+                record = self._record_in_thread(self._new(full_name, result))
+                self._keep(record)
+            return _result(record, codec)
 
     def run_transaction_in_thread(
         self, name: str, key: object, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
@@ -466,15 +466,14 @@ class StepTracker:
         with self._opened(name, key) as full_name:
             codec = self._codec(function, returns)
             record = self._next_record_in_thread(full_name, "a function")
-            if record is not None:
-                return codec.decode(record.result or "null")
-            with self._unknown_until_kept():
-                with self._block() as tx:
-                    _check_connection(tx)
-                    result = codec.encode(_not_awaitable(full_name, forks.call(function, tx, *args)))
-                    recorded = cast("StoreTransaction", tx._transaction).record_step(self._new(full_name, result))
-                self._keep(recorded)
-            return codec.decode(result)
+            if record is None:
+                with self._unknown_until_kept():
+                    with self._block() as tx:
+                        _check_connection(tx)
+                        result = codec.encode(_not_awaitable(full_name, forks.call(function, tx, *args)))
+                        record = cast("StoreTransaction", tx._transaction).record_step(self._new(full_name, result))
+                    self._keep(record)
+            return _result(record, codec)
 
     def run_phase_in_thread(
         self, name: str, weight: float | None, function: Callable[..., Any], args: tuple[Any, ...], returns: Any
@@ -486,16 +485,16 @@ class StepTracker:
             record = self._next_record_in_thread(name, "a phase")
             if record is not None:
                 self.phases.replay(name)
-                return codec.decode(record.result or "null")
+                return _result(record, codec)
             if not self.phases.knows_progress:
                 self.phases.continue_from(self._host.get_progress_in_thread())
             started_at = self._host.begin_phase_in_thread(self.phases.begin(name))
             with self.phases.running(self._host.report_phase):
                 result = codec.encode(_not_awaitable(name, forks.call(function, *args)))
-            step = self._new(name, result, phase=(started_at, self.phases.complete()))
-            self._keep(self._record_in_thread(step))
+            record = self._record_in_thread(self._new(name, result, phase=(started_at, self.phases.complete())))
+            self._keep(record)
             self._host.report_phase(self.phases.completed())
-            return codec.decode(result)
+            return _result(record, codec)
 
     def sleep_in_thread(self, name: str, key: object, wake_at: RunAt) -> None:
         """``sleep`` for a thread."""
@@ -652,6 +651,11 @@ def _kind(record: StepRecord) -> _Kind:
     if record.started_at is not None:
         return "a phase"
     return "a function" if record.wake_at is None else "a sleep"
+
+
+def _result(record: StepRecord, codec: PayloadCodec) -> Any:
+    """Return the result of a step as each later attempt gets it: a store may keep JSON in another order of keys."""
+    return codec.decode(record.result or "null")
 
 
 def _answer(record: StepRecord, codec: PayloadCodec) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, Attempt, JobStatus, JobType, JobTypes, RetryPolicy
+from queuert import AsyncClient, Attempt, JobStatus, JobType, JobTypes, PostgresState, RetryPolicy
 from queuert.event_log import JobEvent
 from queuert.observability.events import PhaseCompleted, PhaseStarted
 from queuert.state.sqlite import SQLiteState
@@ -52,6 +52,28 @@ async def test_phases_that_contradict_the_job_type_fail_the_job_at_once(local: H
 
     status, error = await run(local, handler)
     assert (status, "'a' after 'b'" in error) == (JobStatus.FAILED, True)
+
+
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_the_first_attempt_gets_a_result_as_later_ones_do(dsn: str, mode: str) -> None:
+    """Postgres stores the keys in another order."""
+    orders: list[list[str]] = []
+
+    def unordered() -> dict[str, int]:
+        return {"bb": 1, "a": 2, "ccc": 3}
+
+    async def in_loop(attempt: Attempt[None, int]) -> int:
+        orders.append(list(await attempt.phase("a", unordered)))
+        return attempt.number if attempt.number == 2 else int("once more")
+
+    def in_thread(attempt: Attempt[None, int]) -> int:
+        orders.append(list(attempt.phase_sync("a", unordered)))
+        return attempt.number if attempt.number == 2 else int("once more")
+
+    harness = Harness(PostgresState(dsn), job_types=JobTypes(work))
+    assert (await run(harness, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    await harness.close()
+    assert orders == [orders[0]] * 2
 
 
 async def test_a_phase_is_no_step_of_the_same_name(local: Harness) -> None:

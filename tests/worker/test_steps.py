@@ -151,6 +151,35 @@ async def test_a_step_that_raises_is_called_again(harness: PostgresHarness, call
     assert [(one.name, one.attempt) for one in await harness.client.get_steps("one")] == [("charge", 1), ("fail", 3)]
 
 
+def unordered() -> dict[str, int]:
+    """A result whose keys Postgres stores in another order."""
+    return {"bb": 1, "a": 2, "ccc": 3}
+
+
+def unordered_in(_: GuardedTransaction) -> dict[str, int]:
+    return unordered()
+
+
+@modes
+async def test_the_first_attempt_gets_a_result_as_later_ones_do(harness: PostgresHarness, mode: str) -> None:
+    """What goes by the order of keys, such as the order of the next steps, is the same in each attempt."""
+    orders: list[list[str]] = []
+
+    async def in_loop(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        orders.append(list(await attempt.step("step", unordered)))
+        orders.append(list(await attempt.step_transaction("transaction", unordered_in)))
+        return attempt.number if attempt.number == 2 else int("once more")
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        orders.append(list(attempt.step_sync("step", unordered)))
+        orders.append(list(attempt.step_transaction_sync("transaction", unordered_in)))
+        return attempt.number if attempt.number == 2 else int("once more")
+
+    status, output, _ = await run(harness, in_loop if mode == "coroutine" else in_thread)
+    assert (status, output) == (JobStatus.COMPLETED, 2)
+    assert orders == [orders[0]] * 4
+
+
 @modes
 async def test_a_transaction_commits_with_its_step_once(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     async def reserve(tx: GuardedTransaction, job_id: str, step: int) -> int:
