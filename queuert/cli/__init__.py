@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = build_parser().parsed(argv)
         args.arguments = list(sys.argv[1:] if argv is None else argv)
+        args.owns_process = argv is None
     except SystemExit as end:  # --help, --version and wrong arguments: argparse has printed the message
         return end.code if isinstance(end.code, int) else Exit.DONE
     try:

@@ -6,13 +6,16 @@ import argparse
 import asyncio
 import logging
 import math
+import multiprocessing
 import os
 import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +54,10 @@ QUEUERT_URL. Options of the worker override the settings of an InProcessWorker.
 
 _EXIT_CODES: Mapping[int, str] = {
     ExitCode.STOPPED: "stopped by a signal, all handlers finished",
-    ExitCode.UNASKED: "a task or callback raised SystemExit; the worker stopped",
+    ExitCode.UNASKED: "a handler broke the event loop; the worker stopped",
     ExitCode.USAGE: MEANINGS[ExitCode.USAGE],
     ExitCode.UNAVAILABLE: "the database, its schema or a right is missing; no job was started",
-    ExitCode.ABANDONED: "stopped by a signal, some handlers did not end; counted as crashes",
+    ExitCode.ABANDONED: "stopped by a signal, some handlers, or what they left, did not end",
     ExitCode.LIFESPAN: "the lifespan of processors failed; see the log",
 }
 
@@ -210,10 +213,44 @@ def run(args: argparse.Namespace) -> int:
         health_file = _checked_health_file(args.health_file)
         loop_factory = _loop_factory(args.event_loop)
         logs.configure(args.log_level, as_json=args.log_json)
+        before = _what_keeps_a_process()
         with otel.exported() if args.otel else nullcontext(), _endpoints(worker, args):
-            return run_worker(
+            code = run_worker(
                 worker, health_file=health_file, loop_factory=loop_factory, once=args.once, budget=args.budget
             )
+        if args.owns_process:
+            _limit_the_wait_for_leftovers(code, before)
+        return code
+
+
+_LEFTOVERS_TIMEOUT = 2.0
+"""Seconds for threads and processes that handlers have left to end after the worker."""
+
+
+def _what_keeps_a_process() -> set[threading.Thread | BaseProcess]:
+    """The threads and child processes for whose end the interpreter waits without a timeout."""
+    children = {child for child in multiprocessing.active_children() if not child.daemon}
+    return children | {thread for thread in threading.enumerate() if not thread.daemon}
+
+
+def _limit_the_wait_for_leftovers(code: int, before: set[threading.Thread | BaseProcess]) -> None:
+    """Let the process end without the threads and processes that do not end in time. Call it when the process ends."""
+
+    def end() -> None:
+        # Idle threads of an executor end as soon as the interpreter begins to.
+        time.sleep(_LEFTOVERS_TIMEOUT)
+        left = sorted(one.name for one in _what_keeps_a_process() - before)
+        others = [name for name in left if not name.startswith("queuert-")]
+        if others:
+            _log.warning(
+                "threads or processes that handlers left behind do not end (%s): the process ends without them",
+                ", ".join(others),
+            )
+        if left:
+            logging.shutdown()
+            os._exit(ExitCode.ABANDONED if others and code == ExitCode.STOPPED else code)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 _AFTER_SHUTDOWN = 15.0

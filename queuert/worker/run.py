@@ -50,8 +50,8 @@ class ExitCode(IntEnum):
     STOPPED = 0
     """Asked to stop, and all handlers ended."""
     UNASKED = 1
-    """What ran beside the handlers, in a task or a callback, raised SystemExit or KeyboardInterrupt: it stopped without
-    having been asked.
+    """It stopped without having been asked: a task or callback of a handler raised SystemExit or KeyboardInterrupt, or
+    one stopped the event loop, or cancelled all its tasks.
     """
     USAGE = 2
     """The command line, or the application that it names, is wrong."""
@@ -62,7 +62,8 @@ class ExitCode(IntEnum):
     ABANDONED = 4
     """Asked to stop, and some handlers did not end in time. If they had begun, they count as crashes; their jobs go on.
 
-    Or a handler that ended has left a task, or a call in a thread of the event loop, that does not end.
+    Or a handler that ended has left a task, or a call in a thread of the event loop, that does not end; in a process
+    of the command line also a thread or a child process. Or somebody cancelled all tasks while the worker stopped.
     """
     LIFESPAN = 5
     """A lifespan could not be entered, so that nothing was claimed; or it ended while the worker ran."""
@@ -115,8 +116,9 @@ def _run_until_complete(
 ) -> tuple[ExitCode, bool]:
     """Return what ``_main`` returns. An exception that leaves the event loop before stops the worker as a signal does.
 
-    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run. Once a stop is
-    requested, by whatever, such an exception is no second signal: what was left behind is ended by the stop anyway.
+    asyncio raises SystemExit and KeyboardInterrupt of any task or callback where the loop was run, and a RuntimeError
+    if one has stopped the loop. Once a stop is requested, by whatever, such an exception is no second signal: what was
+    left behind is ended by the stop anyway.
     """
     unasked = False
     before = signal.getsignal(signal.SIGTERM)
@@ -124,15 +126,15 @@ def _run_until_complete(
         try:
             with forks.no_way_back():  # A child that leaves the event loop by an exception ends here.
                 code, all_ended = loop.run_until_complete(main)
-        except (SystemExit, KeyboardInterrupt) as error:
-            if main.done() or signal.getsignal(signal.SIGTERM) == before:
+        except (SystemExit, KeyboardInterrupt, RuntimeError) as error:
+            if main.done() or loop.is_closed() or signal.getsignal(signal.SIGTERM) == before:
                 raise
-            name = type(error).__name__
+            did = "stopped the event loop" if isinstance(error, RuntimeError) else f"raised {type(error).__name__}"
             if unasked or requested.is_set():
-                _log.error("a task or callback raised %s while the worker stops", name, exc_info=error)
+                _log.error("a task or callback %s while the worker stops", did, exc_info=error)
                 continue
             unasked = True
-            _log.critical("a task or callback raised %s, so the worker stops", name, exc_info=error)
+            _log.critical("a task or callback %s, so the worker stops", did, exc_info=error)
             signal.raise_signal(signal.SIGTERM)
         else:
             return ExitCode.UNASKED if unasked and code is ExitCode.STOPPED else code, all_ended
@@ -163,9 +165,15 @@ async def _main(
 
     with forks.defaults_in_children(_SIGNALS), on_signals(stop):
         work_off = partial(_work_off, worker, budget, stop) if once else None
-        code = await _serve(worker, requested, stops, health_file, work_off)
-        if code is ExitCode.ABANDONED or await _all_ended(threads):
-            return code, code is not ExitCode.ABANDONED
+        code = ExitCode.STOPPED
+        try:
+            code = await _serve(worker, requested, stops, health_file, work_off)
+            if code is ExitCode.ABANDONED or await _all_ended(threads):
+                return code, code is not ExitCode.ABANDONED
+        except asyncio.CancelledError:
+            _log.critical("somebody cancelled all tasks while the worker starts or stops: the process ends at once")
+            if health_file is not None:
+                remove_health_file(health_file)
         return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
 
 
@@ -254,17 +262,38 @@ async def _serve(
     with tuned_gc():
         health_loop = _start_health_loop(worker, health_file)
         working = None if work_off is None else asyncio.ensure_future(work_off())
-        await worker.wait_stopped()
-        failed = working is not None and working.done() and working.exception() is not None
-        if working is not None:
-            working.cancel()
+        unasked = await _wait_stopped(worker, requested)
+        failed = False
+        if working is not None and not working.cancel():
+            failed = not working.cancelled() and working.exception() is not None
         await asyncio.gather(*stops, *worker.stops)
         await _stop_health_loop(health_loop, health_file)
     if worker.abandoned:
         return ExitCode.ABANDONED
     if failed:
         return ExitCode.UNAVAILABLE
+    if unasked:
+        return ExitCode.UNASKED
     return ExitCode.LIFESPAN if worker.lifespan_ended.is_set() else ExitCode.STOPPED
+
+
+async def _wait_stopped(worker: InProcessWorker, requested: asyncio.Event) -> bool:
+    """Wait until the worker has stopped, and return whether that was because somebody has cancelled all tasks.
+
+    The worker's loops go on after that, but the tasks of a connection pool do not: only a new process works as before.
+    """
+    try:
+        await worker.wait_stopped()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if worker.health().stopping or task is None:
+            raise
+        task.uncancel()
+        _log.critical("somebody cancelled all tasks of the event loop, so the worker stops")
+        requested.set()
+        await worker.stop()
+        return True
+    return False
 
 
 @contextmanager

@@ -274,8 +274,12 @@ class InProcessWorker:
         self.observers.emit(
             LifespanFailed(worker=self.name, lifespan=entered.lifespan.name, early=True, error=reported)
         )
+        self.stops.append(asyncio.ensure_future(self._stop_unless_requested()))
+
+    async def _stop_unless_requested(self) -> None:
+        # A second call would cancel the running handlers.
         if not self._stop_requested.is_set():
-            self.stops.append(asyncio.ensure_future(self.stop()))
+            await self.stop()
 
     async def stop(self, *, shutdown_timeout: float | None = None) -> None:
         """Stop: claim no more, let running handlers finish, then cancel them and release their jobs.

@@ -9,9 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -30,6 +31,7 @@ from queuert import (
 )
 from queuert.errors import CompletionMisuseError
 from queuert.worker.after_attempt import EndedAttempt
+from queuert.worker.run import ExitCode
 
 in_coroutine = JobType("in_coroutine", input=str, output=str)
 in_thread = JobType("in_thread", input=str, output=str)
@@ -72,6 +74,7 @@ _log = logging.getLogger(__name__)
 _FORK = multiprocessing.get_context("fork")
 _LONG = 3600.0
 _LEFT: list[asyncio.Task[None]] = []
+_EXECUTORS: list[ThreadPoolExecutor] = []
 
 
 def _pool() -> str:
@@ -208,6 +211,38 @@ CHILDREN: dict[str, tuple[Callable[[], str], str]] = {
 """What handlers do with children, and what they return for it."""
 
 
+def _leave_a_thread() -> None:
+    threading.Thread(target=time.sleep, args=[_LONG]).start()
+
+
+def _leave_a_busy_executor() -> None:
+    ThreadPoolExecutor(1).submit(time.sleep, _LONG)
+
+
+def _leave_an_idle_executor() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.submit(int).result()
+    _EXECUTORS.append(executor)
+
+
+def _outlive(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.02)
+
+
+def _leave_a_process() -> None:
+    _FORK.Process(target=_outlive, args=[os.getpid()]).start()
+
+
+LEAVERS: dict[str, tuple[Callable[[], None], ExitCode]] = {
+    "a thread": (_leave_a_thread, ExitCode.ABANDONED),
+    "a busy executor": (_leave_a_busy_executor, ExitCode.ABANDONED),
+    "an idle executor": (_leave_an_idle_executor, ExitCode.STOPPED),
+    "a process": (_leave_a_process, ExitCode.ABANDONED),
+}
+"""What coroutines leave behind, and with which exit code their worker ends all the same."""
+
+
 async def _exits_in_a_callback() -> str:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str] = loop.create_future()
@@ -244,6 +279,15 @@ async def _outlives_what_exits(attempt: Attempt[str, str]) -> str:
     return "ended"
 
 
+async def _cancel_the_stop(attempt: Attempt[str, str]) -> str:
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not attempt.worker_stopping:  # noqa: ASYNC110  (nobody tells)
+        await asyncio.sleep(0.005)
+    for task in asyncio.all_tasks():
+        task.cancel()
+    return "cancelled"
+
+
 made = Processors(
     JOB_TYPES,
     retry=RetryPolicy(max_attempts=100, initial_delay=0.0, jitter=0.0, max_crashes=2),
@@ -257,11 +301,20 @@ async def coroutine(attempt: Attempt[str, str]) -> Outcome[str]:
     if attempt.input == "a task exits":
         _LEFT.append(asyncio.ensure_future(_exit_beside()))
         return "left"
+    if attempt.input == "cancels all tasks" and attempt.number == 1:
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.sleep(0)
+    if attempt.input == "cancels the stop":
+        return await _cancel_the_stop(attempt)
+    if attempt.input in LEAVERS:
+        LEAVERS[attempt.input][0]()
+        return "left"
     if attempt.input == "a callback forks":
         return await _exits_in_a_callback()
     if attempt.input == "tasks exit while it stops":
         return await _outlives_what_exits(attempt)
-    return CHILDREN[attempt.input][0]()
+    return CHILDREN[attempt.input][0]() if attempt.input in CHILDREN else "ended"
 
 
 @made.handles(in_thread)

@@ -14,6 +14,7 @@ from tests.faults.children import (
     BACK_IN_THREAD,
     CHILDREN,
     JOB_TYPES,
+    LEAVERS,
     UNGUARDED_IF_EMBEDDED,
     back_in_batch,
     back_in_coroutine,
@@ -156,6 +157,40 @@ async def test_a_worker_that_ends_by_itself_does_not_say_that_all_is_well(
         assert await process.ended() == ExitCode.UNASKED
         assert await chain.result(WAIT) == "left"
         assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
+
+
+@pytest.mark.parametrize("left", LEAVERS)
+async def test_what_a_handler_leaves_does_not_keep_the_process(harness: FaultHarness, left: str) -> None:
+    """The interpreter would wait for it without a timeout."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_coroutine, left)
+        process = command(harness)
+        assert await chain.result(START) == "left"
+        process.send(signal.SIGTERM)
+        assert await process.ended() == LEAVERS[left][1]
+        assert harness.witness.job(chain.id) == ("completed", 1, 0, 0)
+
+
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+async def test_a_handler_that_cancels_all_tasks(harness: FaultHarness, event_loop: str) -> None:
+    """The worker stops, and says that nobody has asked it to; the next one runs the job."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_coroutine, "cancels all tasks")
+        assert await command(harness, "--event-loop", event_loop).ended() == ExitCode.UNASKED
+        process = command(harness, "--event-loop", event_loop)
+        assert await chain.result(START) == "ended"
+        process.send(signal.SIGTERM)
+        assert await process.ended() == ExitCode.STOPPED
+
+
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+async def test_a_handler_that_cancels_all_tasks_while_its_worker_stops(harness: FaultHarness, event_loop: str) -> None:
+    """Nothing can be stopped in order any more: the process ends, and the lease of the job."""
+    async with AsyncClient(PostgresState(harness.dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(in_coroutine, "cancels the stop")
+        process = command(harness, "--event-loop", event_loop)
+        assert await process.ended() == ExitCode.ABANDONED
+        assert harness.witness.job(chain.id)[0] != "completed"
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])

@@ -182,6 +182,20 @@ async def test_calls_that_wait_when_the_store_is_closed(dsn: str, proxy: FaultPr
         assert isinstance(error, ClosedError)
 
 
+async def test_a_pool_whose_tasks_somebody_has_cancelled_is_closed(dsn: str) -> None:
+    """As ``for task in asyncio.all_tasks(): task.cancel()`` does: the close is not cancelled, and leaves nothing."""
+    connections = AsyncConnections(PostgresSettings(dsn, "queuert", answer_timeout=WAIT), 1)
+    await connections.open()
+    async with connections.connection() as connection:
+        await connection.execute("SELECT 1")
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.wait(others)
+    await connections.aclose()
+    assert connection.closed
+
+
 class Checked:
     """Stands for a pool of psycopg's, with calls that wait or have ended."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
-from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Processors
+from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Processors, RetryPolicy
 from queuert.errors import StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker.run import ExitCode, run
@@ -27,15 +29,23 @@ class Program:
         with Client(state, TYPES) as client:
             self.chain = client.start_chain(work, 1).id
         self.state = state
-        processors = Processors(TYPES)
-        processors.handles(work)(self.handle)
-        self.worker = InProcessWorker(AsyncClient(state, TYPES), processors, concurrency=1)
+        self.worker = self._worker()
         self.then: Callable[[], Awaitable[None]] | None = None
+
+    def _worker(self) -> InProcessWorker:
+        processors = Processors(TYPES, retry=RetryPolicy(initial_delay=0.0, jitter=0.0))
+        processors.handles(work)(self.handle)
+        return InProcessWorker(AsyncClient(self.state, TYPES), processors, concurrency=1)
 
     async def handle(self, attempt: Attempt[int, int]) -> int:
         if self.then is not None:
             await self.then()
         return 7
+
+    def retry(self) -> None:
+        """Let a worker that works run the job to its end."""
+        self.then = None
+        assert run(self._worker(), once=True) is ExitCode.STOPPED
 
     def output(self) -> int | None:
         with Client(self.state, TYPES) as client:
@@ -64,6 +74,31 @@ def test_a_handler_that_stops_its_worker(program: Program, how: str) -> None:
     program.then = stop
     assert run(program.worker) is ExitCode.STOPPED
     assert program.output() == (None if how == "awaited" else 7)
+
+
+@pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("how", ["cancels all tasks", "stops the event loop"])
+def test_a_handler_that_breaks_the_event_loop(
+    program: Program, how: str, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None, tmp_path: Path
+) -> None:
+    """The worker stops, its exit code says that nobody has asked it to, and the job is there for the next one."""
+
+    async def breaks() -> None:
+        if how == "stops the event loop":
+            asyncio.get_running_loop().stop()
+        else:
+            for task in asyncio.all_tasks():
+                task.cancel()
+        await asyncio.sleep(0)
+
+    program.then = breaks
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert run(program.worker, loop_factory=loop_factory, health_file=tmp_path / "health") is ExitCode.UNASKED
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert not (tmp_path / "health").exists()
+    if how == "cancels all tasks":
+        program.retry()
+    assert program.output() == 7
 
 
 def test_once_that_cannot_know_whether_jobs_are_due(

@@ -29,6 +29,7 @@ from queuert.state.postgres.protocol import (
 )
 from queuert.state.postgres.psycopg_internals import (
     end_own_wait,
+    forget_ended_tasks,
     forget_ended_waits,
     forget_own_wait,
     remember_waits,
@@ -264,6 +265,7 @@ class AsyncConnections(_Base):
         pool, self._pool = self._pool, None
         self.cut_in_use()
         if pool is not None:
+            forget_ended_tasks(pool)
             await pool.close(timeout=1.0)
 
     @asynccontextmanager

@@ -3,7 +3,7 @@
 :mod:`queuert.state.postgres.protocol` sends statements without psycopg's cursors and needs private parts. If one is
 missing, or the environment sets ``QUEUERT_PLAIN_CURSORS=1``, all statements use the cursors instead: the results are
 the same, but each start and claim costs more processor time. :mod:`queuert.state.postgres.pool` needs the queue of a
-pool, ``_waiting``, whose waits have ``conn``, ``error`` and ``_cond``.
+pool, ``_waiting``, whose waits have ``conn``, ``error`` and ``_cond``, and the tasks of an async one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ __all__ = [
     "Transformer",
     "Wait",
     "end_own_wait",
+    "forget_ended_tasks",
     "forget_ended_waits",
     "forget_own_wait",
     "generators",
@@ -157,3 +158,13 @@ def forget_ended_waits(pool: Any) -> None:
             # Another thread may have been faster.
             with suppress(ValueError):
                 pool._waiting.remove(wait)
+
+
+def forget_ended_tasks(pool: Any) -> None:
+    """Remove the tasks of an async pool that somebody has cancelled, so that its close waits for the others only.
+
+    Otherwise the close raises what they raised, as if its own caller had been cancelled, and leaves connections open.
+    """
+    pool._workers = [task for task in pool._workers if not task.done()]
+    if pool._sched_runner is not None and pool._sched_runner.done():
+        pool._sched_runner = None
