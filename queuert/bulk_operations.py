@@ -6,7 +6,8 @@ A bulk operation is itself a chain: each of its jobs changes one batch and is co
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -258,7 +259,7 @@ def decode_batch(value: Any) -> tuple[BulkRequest, BulkProgress]:
         )
         counts = [int(value[name]) for name in ("seen", "changed", "skipped")]
         return request, BulkProgress(_moment(value["started_at"]), value["cursor"], *counts)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise ConfigurationError(
             f"the input of a job of type {BULK_OPERATION_TYPE!r} must be written by start_bulk_operation()"
         ) from None
@@ -272,8 +273,7 @@ def bulk_operation(chain: ChainRecord, last_job: Job | None) -> BulkOperation:
     """
     request, progress = decode_batch(json_value(chain.input) if last_job is None else last_job.input)
     if chain.status is ChainStatus.COMPLETED:
-        counts = json_value(chain.output)
-        progress = replace(progress, **{name: counts[name] for name in ("seen", "changed", "skipped")})
+        progress = _counted(progress, json_value(chain.output))
     attributes: dict[str, AttributeValue] = {}
     for name, text in request.filter.attributes:
         known = attributes.get(name, ())
@@ -299,6 +299,23 @@ def bulk_operation(chain: ChainRecord, last_job: Job | None) -> BulkOperation:
         error=chain.error,
         error_summary=request.error,
     )
+
+
+def bulk_operations(chains: Iterable[ChainRecord], last_jobs: Iterable[Job | None]) -> tuple[BulkOperation, ...]:
+    """Return the operations among chains of their type. Whoever may start chains can have written others."""
+    found = []
+    for chain, last_job in zip(chains, last_jobs, strict=True):
+        with suppress(ConfigurationError):
+            found.append(bulk_operation(chain, last_job))
+    return tuple(found)
+
+
+def _counted(progress: BulkProgress, output: Any) -> BulkProgress:
+    """Return the progress with the counts of an output. Somebody else may have completed the operation in SQL."""
+    names = ("seen", "changed", "skipped")
+    if not isinstance(output, dict) or not all(type(output.get(name)) is int for name in names):
+        return progress
+    return replace(progress, **{name: output[name] for name in names})
 
 
 def _text(moment: datetime | None) -> str | None:

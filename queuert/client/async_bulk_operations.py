@@ -14,6 +14,7 @@ from queuert.bulk_operations import (
     BulkPreview,
     BulkProgress,
     bulk_operation,
+    bulk_operations,
     encode_batch,
 )
 from queuert.client.async_base import AsyncClientBase
@@ -155,8 +156,7 @@ class AsyncClientBulkOperations(AsyncClientBase):
         store = await self._open_store()
         page = await store.list_chains(ChainFilter(types=(BULK_OPERATION_TYPE,)), PageRequest(limit, cursor))
         last_jobs = await store.get_jobs([chain.tail_id for chain in page])
-        operations = [bulk_operation(chain, job) for chain, job in zip(page, last_jobs, strict=True)]
-        return Page(tuple(operations), page.next_cursor)
+        return Page(bulk_operations(page, last_jobs), page.next_cursor)
 
     async def run_bulk_operations(self, *, batches: int | None = None) -> int:
         """Do batches of open operations in this process, beside workers, until there is none to claim.

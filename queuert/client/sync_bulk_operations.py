@@ -15,6 +15,7 @@ from queuert.bulk_operations import (
     BulkPreview,
     BulkProgress,
     bulk_operation,
+    bulk_operations,
     encode_batch,
 )
 from queuert.client.bulk_operations import BulkArguments
@@ -156,8 +157,7 @@ class ClientBulkOperations(ClientBase):
         store = self._open_store()
         page = store.list_chains(ChainFilter(types=(BULK_OPERATION_TYPE,)), PageRequest(limit, cursor))
         last_jobs = store.get_jobs([chain.tail_id for chain in page])
-        operations = [bulk_operation(chain, job) for chain, job in zip(page, last_jobs, strict=True)]
-        return Page(tuple(operations), page.next_cursor)
+        return Page(bulk_operations(page, last_jobs), page.next_cursor)
 
     def run_bulk_operations(self, *, batches: int | None = None) -> int:
         """Do batches of open operations in this process, beside workers, until there is none to claim.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -202,3 +204,24 @@ async def test_bad_arguments_are_refused(queue: Queue) -> None:
     chain = await client.start_chain(work, 1)
     with pytest.raises(ConfigurationError, match="must be written by start_bulk_operation"):
         await client.get_bulk_operation(chain)
+
+
+@pytest.mark.parametrize("output", ["junk", {"seen": 1}, {"seen": 1, "changed": "1", "skipped": None}])
+async def test_an_operation_whose_output_somebody_else_has_written(queue: Queue, output: Any) -> None:
+    """Workers and completers may complete any chain in SQL; the operation is listed with what it had counted."""
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    [job] = await queue.store.claim(ClaimRequest({BULK_OPERATION_TYPE: 60.0}, 1, "me", new_token()))
+    await queue.store.finish([Finish(job, FinishKind.COMPLETE, output=json.dumps(output))])
+    assert (await queue.client.get_bulk_operation(operation.id)).changed == 0
+    [listed] = await queue.client.list_bulk_operations()
+    assert (listed.id, listed.status, listed.seen) == (operation.id, ChainStatus.COMPLETED, 0)
+
+
+@pytest.mark.parametrize("input", ['"junk"', '{"types": null}'])
+async def test_a_chain_that_is_none_is_not_listed(queue: Queue, input: str) -> None:
+    """Whoever may start chains can write one of the type."""
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    await queue.store.start_jobs([NewJob("forged", BULK_OPERATION_TYPE, input)])
+    assert [one.id for one in await queue.client.list_bulk_operations()] == [operation.id]
+    with pytest.raises(ConfigurationError, match="must be written by start_bulk_operation"):
+        await queue.client.get_bulk_operation("forged")
