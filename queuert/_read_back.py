@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_json
 
@@ -53,6 +53,20 @@ def find_difference(given: object, read: object, declared: Declared) -> Fault | 
             return keys_of(trail), reason
         for key, child, twin in reversed(parts):
             stack.append((child, twin, (trail, key), declared.part(types, value, key)))
+    return None
+
+
+def find_secret(given: object, read: object) -> Fault | None:
+    """Return the first secret of pydantic's that is written as stars, as (path of keys, reason).
+
+    Its type need not be known: its stars are among what is read back.
+    """
+    stack: list[tuple[object, Trail | tuple[()]]] = [(given, ())]
+    while stack:
+        value, trail = stack.pop()
+        if isinstance(value, Secret | SecretStr | SecretBytes) and str(value) and to_json(str(value)) in to_json(read):
+            return keys_of(trail), "only stars are written of a secret: pass get_secret_value()"
+        stack.extend((child, (trail, key)) for key, child in reversed(list(children(value) or ())))
     return None
 
 

@@ -54,7 +54,7 @@ def _is_made_of(schema: Schema, fits: Callable[[Schema], bool]) -> bool:
 
 
 def _is_simple(schema: Schema) -> bool:
-    return schema["type"] in _EXACT_VALUES or schema["type"] in ("literal", "datetime", "time")
+    return schema["type"] in {*_EXACT_VALUES, "literal", "datetime", "time"} and not _is_open(schema)
 
 
 def _is_exact(schema: Schema) -> bool:
@@ -136,6 +136,8 @@ def nodes(schema: Schema) -> Iterator[Schema]:
 def _is_open(schema: Schema) -> bool:
     if schema["type"] == "enum":
         return any(isinstance(member.value, float) for member in schema["members"])
+    if schema["type"] == "literal":
+        return any(isinstance(getattr(value, "value", value), float) for value in schema["expected"])
     return schema["type"] in _OPEN or _allows_extras(schema)
 
 

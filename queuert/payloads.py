@@ -32,7 +32,7 @@ from queuert._json_validation import (
     written_size,
 )
 from queuert._like_members import find_like_members
-from queuert._read_back import Fault, find_difference, find_lost_order, is_equal
+from queuert._read_back import Fault, find_difference, find_lost_order, find_secret, is_equal
 from queuert._type_schemas import Declared, class_to_compare
 from queuert.codecs import envelope
 from queuert.codecs.base import CodecError
@@ -349,12 +349,12 @@ class PayloadCodec:
         Raises:
             PayloadError: a worker would get another value than the caller gave, without any notice.
         """
-        if not self._read_as_same:
-            return
         fault: Fault | None = None
-        if not is_equal(given, read):
+        if not self._read_as_same:
+            fault = find_secret(given, read)
+        elif not is_equal(given, read):
             fault = find_difference(given, read, self._declared)
-        if fault is None and self._declared.has_ordered_dicts and not self._keeps_order:
+        if fault is None and self._read_as_same and self._declared.has_ordered_dicts and not self._keeps_order:
             fault = find_lost_order(read)
         if fault is not None:
             raise self._error(PayloadError, fault[0], f"would change on the way: {fault[1]}")

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import Discriminator, Tag
+from pydantic import BaseModel, Discriminator, SecretStr, Tag, field_serializer
 
-from queuert import Attempt, JobType, JobTypes, PostgresState, Processors
+from queuert import Attempt, Client, JobType, JobTypes, PostgresState, Processors
 from queuert.errors import PayloadError
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
@@ -35,6 +35,14 @@ class Size(Enum):
 
 class Great(Enum):
     MOLE = 6.02214076e23
+
+
+class GreatFloat(float, Enum):
+    MOLE = 6.02214076e23
+
+
+class Amount(BaseModel):
+    of: Literal[GreatFloat.MOLE]
 
 
 class Flag(StrEnum):
@@ -66,6 +74,8 @@ ARRIVE: list[tuple[Any, Any]] = [
     (timedelta, timedelta.max),
     (Size, Size.TWO),
     (Great, Great.MOLE),
+    (Literal[GreatFloat.MOLE], GreatFloat.MOLE),
+    (Amount, Amount(of=GreatFloat.MOLE)),
     (Literal[Flag.UP], Flag.UP),
     (set[int], {3, 1, 2}),
     (frozenset[str], frozenset({"b", "a"})),
@@ -127,3 +137,35 @@ def test_values_that_would_not_arrive_equal_are_refused_before_anything_is_writt
             assert caught.value.path == path
             assert reason in caught.value.reason
         assert queue.client.count_jobs() == []
+
+
+class Login(BaseModel):
+    """An event's payload, which its reader knows by another type."""
+
+    user: str
+    password: SecretStr
+
+
+class Shown(BaseModel):
+    """A secret that is meant to be written."""
+
+    password: SecretStr
+
+    @field_serializer("password")
+    def write(self, password: SecretStr) -> str:
+        return password.get_secret_value()
+
+
+def test_a_secret_in_an_event_is_refused(state: StateAdapter) -> None:
+    work = JobType("work", input=None, output=int)
+    with Client(state, JobTypes(work)) as client:
+        chain = client.start_chain(work, None)
+        for payload, path in (
+            (SecretStr("x"), "step"),
+            ([Login(user="ana", password=SecretStr("x"))], "step[0].password"),
+        ):
+            with pytest.raises(PayloadError, match="only stars are written of a secret") as refused:
+                client.send_event(chain, "login", payload)
+            assert refused.value.path == path
+        for written in Shown(password=SecretStr("x")), Login(user="*" * 10, password=SecretStr("")):
+            client.send_event(chain, "login", written)
