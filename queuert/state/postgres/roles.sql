@@ -22,7 +22,7 @@ REVOKE ALL ON
     {schema}.limit_start, {schema}.lease_extension, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage, {schema}.type_limit,
-    {schema}.activity, {schema}.job_step, {schema}.bulk_operation, {schema}.webhook_record, {schema}.webhook_attempt, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
+    {schema}.activity, {schema}.job_step, {schema}.sent_event, {schema}.bulk_operation, {schema}.webhook_record, {schema}.webhook_attempt, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log
     FROM PUBLIC, {everybody};
 REVOKE ALL ON FUNCTION
     {schema}.demand(text[], integer),
@@ -31,7 +31,15 @@ REVOKE ALL ON FUNCTION
     {schema}.start_bulk_operation(text, jsonb),
     {schema}.start_chain(text, jsonb, text, boolean, text, text, interval, timestamptz, interval, integer, text, jsonb, interval, text, integer, text[], interval, interval)
     FROM PUBLIC, {everybody};
-REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
+REVOKE ALL ON SEQUENCE {schema}.job_event_seq, {schema}.sent_event_number_seq, {schema}.webhook_attempt_number_seq
+    FROM PUBLIC, {everybody};
+DO $$
+DECLARE day text;
+BEGIN
+    FOR day IN SELECT inhrelid::regclass FROM pg_catalog.pg_inherits WHERE inhparent = '{schema}.job_event'::regclass LOOP
+        EXECUTE 'REVOKE ALL ON ' || day || $revoke$ FROM PUBLIC, {everybody}$revoke$;
+    END LOOP;
+END $$;
 
 GRANT USAGE ON SCHEMA {schema} TO {everybody};
 GRANT SELECT ON
