@@ -248,17 +248,17 @@ def _attributes(start: NewChain[Any]) -> Attributes | None:
     return checked_attributes({**(start.attributes or {}), CHAIN_ATTRIBUTE: checked_chain_url(start.webhook)})
 
 
-def checked_priority(priority: int) -> int:
+def checked_priority(priority: object) -> int:
     """Return the priority, if it is an integer in range.
 
     Raises:
         ConfigurationError: it is not.
     """
-    if type(priority) is not int or abs(priority) > MAX_PRIORITY:
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
         raise ConfigurationError(
             f"priority must be an integer between -{MAX_PRIORITY:,} and {MAX_PRIORITY:,}, got {priority!r}"
         )
-    return priority
+    return int(priority)
 
 
 def listed(values: Iterable[T], must: str) -> list[T]:

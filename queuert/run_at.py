@@ -45,9 +45,14 @@ def after(
     """
     if delay is not None and not isinstance(delay, timedelta):
         raise ConfigurationError(f"delay of after() must be a timedelta, got {delay!r}; write after(seconds={delay!r})")
-    total = (delay or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        total = (delay or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError):  # Not a number, infinite, or more than a timedelta holds.
+        total = timedelta.max
     if not timedelta() <= total <= _LONGEST:
-        raise ConfigurationError(f"the pause of after() must be between 0 and a hundred years, got {total}")
+        given = {"delay": delay, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
+        raise ConfigurationError(f"the pause of after() must be between 0 and a hundred years, got {shown}")
     return RunAt(delay=total.total_seconds())
 
 

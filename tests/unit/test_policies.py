@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -128,6 +129,9 @@ def test_a_lease_is_renewed_every_third_of_it_unless_reported_otherwise() -> Non
         (lambda: LeasePolicy(seconds=float("nan")), "lease"),
         (lambda: after(seconds=-1), "between 0 and a hundred years"),
         (lambda: after(days=365 * 101), "between 0 and a hundred years"),
+        (lambda: after(minutes=1, seconds=math.nan), "between 0 and a hundred years, got minutes=1, seconds=nan"),
+        (lambda: after(hours=math.inf), "between 0 and a hundred years, got hours=inf"),
+        (lambda: after(days=1e12), "between 0 and a hundred years, got days=1000000000000.0"),
         (lambda: at(datetime(2030, 1, 1)), "time zone"),
     ],
 )
