@@ -28,6 +28,15 @@ class Cut:
 
 
 @dataclass
+class Stop:
+    """A stop of one connection after a number of further bytes to the server, until it may go on."""
+
+    remaining: int
+    happened: bool = False
+    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
 class Loss:
     """A reset at data with a marker from a client: after forwarding the data, or instead."""
 
@@ -52,12 +61,16 @@ class Faults:
     latency: float = 0.0
     refusing: bool = False
     cut: Cut | None = None
+    stop: Stop | None = None
     loss: Loss | None = None
     gates: dict[Direction, asyncio.Event] = field(default_factory=_open_gates)
 
     def heal(self) -> None:
         """Drop every fault, also those that have not happened yet."""
         self.latency, self.refusing, self.cut, self.loss = 0.0, False, None, None
+        if self.stop is not None:
+            self.stop.may_go_on.set()
+            self.stop = None
         for gate in self.gates.values():
             gate.set()
 
@@ -149,6 +162,8 @@ class LockedConnection:
             self._break()
 
     async def _forward(self, direction: Direction, data: bytes, writer: asyncio.StreamWriter) -> None:
+        if direction == "to_server":
+            data = await self._stop(data, writer)
         cut = self._faults.cut
         if cut is not None and cut.direction == direction:
             data, dropped = data[: cut.remaining], len(data) > cut.remaining
@@ -158,6 +173,22 @@ class LockedConnection:
                 await self._send_the_rest(writer, data)
         writer.write(data)
         await writer.drain()
+
+    async def _stop(self, data: bytes, writer: asyncio.StreamWriter) -> bytes:
+        """Forward the bytes before a stop, and wait for its end; return those behind it."""
+        stop = self._faults.stop
+        if stop is None or stop.happened:
+            return data
+        passed, rest = data[: stop.remaining], data[stop.remaining :]
+        stop.remaining -= len(passed)
+        if not rest:
+            return data
+        stop.happened = True
+        writer.write(passed)
+        await writer.drain()
+        self._faults.fired.set()
+        await stop.may_go_on.wait()
+        return rest
 
     async def _send_the_rest(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         """The allowed bytes are sent before the reset, as far as a reset lets the peer read them."""

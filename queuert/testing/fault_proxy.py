@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
-from queuert.testing._fault_link import DIRECTIONS, Cut, Direction, Faults, LockedConnection, Loss, close, reset
+from queuert.testing._fault_link import DIRECTIONS, Cut, Direction, Faults, LockedConnection, Loss, Stop, close, reset
 
 __all__ = ["Direction", "FaultProxy"]
 
@@ -30,7 +30,7 @@ class FaultProxy:
 
     - `accepted`: a client connected; the caller clears it;
     - `held`: a black hole got its first bytes since it was made;
-    - `fired`: the fault that was armed last (`cut_after`, `lose_answer`, `lose_request`) happened.
+    - `fired`: the fault that was armed last (`cut_after`, `stop_after`, `lose_answer`, `lose_request`) happened.
 
     Example:
         >>> with FaultProxy("127.0.0.1", server.port) as proxy:  # doctest: +SKIP
@@ -126,6 +126,13 @@ class FaultProxy:
         happens once."""
         self.fired.clear()
         self._call(lambda: setattr(self._faults, "cut", Cut(count, direction)))
+
+    def stop_after(self, count: int) -> None:
+        """Let `count` more bytes pass to the server, and no more on the connection that carries the next one, until
+        `heal`; this happens once. To the server its client stands still in the middle of a message. Answers pass, and
+        other connections."""
+        self.fired.clear()
+        self._call(lambda: setattr(self._faults, "stop", Stop(count)))
 
     def lose_answer(self, marker: bytes) -> None:
         """Make the outcome of a commit unknown, once: the server executes it, and the client never gets the answer.

@@ -135,6 +135,20 @@ def test_cuts_after_some_bytes(proxy: FaultProxy, address: str) -> None:
         assert proxy.fired.wait(WAIT)
 
 
+def test_stops_after_some_bytes(proxy: FaultProxy, address: str) -> None:
+    found: list[Any] = []
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
+        proxy.stop_after(10)
+        thread = in_thread(lambda: found.append(connection.execute("select 1").fetchone()))
+        assert proxy.fired.wait(WAIT)
+        with psycopg.connect(address) as other:
+            assert other.execute("select 2").fetchone() == (2,)
+        assert not found
+        proxy.heal()
+        thread.join(WAIT)
+        assert found == [(1,)]
+
+
 def test_a_commit_in_doubt_is_a_commit(proxy: FaultProxy, address: str, bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn) as direct:
         direct.execute("create table facts (fact text)")

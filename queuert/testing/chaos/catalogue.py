@@ -64,6 +64,7 @@ _KINDS = (
     Kind("reset connections", SERVERS, 25, "worker", "RST of all"),
     Kind("refuse connections", SERVERS, 15, "worker", "RST of all, and of new ones for a while"),
     Kind("cut in a message", SERVERS, 15, "worker", "RST after some bytes of an answer"),
+    Kind("stop in a message", SERVERS, 15, "worker", "the rest of a request arrives later than the lease"),
     Kind("cut listeners", SERVERS, 20, "listeners", "notifications are cut off for some seconds: polling must do"),
     Kind("lose answer to commit", PG, 35, "worker", "COMMIT arrives, its answer does not"),
     Kind("lose commit", PG, 35, "worker", "the connection breaks before COMMIT arrives"),

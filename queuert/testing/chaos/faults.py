@@ -259,6 +259,22 @@ def cut_in_message(scene: Scene, fault: Fault) -> str:
     return f"after {count} bytes"
 
 
+@injector("stop in a message")
+def stop_in_message(scene: Scene, fault: Fault) -> str:
+    """Stop a connection after some bytes of a request, for longer than the lease."""
+    count, seconds = int(20 + 2_000 * fault.measure), LEASE.seconds * (1.2 + fault.measure)
+    place = scene.worker(fault)
+    with place.held(), scene.fleet.away(place):
+        proxy = proxy_of(place)
+        proxy.stop_after(count)
+        try:
+            waited(proxy.fired, "a request")
+            time.sleep(seconds)
+        finally:
+            proxy.heal()
+    return f"after {count} bytes, for {seconds:.1f} s"
+
+
 @injector("cut listeners")
 def cut_listeners(scene: Scene, fault: Fault) -> str:
     """Block notifications for a while, so that workers must poll."""
