@@ -208,11 +208,11 @@ class CancelledAtWork:
 
         @self.processors.handles(archive)
         async def cancels_its_chain(attempt: Attempt[str, int]) -> Outcome[int]:
-            async with AsyncClient(state, JOB_TYPES) as client:
-                await client.cancel_chain(attempt.chain_id)
             try:
+                async with AsyncClient(state, JOB_TYPES) as client:
+                    await client.cancel_chain(attempt.chain_id)
                 await asyncio.Event().wait()
-            finally:
+            finally:  # It may hear of the cancellation while the client is closed.
                 self.ended.set()
             return 0
 
