@@ -310,6 +310,18 @@ async def wrong_token(stores: Stores) -> None:
 
 
 @case()
+async def wrong_tokens_beside_right_ones(stores: Stores) -> None:
+    """In one batch of completions and failures, those by tokens that do not hold their jobs write nothing."""
+    store = await stores.open()
+    taken, also_taken, good, bad = await started_and_claimed(store, 4)
+    ends = [complete(stolen(taken)), fail(stolen(also_taken)), complete(good), fail(bad)]
+    lost = AbortReason.TAKEN_BY_ANOTHER_WORKER
+    assert [one.lost for one in await store.finish(ends)] == [lost, lost, None, None]
+    statuses = [(await read(store, one.id)).status for one in (taken, also_taken, good, bad)]
+    assert statuses == [JobStatus.RUNNING, JobStatus.RUNNING, JobStatus.COMPLETED, JobStatus.FAILED]
+
+
+@case()
 async def unknown_job(stores: Stores) -> None:
     """A finish of a job that does not exist is lost: not found."""
     store = await stores.open()
