@@ -214,6 +214,9 @@ class Claimer:
             raise
         duration = lease_time() - sent_at
         self._order.on_claimed(request, jobs)
+        if self.loop.stopping:
+            self._releases.put_claim(request, answered=True)
+            return len(jobs), False
         if jobs and self._worker.tracing is not None:
             self._worker.tracing.received(jobs, self._worker.name, duration)
         input_bytes = self._start_jobs(jobs, request, sent_at) if jobs else 0

@@ -126,6 +126,7 @@ def places() -> Iterator[Any]:
             yield pytest.param(operation, "after", id=f"answer to {operation} is lost")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("operation", "when"), list(places()))
 async def test_one_operation_fails(harness: CallerHarness, operation: str, when: str) -> None:
     """Its first calls, three in a row. No lease is lost by it, not even that of a claim whose answer was.

@@ -47,6 +47,7 @@ def server(request: pytest.FixtureRequest) -> Server:
     return RedisState(url), lambda: _redis(url)
 
 
+@pytest.mark.quick
 async def test_what_the_server_closed_while_it_was_idle_costs_no_call(server: Server) -> None:
     state, close = server
     async with AsyncClient(state, JOB_TYPES) as client:

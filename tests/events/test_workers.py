@@ -91,6 +91,7 @@ async def test_what_cannot_be_done_is_reported_once(
     assert harness.log.of(LoopFailed) == []
 
 
+@pytest.mark.quick
 async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
     harness: PostgresHarness, processors: Processors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ async def test_set_so_and_set_back(
     assert len(log.of(WorkerStarted)) == len(log.of(WorkerStopped)) == 1
 
 
+@pytest.mark.quick
 async def test_a_worker_that_starts_on_it(harness: FaultHarness, role: Role) -> None:
     """The worker does not end, reports what is wrong, and begins to work by itself."""
     role.set("default_transaction_read_only", "on")

@@ -132,6 +132,7 @@ async def test_a_long_outage_is_over_when_it_is_over(
         assert await chain.result(2 * WAIT) == 1
 
 
+@pytest.mark.quick
 async def test_the_listener_is_ended(harness: FaultHarness, proxy: FaultProxy) -> None:
     """After a lost notification the worker polls once; then notifications arrive again. It does not poll otherwise."""
     state = PostgresState(harness.dsn, listen_dsn=proxy.address_in(harness.dsn))

@@ -60,6 +60,7 @@ async def clients(dsn: str) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
         yield hasty, callers
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", sorted(WAITS))
 async def test_it_fails_in_the_end_and_is_repeated(
     dsn: str, clients: tuple[AsyncClient, AsyncClient], name: str

@@ -56,6 +56,7 @@ async def test_killed_with_many_in_hand(harness: RedisHarness, job_type: JobType
     assert len(harness.begun()) == 20
 
 
+@pytest.mark.quick
 async def test_killed_while_idle(harness: RedisHarness) -> None:
     process = harness.spawn()
     await process.started()

@@ -120,6 +120,7 @@ ELSEWHERE = {
 What doctor reads is in tests/doctor."""
 
 
+@pytest.mark.quick
 def test_the_tour_of_all_operations(login: LoginOf) -> None:
     state: Any = PostgresState(login(Role.WORKER, Role.OPERATOR))
     state._statements = seen = Seen("queuert")

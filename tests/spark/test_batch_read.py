@@ -80,6 +80,7 @@ def test_moments_in_sessions_of_other_zones(spark: SparkSession, dsn: str) -> No
     assert rows(jobs.selectExpr("to_date(created_at) AS day"))[0]["day"] == date(2026, 1, 1)
 
 
+@pytest.mark.quick
 def test_json_is_text_and_becomes_variants_on_demand(spark: SparkSession, dsn: str) -> None:
     add_closed(dsn, 1)
     value = {"a": 'quote " newline \n back \\ 🐢', "big": 12345678901234567890123, "e": "", "n": None}

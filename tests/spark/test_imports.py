@@ -27,6 +27,7 @@ def test_the_module_that_spark_looks_into_never_raises(before: str, names: str) 
     assert done.stdout.strip() == names
 
 
+@pytest.mark.quick
 def test_the_package_is_imported_without_spark() -> None:
     program = "import sys, queuert.spark; print(sorted({'pyspark', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)

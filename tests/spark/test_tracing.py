@@ -134,6 +134,7 @@ async def test_the_chain_of_five_in_memory(dsn: str) -> None:
     assert [names.count(f"process {job}") for job in ("measure", *JOBS)] == [3, 1, 1, 2, 1, 1]
 
 
+@pytest.mark.quick
 @pytest.mark.spark
 def test_a_write_is_a_span_to_which_its_jobs_link(spark: SparkSession, dsn: str) -> None:
     exporter = InMemorySpanExporter()

@@ -23,13 +23,13 @@ SLOW_FILE = Path(__file__).with_name("slow.txt")
 CASES = 2
 """How many cases of a function are in the quick size: those that come first by a hash of their names."""
 
-SLOW = 1.0
+SLOW = 0.5
 """Seconds from which a function is slow: none of its cases is in the quick size.
 
 It is the median of its cases, on two cores that all tests share.
 """
 
-AWHILE = 0.25
+AWHILE = 0.2
 """Seconds from which a function has one case in the quick size. Shorter ones are not in the file."""
 
 

@@ -18,6 +18,7 @@ work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
 
 
+@pytest.mark.quick
 async def test_a_worker_carries_out_an_operation_of_types_that_it_does_not_handle(harness: PostgresHarness) -> None:
     job_types = JobTypes(work, other)
     processors = Processors(job_types)

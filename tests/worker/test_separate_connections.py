@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from queuert import Attempt, Client, InProcessWorker, NewChain, Outcome
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptAborted, LeasesRenewed
@@ -44,6 +46,7 @@ async def test_stuck_handlers_do_not_keep_the_client_from_starting(harness: Post
         assert sorted([await chain.result() for chain in chains]) == list(range(8))
 
 
+@pytest.mark.quick
 async def test_stuck_threads_do_not_keep_a_plain_client_from_starting(harness: PostgresHarness) -> None:
     """The same with plain functions in threads, and a synchronous client that the worker shares."""
     arrived, gate = threading.Semaphore(0), threading.Event()

@@ -16,6 +16,7 @@ from tests.support.job_types import echo, number
 from tests.support.waiting import in_time
 
 
+@pytest.mark.quick
 async def test_each_trouble_is_reported_once(harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_MAX_FIRST_PAUSE", "_PAGE_PAUSE", "INTERVAL", "STAGING_INTERVAL"):
         monkeypatch.setattr(maintenance, name, 0.0)
