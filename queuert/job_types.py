@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from enum import Enum
 from types import EllipsisType, FrameType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
@@ -27,6 +28,7 @@ from queuert.errors import (
 )
 from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
 from queuert.phases import PhaseDeclaration, checked_phases
+from queuert.policies import checked_ttl
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -80,6 +82,25 @@ def _own_type_name(name: object) -> str:
     return checked
 
 
+def _checked_completed_by(name: str, completed_by: object) -> Literal["worker", "client"]:
+    if completed_by == "worker":
+        return "worker"
+    if completed_by == "client":
+        return "client"
+    raise DefinitionError(f"completed_by of job type {name!r} must be 'worker' or 'client', got {completed_by!r}")
+
+
+def _checked_overdue_after(name: str, completed_by: str, overdue_after: object) -> float | None:
+    if overdue_after is None:
+        return None
+    if completed_by != "client":
+        raise DefinitionError(
+            f"overdue_after of job type {name!r} needs completed_by='client', got {overdue_after!r} for jobs that workers "
+            "complete: leave it out, or see timeout= of handles()"
+        )
+    return checked_ttl(f"overdue_after of job type {name!r}", overdue_after)
+
+
 class _Options(TypedDict, total=False):
     """The options that do not affect the inferred type of the result."""
 
@@ -87,6 +108,8 @@ class _Options(TypedDict, total=False):
     blockers: BlockerDeclaration | None
     format: PayloadFormat | None
     phases: PhaseDeclaration
+    completed_by: Literal["worker", "client"]
+    overdue_after: float | timedelta | None
 
 
 class JobType(Generic[I, R]):
@@ -127,6 +150,10 @@ class JobType(Generic[I, R]):
         format: how inputs and outputs are stored, see :mod:`queuert.codecs`; by default as plain JSON.
         phases: the names of the parts of a job, in the order in which its handler runs them with ``attempt.phase``; or
             a dict of names and weights, which say what share of the work each is.
+        completed_by: ``"client"`` for jobs that wait for a person or another program: they have no handler, and end
+            when a client calls ``complete_chain`` or ``continue_chain``.
+        overdue_after: seconds, or a timedelta, for which a job may wait for a client before it counts as overdue, which
+            operators see; None: for ever. Nothing else happens to it.
 
     Attributes:
         name: the name.
@@ -135,19 +162,23 @@ class JobType(Generic[I, R]):
         blockers: the declared blockers; None if any are allowed.
         format: how inputs and outputs are stored.
         phases: the names of its phases, in order, and their weights.
+        completed_by: ``"worker"`` or ``"client"``.
+        overdue_after: seconds after which a job that waits for a client is overdue; None: never.
         module: the name of the module that has made it, for errors.
 
     Raises:
         DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing,
-            ``blockers`` is not a tuple as described, or a phase has no valid name or weight.
+            ``blockers`` is not a tuple as described, a phase has no valid name or weight, or ``overdue_after`` is given
+            for jobs that workers complete.
+        ConfigurationError: ``overdue_after`` is out of range.
 
     Warns:
         DefinitionWarning: an input or output has a union whose members are alike, so that one is read back as another.
     """
 
     __slots__ = (
-        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "format",
-        "module", "name", "phases",
+        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "completed_by", "continuations",
+        "format", "module", "name", "overdue_after", "phases",
     )  # fmt: skip
 
     @overload
@@ -238,6 +269,8 @@ class JobType(Generic[I, R]):
         blockers: BlockerDeclaration | None = None,
         format: PayloadFormat | None = None,
         phases: PhaseDeclaration = (),
+        completed_by: Literal["worker", "client"] = "worker",
+        overdue_after: float | timedelta | None = None,
     ) -> None:
         self.name = self._checked_name(name)
         self.module = calling_module("typing", __name__)
@@ -245,6 +278,10 @@ class JobType(Generic[I, R]):
         self.phases = checked_phases(name, phases)
         options = {"input": input, "continues_with": nexts, "limits": limits, "blockers": blockers, "format": format}
         options |= {"phases": self.phases} if self.phases else {}
+        self.completed_by = _checked_completed_by(name, completed_by)
+        self.overdue_after = _checked_overdue_after(name, self.completed_by, overdue_after)
+        if self.completed_by == "client":
+            options |= {"completed_by": self.completed_by, "overdue_after": self.overdue_after}
         self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
         self._linked = tuple(each for each in nexts if isinstance(each, JobType))
         self.continuations = _names(name, nexts)

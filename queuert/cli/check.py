@@ -141,7 +141,8 @@ def read(targets: Sequence[str]) -> Found:
 def problems_of(found: Found) -> Iterator[Problem]:
     """Yield what does not fit, by kind and name."""
     handlers, known = found.handlers, found.known
-    for name in sorted(known.keys() - handlers.keys()):
+    ended = handlers.keys() | {name for name, job_type in known.items() if job_type.completed_by == "client"}
+    for name in sorted(known.keys() - ended):
         yield Problem("type_without_handler", name, f"job type {name!r} has no handler: no worker runs its jobs")
     for name, several in sorted(handlers.items()):
         if len(several) > 1:
@@ -152,15 +153,15 @@ def problems_of(found: Found) -> Iterator[Problem]:
             yield Problem("handler_without_type", name, text)
     for name, job_type in sorted(known.items()):
         for following in job_type.continuations:
-            if following not in handlers:
+            if following not in ended:
                 text = f"job type {name!r} continues with {following!r}, which has no handler: its chains stay open"
                 yield Problem("continuation_without_handler", following, text)
         for blocker in sorted(_blockers(job_type)):
-            if blocker not in handlers:
+            if blocker not in ended:
                 text = f"job type {name!r} waits for {blocker!r}, which has no handler: its jobs stay blocked"
                 yield Problem("blocker_without_handler", blocker, text)
     for schedule in sorted(found.schedules.values(), key=lambda one: one.name):
-        if schedule.job_type.name not in handlers:
+        if schedule.job_type.name not in ended:
             text = f"schedule {schedule.name!r} starts job type {schedule.job_type.name!r}, which has no handler"
             yield Problem("schedule_of_unknown_type", schedule.name, text)
 

@@ -181,8 +181,8 @@ class Processors(Generic[S]):
                 name.
             HandlerSignatureError: the function cannot be the handler: it is a class or a generator, does not take one
                 argument, or its annotations contradict the job type.
-            DefinitionError: ``job_type`` is not a JobType; the function cannot be called in another process; or a
-                middleware is not valid, or would not be entered in the handler's transactions.
+            DefinitionError: ``job_type`` is not a JobType, or one that clients complete; the function cannot be called in
+                another process; or a middleware is not valid, or would not be entered in the handler's transactions.
             ConfigurationError: a setting is out of range.
         """
         return self._registering(
@@ -298,6 +298,11 @@ class Processors(Generic[S]):
     ) -> None:
         if job_type not in self.job_types:
             raise not_registered(job_type, self.job_types)
+        if job_type.completed_by == "client":
+            raise DefinitionError(
+                f"a handler must be of a job type that workers complete, got {name_of(handler)} for {job_type.name!r}, "
+                "whose jobs a client completes: remove the handler, or completed_by='client'"
+            )
         check_handler(job_type, handler, batch=settings["batch_size"] is not None)
         if (other := self._by_name.get(job_type.name)) is not None and not replace:
             raise DuplicateJobTypeError(

@@ -39,6 +39,19 @@ def handle(attempt):
     return 1
 """
 
+BY_CLIENTS = """
+ask = JobType("ask", input=int, completed_by="client", continues_with="answer")
+answer = JobType("answer", input=int, output=int, completed_by="client")
+follows = JobType("follows", input=int, output=int, blockers=(ask,), continues_with=ask)
+processors = Processors(
+    JobTypes(ask, answer, follows), schedules=[RecurringSchedule("weekly", ask, 1, cron="@weekly")]
+)
+
+@processors.handles(follows)
+def handle(attempt):
+    return 1
+"""
+
 OTHER = """
 from queuert import JobType, JobTypes, Processors
 
@@ -57,6 +70,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     texts = {"fits": HEAD + FITS, "lacks": HEAD + LACKS, "other": OTHER, "types_only": HEAD}
+    texts["by_clients"] = HEAD.partition("first")[0] + BY_CLIENTS
     worker = "client = AsyncClient(PostgresState(''), job_types)\nworker = InProcessWorker(client, processors)\n"
     texts["with_worker"] = (
         HEAD
@@ -75,6 +89,13 @@ def test_an_application_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     for target in ("fits", "fits:processors"):
         assert main(["check", target]) == 0
         assert capsys.readouterr().out == "problems: 0; job types: 3; with a handler: 3; schedules: 1\n"
+
+
+@pytest.mark.usefixtures("modules")
+def test_what_clients_complete_needs_no_handler(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor as a continuation, as a blocker, or of a schedule."""
+    assert main(["check", "by_clients"]) == 0
+    assert capsys.readouterr().out == "problems: 0; job types: 3; with a handler: 1; schedules: 1\n"
 
 
 PROBLEMS = [

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+from queuert import Attempt, Processors
 from queuert.errors import (
+    ConfigurationError,
     DefinitionError,
     DuplicateJobTypeError,
     PayloadDecodeError,
@@ -227,3 +231,38 @@ def test_job_types_travel_to_other_processes() -> None:
     assert again["resize"].continuations == ("publish",)
     assert again["resize"].encode_input(Resize(url="u", width=1)) == '{"url":"u","width":1}'
     assert not again["resize"].can_complete
+
+
+def test_a_client_completes_jobs_of_a_type_that_says_so() -> None:
+    approve = JobType("approve", input=int, output=str, completed_by="client", overdue_after=timedelta(days=3))
+    assert (approve.completed_by, approve.overdue_after) == ("client", 259_200.0)
+    assert (resize.completed_by, resize.overdue_after) == ("worker", None)
+    assert JobType("answer", input=int, output=str, completed_by="client").overdue_after is None
+    again = pickle.loads(pickle.dumps(approve))
+    assert (again.completed_by, again.overdue_after) == ("client", 259_200.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"completed_by": "user"}, DefinitionError, "must be 'worker' or 'client', got 'user'"),
+        ({"overdue_after": 60}, DefinitionError, "needs completed_by='client', got 60"),
+        ({"completed_by": "client", "overdue_after": 0}, ConfigurationError, "above 0"),
+        ({"completed_by": "client", "overdue_after": float("nan")}, ConfigurationError, "got nan"),
+        ({"completed_by": "client", "overdue_after": True}, ConfigurationError, "got True"),
+    ],
+)
+def test_what_is_said_of_clients_is_checked(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        JobType("approve", input=int, output=str, **options)
+
+
+def test_jobs_that_a_client_completes_have_no_handler() -> None:
+    approve = JobType("approve", input=int, output=str, completed_by="client")
+    processors = Processors(JobTypes(approve))
+
+    def handle(attempt: Attempt[int, str]) -> str:
+        raise NotImplementedError
+
+    with pytest.raises(DefinitionError, match="'approve', whose jobs a client completes: remove the handler"):
+        processors.handles(approve)(handle)
