@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
-from queuert.limits import PausedType
+from queuert.limits import ClientType, PausedType
 from queuert.state.types import COUNTED_WAIT, HeldJob, WaitFacts
 from queuert.workers import HEARTBEAT_SECONDS, WorkerRecord, WorkerState
 
@@ -45,6 +45,8 @@ class Cause(StrEnum):
     """A chain that it waits for waits for it in turn: none of them can ever run."""
     SCHEDULED = "scheduled"
     """Its time has not come."""
+    WAITS_FOR_CLIENT = "waits_for_client"
+    """A client is to complete it, or to continue its chain: no worker runs it."""
     WAITS_FOR_EVENT = "waits_for_event"
     """It waits until an event is sent to its chain, or a timeout."""
     RETRY_DELAYED = "retry_delayed"
@@ -158,6 +160,7 @@ class Surroundings:
 
     paused: Mapping[str, PausedType]
     workers: Sequence[WorkerRecord]
+    client_types: Mapping[str, ClientType] = field(default_factory=dict)
 
 
 def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings, open_blockers: int) -> list[Reason]:
@@ -171,6 +174,8 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
         found.append(Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}"))
     elif job.scheduled_at > facts.now:
         found.append(_scheduled(job, facts.event))
+    if job.type in around.client_types:
+        return found or [_waits_for_client(job, facts.now, around.client_types[job.type].overdue_after)]
     found += _type_reasons(job.type, facts.now, around)
     if found:
         return found
@@ -226,6 +231,14 @@ def _scheduled(job: Job, event: str | None) -> Reason:
     if event is not None:
         return Reason(Cause.WAITS_FOR_EVENT, f"waits for the event {event!r} until {_time(at)}", at)
     return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)
+
+
+def _waits_for_client(job: Job, now: datetime, overdue_after: float | None) -> Reason:
+    text = f"waits for a client to complete it, since {_time(job.scheduled_at)}"
+    if overdue_after is not None:
+        overdue_at = job.scheduled_at + timedelta(seconds=overdue_after)
+        text += f"; overdue {'since' if overdue_at <= now else 'from'} {_time(overdue_at)}"
+    return Reason(Cause.WAITS_FOR_CLIENT, text)
 
 
 def _type_reasons(type: str, now: datetime, around: Surroundings) -> list[Reason]:

@@ -97,6 +97,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientType:
+    """A job type whose jobs clients complete, as a worker has recorded it."""
+
+    type: str
+    overdue_after: float | None
+    """Seconds for which a job may wait for a client before it is overdue; None: for ever."""
+
+
+@dataclass(frozen=True, slots=True)
 class PausedType:
     """A job type whose jobs are not claimed."""
 

@@ -51,6 +51,9 @@ class WorkerHeartbeat:
     state: WorkerState = WorkerState.RUNNING
     limits: Mapping[str, Limits] = field(default_factory=dict)
     """The limits of those of the job types that have any; the store keeps them when the worker is gone."""
+    client_types: Mapping[str, float | None] = field(default_factory=dict)
+    """The job types that clients complete, of all that the worker knows, and after how many seconds a job is overdue.
+    The store keeps them, too."""
 
 
 @dataclass(frozen=True, slots=True)

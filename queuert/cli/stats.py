@@ -17,7 +17,8 @@ _DESCRIPTION = """Count jobs by type and status.
 
 Counts up to 10,000 are exact; ~ marks an estimate. oldest_seconds is the age of
 the oldest job: since it became due, or since it finished. The note says what
-holds jobs of the type: a pause, limits, or that no live worker handles it;
+holds jobs of the type: a pause, limits, that clients complete them, or that no
+live worker handles it;
 queuert why ID says it of one job.
 """
 
@@ -43,11 +44,14 @@ def run(args: argparse.Namespace) -> int:
         paused = {one.type: one for one in client.list_paused_job_types()}
         handled = {BULK_OPERATION_TYPE} | {type for worker in client.list_workers() for type in worker.job_types}
         held_back = {one.type: one.held_back for one in client.get_demand(args.types)}
+        by_clients = {one.type: one.overdue_after for one in client.list_client_types()}
         counts = [
             {
                 **fields(count),
                 **_pause(paused.get(count.type)),
                 "handled": count.type in handled,
+                "completed_by": "client" if count.type in by_clients else "worker",
+                "overdue_after": by_clients.get(count.type),
                 "held_back": held_back.get(count.type, 0) if count.status is JobStatus.READY else 0,
             }
             for count in client.count_jobs(args.types)
@@ -67,7 +71,15 @@ def _pause(pause: PausedType | None) -> dict[str, Any]:
     return {"paused": True, "paused_at": pause.paused_at, "paused_by": pause.by}
 
 
+def _note_of_clients(count: dict[str, Any]) -> str:
+    waited, allowed = count["oldest_seconds"], count["overdue_after"]
+    is_overdue = count["status"] is JobStatus.READY and allowed is not None and waited is not None and waited > allowed
+    return "clients complete it; the oldest is overdue" if is_overdue else "clients complete it"
+
+
 def _note(count: dict[str, Any]) -> str | None:
+    if count["completed_by"] == "client":
+        return _note_of_clients(count)
     notes = []
     if count["paused"]:
         by = "" if count["paused_by"] is None else f" by {count['paused_by']}"

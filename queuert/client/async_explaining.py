@@ -67,7 +67,8 @@ async def _surroundings(store: AsyncStore) -> Surroundings:
     paused = {one.type: one for one in await store.list_paused_job_types()}
     workers = await store.list_workers()
     held = await store.count_held([one.id for one in workers])
-    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers])
+    client_types = {one.type: one for one in await store.list_client_types()}
+    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], client_types)
 
 
 async def _chain_of(store: AsyncStore, id: str) -> ChainRecord:

@@ -25,6 +25,7 @@ from queuert.client.connections import AsyncConnectionLike
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobNotFoundError
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus, JobStep
+from queuert.limits import ClientType
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.phases import JobPhase, phases_of
@@ -372,6 +373,18 @@ class AsyncClientListing(AsyncClientBase):
         return await (await self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, with the seconds after which their jobs are overdue.
+
+        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone.
+
+        Example::
+
+            for one in await client.list_client_types():
+                page = await client.list_jobs(types=[one.type], statuses=[JobStatus.READY])
+        """
+        return await (await self._open_store()).list_client_types()
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers with a heartbeat in the last minute, the longest running first.

@@ -216,8 +216,9 @@ class StoreGauges:
 
 
 def _types(snapshot: StoreSnapshot) -> set[str]:
-    """The job types that have jobs, workers or a pause."""
+    """The job types that have jobs, workers or a pause, and those that clients complete."""
     types = {count.type for count in snapshot.counts} | set(snapshot.paused_types)
+    types |= {one.type for one in snapshot.client_types}
     return types.union(*(worker.job_types for worker in snapshot.workers))
 
 
@@ -241,6 +242,18 @@ def _oldest_ready(snapshot: StoreSnapshot) -> Values:
 def _paused(snapshot: StoreSnapshot) -> Values:
     for type in sorted(_types(snapshot)):
         yield float(type in snapshot.paused_types), {"queuert.job.type": type}
+
+
+def _by_clients(snapshot: StoreSnapshot) -> Values:
+    by_clients = {one.type for one in snapshot.client_types}
+    for type in sorted(_types(snapshot)):
+        yield float(type in by_clients), {"queuert.job.type": type}
+
+
+def _overdue_after(snapshot: StoreSnapshot) -> Values:
+    for one in snapshot.client_types:
+        if one.overdue_after is not None:
+            yield one.overdue_after, {"queuert.job.type": one.type}
 
 
 def _workers(snapshot: StoreSnapshot) -> Values:
@@ -271,6 +284,8 @@ _STORE_GAUGES: Mapping[str, Callable[[StoreSnapshot], Values]] = {
     "queuert.jobs": _jobs,
     "queuert.jobs.oldest_ready.age": _oldest_ready,
     "queuert.jobs.paused": _paused,
+    "queuert.jobs.completed_by_clients": _by_clients,
+    "queuert.jobs.overdue_after": _overdue_after,
     "queuert.workers": _workers,
     "queuert.workers.of_type": _workers_of_type,
     "queuert.workers.slots": lambda one: [(sum(slots for _, slots in _running(one)), {})],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from queuert.limits import ClientType
 from queuert.state.adapter import Capability, StateAdapter
 from queuert.state.sync_store import Store
 from queuert.state.types import PoolUse, ScheduleDelay, TypeCount
@@ -36,6 +37,8 @@ class StoreSnapshot:
     counts: Sequence[TypeCount]
     """Jobs by type and status."""
     paused_types: Sequence[str]
+    client_types: Sequence[ClientType]
+    """Those whose jobs clients complete."""
     workers: Sequence[WorkerRecord]
     """Those with a heartbeat in the last minute."""
     delays: Sequence[ScheduleDelay]
@@ -56,6 +59,7 @@ def read_store(state: StateAdapter, store: Store) -> StoreSnapshot:
     return StoreSnapshot(
         counts=store.count_jobs(),
         paused_types=[one.type for one in store.list_paused_job_types()],
+        client_types=store.list_client_types(),
         workers=store.list_workers(),
         delays=store.schedule_delays(),
         event_log_lag=store.get_event_log().lag if Capability.EVENTS in state.capabilities else None,

@@ -140,6 +140,7 @@ def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     """The checks that use nothing but the operations of an open store."""
     checks: tuple[tuple[str, Callable[[Store, Thresholds], Iterable[Finding]]], ...] = (
         ("workers", _workers),
+        ("clients", _clients),
         ("retention", _retention),
     )
     for name, check in checks:
@@ -156,10 +157,13 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     workers = store.list_workers()
     handled = {type for worker in workers for type in worker.job_types}
     paused = {one.type for one in store.list_paused_job_types()}
+    by_clients = {one.type for one in store.list_client_types()}
     healthy = True
     for count in store.count_jobs(exact_up_to=100):
         waited = count.oldest_seconds
         if count.status is not JobStatus.READY or waited is None or waited < thresholds.waiting_seconds:
+            continue
+        if count.type in by_clients:
             continue
         found = f"the oldest due job of type {count.type} has waited for {waited:,.0f} seconds"
         if count.type in paused:
@@ -172,6 +176,27 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
             yield warning("workers", found, "no live worker handles the type", remedy)
     if healthy:
         yield ok("workers", f"{len(workers)} alive; no due job waits for a type that nobody handles")
+
+
+def _clients(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
+    """Jobs that have waited for a client for longer than their type allows. Nothing if no type allows a time."""
+    allowed = {one.type: one.overdue_after for one in store.list_client_types() if one.overdue_after is not None}
+    if not allowed:
+        return
+    healthy = True
+    for count in store.count_jobs(list(allowed), exact_up_to=100):
+        waited, after = count.oldest_seconds, allowed[count.type]
+        if count.status is JobStatus.READY and waited is not None and waited > after:
+            healthy = False
+            yield warning(
+                "clients",
+                f"the oldest job of type {count.type} has waited for a client for {waited:,.0f} seconds, and is overdue "
+                f"after {after:,.0f}",
+                "nobody has completed it, and its chain goes on when a client does",
+                f"queuert jobs list --type {count.type} --status ready, and complete or cancel their chains",
+            )
+    if healthy:
+        yield ok("clients", "no job has waited for a client for longer than its type allows")
 
 
 def _retention(store: Store, thresholds: Thresholds) -> Iterator[Finding]:

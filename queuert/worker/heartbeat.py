@@ -59,6 +59,7 @@ class WorkerInfo:
     running: Callable[[], int]
     stopping: Callable[[], bool]
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    client_types: Mapping[str, float | None] = field(default_factory=dict)
     started_at: float = field(default_factory=time.monotonic)
 
     def heartbeat(self) -> WorkerHeartbeat:
@@ -75,6 +76,7 @@ class WorkerInfo:
             uptime=time.monotonic() - self.started_at,
             state=WorkerState.STOPPING if self.stopping() else WorkerState.RUNNING,
             limits=self.limits,
+            client_types=self.client_types,
         )
 
 

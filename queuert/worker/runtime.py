@@ -178,6 +178,7 @@ class WorkerRuntime:
             running=lambda: len(self.leases),
             stopping=lambda: self.stopping,
             limits=self._limits,
+            client_types={one.name: one.overdue_after for one in self.job_types if one.completed_by == "client"},
         )
         return Heartbeat(info, observers=self.observers, activity=self.activity)
 

@@ -13,6 +13,7 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
+from queuert.limits import ClientType
 from queuert.state.postgres import workers
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -34,6 +35,10 @@ class AsyncPostgresWorkers(AsyncPostgresBase):
     async def remove_worker(self, worker_id: str, activity: ActivityReport | None = None) -> None:
         """Delete a worker that has stopped, and record the last of what it did."""
         await self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
+
+    async def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, as workers have recorded them."""
+        return [ClientType(*row) for row in await self._fetch(self._sql.list_client_types)]
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""

@@ -13,6 +13,8 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> Parameters:
     """Return the parameters of ``record_heartbeat``."""
+    clients = len(reported.client_types)
+    none = [None] * clients
     return {
         **removed(reported.id, activity),
         "name": reported.name,
@@ -25,14 +27,16 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
         "state": reported.state.value,
         "uptime": reported.uptime,
         "ttl": ttl,
-        "limited": list(reported.limits),
-        "concurrencies": [limits.concurrency for limits in reported.limits.values()],
+        # No worker may run a job that a client completes: a limit of none.
+        "limited": [*reported.limits, *reported.client_types],
+        "concurrencies": [*(limits.concurrency for limits in reported.limits.values()), *[0] * clients],
         # An order admits one job of a key, as this limit does: ``demand`` need not know of it.
-        "per_keys": [1 if limits.ordered else limits.per_key for limits in reported.limits.values()],
-        "rates": [None if limits.rate is None else limits.rate.count for limits in reported.limits.values()],
-        "windows": [None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()],
-        "fair": [limits.fair for limits in reported.limits.values()],
-        "ordered": [limits.ordered for limits in reported.limits.values()],
+        "per_keys": [*(1 if limits.ordered else limits.per_key for limits in reported.limits.values()), *none],
+        "rates": [*(None if limits.rate is None else limits.rate.count for limits in reported.limits.values()), *none],
+        "windows": [*(None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()), *none],
+        "fair": [*(limits.fair for limits in reported.limits.values()), *[False] * clients],
+        "ordered": [*(limits.ordered for limits in reported.limits.values()), *[False] * clients],
+        "overdue": [*[None] * len(reported.limits), *reported.client_types.values()],
     }
 
 

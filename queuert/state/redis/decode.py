@@ -11,7 +11,7 @@ from typing import Any
 from queuert.activity import Activity, numbers_of
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus
-from queuert.limits import Limits, PausedType, Rate
+from queuert.limits import ClientType, Limits, PausedType, Rate
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
@@ -300,8 +300,20 @@ def wait_facts(one: Answer) -> WaitFacts | None:
     )
 
 
-def limits_of(stored: Mapping[str, Any]) -> Limits:
-    """The limits of a job type, as scripts keep them."""
+def client_types(flat: Answer) -> list[ClientType]:
+    """Decode the answer of ``list_limits``: those of the types of which workers may run none."""
+    found = {text(flat[at]): json.loads(flat[at + 1]) for at in range(0, len(flat), 2)}
+    return [
+        ClientType(type, None if stored.get("overdue") is None else int(stored["overdue"]) / 1_000_000)
+        for type, stored in sorted(found.items())
+        if stored.get("concurrency") == 0
+    ]
+
+
+def limits_of(stored: Mapping[str, Any]) -> Limits | None:
+    """The limits of a job type, as scripts keep them; None if clients complete its jobs."""
+    if stored.get("concurrency") == 0:
+        return None
     rate = None if stored.get("rate") is None else Rate(stored["rate"], per=int(stored["window"]) / 1_000_000)
     return Limits(stored.get("concurrency"), stored.get("per_key"), rate, fair=bool(stored.get("fair")))
 

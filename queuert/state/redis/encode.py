@@ -150,6 +150,11 @@ def limits_of_type(limits: Limits) -> dict[str, Any]:
     )
 
 
+def client_type(overdue_after: float | None) -> dict[str, Any]:
+    """What is kept of a job type that clients complete: no worker may run a job of it, which is a limit of none."""
+    return {"concurrency": 0, **_set(overdue=None if overdue_after is None else pause(overdue_after))}
+
+
 def activity_report(report: ActivityReport | None) -> dict[str, Any]:
     """The parameter ``activity`` of a script, if there is a report."""
     if report is None:

@@ -15,7 +15,7 @@ from queuert.activity import (
     ActivityReport,
 )
 from queuert.jobs import ChainRecord, Job, TtlUpdate
-from queuert.limits import PausedType
+from queuert.limits import ClientType, PausedType
 from queuert.notify.results import delete_notifications, trigger_notifications, update_notifications
 from queuert.run_at import RunAt
 from queuert.state import records
@@ -241,6 +241,11 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
             if activity is not None:
                 workers.record_activity(connection, worker_id, activity)
             run(connection, "remove_worker", id=worker_id)
+
+    def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, as workers have recorded them."""
+        with self._reading() as connection:
+            return workers.client_types(connection)
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose heartbeat has not expired, the longest running first."""

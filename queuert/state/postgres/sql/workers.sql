@@ -7,23 +7,24 @@
 WITH reported AS MATERIALIZED (
     SELECT params.*
     FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(rates)s::int[], %(windows)s::float8[],
-                %(fair)s::bool[], %(ordered)s::bool[])
-        AS params (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered)
+                %(fair)s::bool[], %(ordered)s::bool[], %(overdue)s::float8[])
+        AS params (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered, overdue_seconds)
 ),
 limits AS (
-    INSERT INTO {schema}.type_limit (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered)
+    INSERT INTO {schema}.type_limit
+        (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered, overdue_seconds)
     SELECT reported.* FROM reported
     WHERE NOT EXISTS (
         SELECT FROM {schema}.type_limit AS known
         WHERE known.type = reported.type AND (known.concurrency, known.per_key, known.rate_count, known.rate_seconds, known.fair,
-                known.ordered)
+                known.ordered, known.overdue_seconds)
             IS NOT DISTINCT FROM (reported.concurrency, reported.per_key, reported.rate_count, reported.rate_seconds,
-                reported.fair, reported.ordered)
+                reported.fair, reported.ordered, reported.overdue_seconds)
     )
     ORDER BY reported.type COLLATE "C"
     ON CONFLICT (type) DO UPDATE SET concurrency = excluded.concurrency, per_key = excluded.per_key,
         rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds, fair = excluded.fair,
-        ordered = excluded.ordered
+        ordered = excluded.ordered, overdue_seconds = excluded.overdue_seconds
 ),
 unlimited AS (
     DELETE FROM {schema}.type_limit
@@ -63,6 +64,10 @@ RETURNING id
 SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at
 FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id
+
+-- name: list_client_types
+-- Reads the job types that clients complete, by name: those of which workers may run none.
+SELECT type, overdue_seconds FROM {schema}.type_limit WHERE concurrency = 0 ORDER BY type COLLATE "C"
 
 -- name: count_held
 -- Counts the running jobs of workers. All running jobs are read: as many as all workers have slots.

@@ -1,6 +1,6 @@
 -- name: record_heartbeat
--- Records that a worker is alive, and what it did. ARGV[1]: {ttl, uptime, record, limits, activity}. Also deletes workers
--- whose heartbeat has expired. Returns the time.
+-- Records that a worker is alive, and what it did. ARGV[1]: {ttl, uptime, record, limits, client_types, activity}. Also
+-- deletes workers whose heartbeat has expired. Returns the time.
 --
 -- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire, limits a HASH of the limits of job
 -- types.
@@ -16,6 +16,7 @@ for _, type in ipairs(record.job_types) do
     local limits = params.limits[type]
     if limits then call('HSET', P .. 'limits', type, cjson.encode(limits)) else call('HDEL', P .. 'limits', type) end
 end
+for type, limits in pairs(params.client_types or {}) do call('HSET', P .. 'limits', type, cjson.encode(limits)) end
 for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
     if other ~= id then
         call('ZREM', P .. 'workers:until', other)
@@ -33,6 +34,11 @@ local id = params.id
 add_report(id, params.activity)
 call('ZREM', P .. 'workers:until', id)
 return call('HDEL', P .. 'workers', id)
+
+-- name: list_limits
+-- Reads the job types that have limits, each followed by what is stored of it.
+
+return call('HGETALL', P .. 'limits')
 
 -- name: list_workers
 -- Reads the last heartbeats of the workers that are alive.

@@ -20,6 +20,10 @@ DELETE FROM queuert_type_limit WHERE type = :type
 -- The limits of a job type.
 SELECT limits FROM queuert_type_limit WHERE type = :type
 
+-- name: list_limits
+-- The limits of all job types, by name.
+SELECT type, limits FROM queuert_type_limit ORDER BY type
+
 -- name: delete_stale_workers
 -- Deletes workers whose heartbeat has expired.
 DELETE FROM queuert_worker WHERE expires_at <= :now

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from queuert.activity import Activity
 from queuert.jobs import ChainStatus, Job, JobStatus
-from queuert.limits import PausedType
+from queuert.limits import ClientType, PausedType
 from queuert.state.types import TypeCount
 from queuert.web.dashboard.activity import Selection
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, Span, Spark, Sums, spark, steps_of, total
@@ -37,6 +37,9 @@ LOOKED_AT = 1_000
 COUNTED = 5_000
 """The most chains that are counted before a bulk operation is started."""
 
+_LATE = 60.0
+"""Seconds after which a ready job has waited for a worker for too long."""
+
 CHAIN_FILTERS = ("type", "status", "attribute", "since", "before")
 
 
@@ -50,6 +53,8 @@ class TypeRow:
     oldest_ready: float | None = None
     paused: PausedType | None = None
     workers: int = 0
+    by_clients: ClientType | None = None
+    """What is known of it if clients complete its jobs."""
     hour: Sums | None = None
     spark: Spark | None = None
     rate: float = 0.0
@@ -58,7 +63,15 @@ class TypeRow:
     @property
     def unhandled(self) -> bool:
         """Whether jobs are ready that no worker handles."""
-        return not self.workers and "ready" in self.counts
+        return not self.workers and self.by_clients is None and "ready" in self.counts
+
+    @property
+    def waits_too_long(self) -> bool:
+        """Whether its oldest ready job has waited for longer than it should."""
+        waited = self.oldest_ready or 0.0
+        if self.by_clients is not None:
+            return self.by_clients.overdue_after is not None and waited > self.by_clients.overdue_after
+        return waited > _LATE and self.paused is None
 
     @property
     def failure_share(self) -> float | None:
@@ -148,13 +161,14 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
         await activity(visit, DEFAULT_SPAN, per_type=True),
     )
     paused = {one.type: one for one in await visit.client.list_paused_job_types()}
+    by_clients = {one.type: one for one in await visit.client.list_client_types()}
     handled = Counter(name for one in workers for name in one.job_types)
     by_type: dict[str, list[Activity]] = {}
     for one in hour:
         by_type.setdefault(one.type, []).append(one)
     rows = {
-        name: TypeRow(name, paused=paused.get(name), workers=handled[name])
-        for name in sorted({one.type for one in found or ()} | set(paused) | set(handled) | set(by_type))
+        name: TypeRow(name, paused=paused.get(name), workers=handled[name], by_clients=by_clients.get(name))
+        for name in sorted({one.type for one in found or ()} | set(paused) | set(by_clients) | set(handled) | set(by_type))
     }
     for count in found or ():
         rows[count.type].counts[str(count.status)] = (count.count, count.estimated)
