@@ -419,12 +419,10 @@ def test_counts_say_what_holds_jobs(run: Run, client: Client) -> None:
     store = client.state.sync_store(max_connections=1)
     store.open()
     limits = {"number": Limits(concurrency=1)}
-    store.record_heartbeat(
-        WorkerHeartbeat("one", "one", "here", 1, "1", ("number", "step"), 1, 0, 0.0, limits=limits), 60.0
-    )
+    beat = WorkerHeartbeat("one", "one", "here", 1, "1", ("number", "step"), 1, 0, 0.0, limits=limits)
+    store.record_heartbeat(beat, 60.0)
     assert len(store.claim(ClaimRequest({"number": 60.0}, 5, "one", new_token(), limits=limits))) == 1
     client.start_chain(number, 1)
-    store.close()
     notes = {tuple(line.split()[:2]): line.split(None, 4)[4] for line in run("stats").splitlines()[1:]}
     assert notes.pop(("step", "ready")).startswith("paused since 20")
     assert notes == {
@@ -437,6 +435,13 @@ def test_counts_say_what_holds_jobs(run: Run, client: Client) -> None:
     assert [found["step", "ready"][name] for name in ("paused", "handled", "held_back")] == [True, True, 1]
     assert [found["number", "ready"][name] for name in ("paused", "handled", "held_back")] == [False, True, 1]
     assert not found["order", "ready"]["handled"]
+    for allowed, note in ((None, "clients complete it"), (0.0, "clients complete it; the oldest is overdue")):
+        store.record_heartbeat(replace(beat, client_types={"order": allowed}), 60.0)
+        [line] = [line for line in run("stats").splitlines() if line.startswith("order")]
+        assert line.endswith(note)
+        [one] = document(run, "stats", "--type", "order")["items"]
+        assert (one["completed_by"], one["overdue_after"]) == ("client", allowed)
+    store.close()
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------

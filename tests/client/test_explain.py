@@ -246,6 +246,22 @@ async def test_no_reaper_is_left(queue: Queue) -> None:
     assert silent.cause is Cause.WORKERS_SILENT
 
 
+async def test_a_client_is_to_complete_it(queue: Queue) -> None:
+    """Whether a worker is alive or not, and whether the type is paused, is not the reason. A time to come is."""
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker("join", client_types={"work": None})
+    await queue.client.pause_job_types([work])
+    reason = await queue.only(chain)
+    assert reason.cause is Cause.WAITS_FOR_CLIENT
+    assert re.fullmatch(r"waits for a client to complete it, since 20[^;]+", reason.text)
+    await queue.worker("join", client_types={"work": _LONG})
+    assert re.search("; overdue from 20", (await queue.only(chain)).text)
+    await queue.worker("join", client_types={"work": 0.0})
+    assert re.search("; overdue since 20", (await queue.only(chain)).text)
+    later = await queue.client.start_chain(work, 1, run_at=after(hours=1))
+    assert (await queue.only(later)).cause is Cause.SCHEDULED
+
+
 async def test_others_come_first(queue: Queue) -> None:
     await queue.client.start_chain(work, 1)
     chain = await queue.client.start_chain(work, 2)

@@ -154,6 +154,27 @@ def test_due_jobs_of_a_type_that_a_worker_handles(file: Path) -> None:
     assert one.severity is Severity.OK
 
 
+def test_jobs_that_wait_for_a_client(file: Path) -> None:
+    """They need no worker. The time that their type allows decides, not that for workers."""
+    store = SQLiteState(file).sync_store()
+    store.open()
+    thresholds = replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0)
+    found = {}
+    with closing(store):
+        for allowed in (None, 3600.0, 0.0):
+            store.record_heartbeat(replace(heartbeat(), client_types={"number": allowed}), 60.0)
+            by_check = {one.check: one for one in SQLiteState(file).diagnose(thresholds)}
+            assert by_check["workers"].severity is Severity.OK
+            found[allowed] = by_check.get("clients")
+    assert found[None] is None
+    assert found[3600.0] is not None
+    assert found[3600.0].severity is Severity.OK
+    assert found[0.0] is not None
+    assert found[0.0].severity is Severity.WARNING
+    assert found[0.0].found.startswith("the oldest job of type number has waited for a client for ")
+    assert found[0.0].remedy == "queuert jobs list --type number --status ready, and complete or cancel their chains"
+
+
 def heartbeat(*types: str) -> WorkerHeartbeat:
     return WorkerHeartbeat(
         id="worker",

@@ -14,6 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoi
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState, Processors
 from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.jobs import JobStatus
+from queuert.limits import ClientType
 from queuert.observability import gauges as gauges_module
 from queuert.observability.gauges import StoreGauges, observe_worker
 from queuert.observability.metrics import BY_NAME, METRICS, Source
@@ -106,6 +107,7 @@ def test_the_database_shows_its_state(gauges: Gauges, monkeypatch: pytest.Monkey
             TypeCount("mail", JobStatus.READY, 20_000, None, estimated=True),
         ],
         paused_types=["mail"],
+        client_types=[ClientType("approve", 3600.0), ClientType("mail", None)],
         workers=[
             worker_record("resize", running=8),
             worker_record("resize", "publish", running=3),
@@ -125,12 +127,15 @@ def test_the_database_shows_its_state(gauges: Gauges, monkeypatch: pytest.Monkey
         ("resize", "failed"): 2,
         ("mail", "ready"): 20_000,
     }
-    assert len(found["queuert.jobs"]) == 3 * len(JobStatus)
+    assert len(found["queuert.jobs"]) == 4 * len(JobStatus)
     # Where it costs too much to find the oldest, nothing is shown rather than 0.
-    assert found["queuert.jobs.oldest_ready.age"] == {("resize",): 90.5, ("publish",): 0.0}
-    assert found["queuert.jobs.paused"] == {("resize",): 0, ("publish",): 0, ("mail",): 1}
+    assert found["queuert.jobs.oldest_ready.age"] == {("resize",): 90.5, ("publish",): 0.0, ("approve",): 0.0}
+    assert found["queuert.jobs.paused"] == {("resize",): 0, ("publish",): 0, ("mail",): 1, ("approve",): 0}
+    by_clients = found["queuert.jobs.completed_by_clients"]
+    assert by_clients == {("resize",): 0, ("publish",): 0, ("mail",): 1, ("approve",): 1}
+    assert found["queuert.jobs.overdue_after"] == {("approve",): 3600.0}
     assert found["queuert.workers"] == {("running",): 2, ("stopping",): 1}
-    assert found["queuert.workers.of_type"] == {("resize",): 2, ("publish",): 1, ("mail",): 0}
+    assert found["queuert.workers.of_type"] == {("resize",): 2, ("publish",): 1, ("mail",): 0, ("approve",): 0}
     assert found["queuert.workers.slots"] == {(): 20}
     assert found["queuert.workers.jobs"] == {(): 12}
     assert found["queuert.schedules.late"] == {(): 1}

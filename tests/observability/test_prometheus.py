@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from queuert.jobs import ChainStatus, JobStatus
+from queuert.limits import ClientType
 from queuert.observability import events
 from queuert.observability import gauges as gauges_module
 from queuert.observability.gauges import StoreGauges, observe_worker
@@ -41,6 +42,7 @@ def everything(metrics: PrometheusMetrics, monkeypatch: pytest.MonkeyPatch) -> N
     snapshot = StoreSnapshot(
         counts=[TypeCount("resize", JobStatus.READY, 12, 90.5)],
         paused_types=[],
+        client_types=[ClientType("approve", 3600.0)],
         workers=[worker_record("resize")],
         delays=[ScheduleDelay("hourly", "report", 61.0)],
         event_log_lag=4.5,

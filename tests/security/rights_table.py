@@ -216,6 +216,7 @@ METHODS: dict[str, Method] = {
     "get_demand": Method(Scene.chain, lambda client, _: client.get_demand()),
     "get_activity": Method(Scene.nothing, lambda client, _: client.get_activity()),
     "list_workers": Method(Scene.nothing, lambda client, _: client.list_workers()),
+    "list_client_types": Method(Scene.nothing, lambda client, _: client.list_client_types()),
     "list_paused_job_types": Method(Scene.paused_type, lambda client, _: client.list_paused_job_types()),
     "list_schedules": Method(Scene.schedule, lambda client, _: client.list_schedules()),
     "list_events": Method(Scene.chain, lambda client, _: client.list_events()),

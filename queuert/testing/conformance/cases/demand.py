@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from queuert.limits import Limits, Rate
+from queuert.limits import ClientType, Limits, Rate
 from queuert.run_at import after
 from queuert.state import AsyncStore
 from queuert.state.types import ClaimedJob, NewJob, TypeDemand
@@ -118,6 +118,44 @@ async def counting_ends_at_the_bound(stores: Stores) -> None:
     await store.claim(ask(limit=4))
     [one] = await store.get_demand(counted_up_to=3)
     assert (one.ready, one.running, one.held_back) == (3, 3, 0)
+
+
+@case()
+async def jobs_that_clients_complete_are_held_back(stores: Stores) -> None:
+    """No worker would help. It is so while no worker is alive, until one that handles the type says otherwise."""
+    store = await stores.open()
+    await start(store, job("approve"), job("approve"), job("work"))
+    assert await store.list_client_types() == []
+    await store.record_heartbeat(replace(_beat({}), client_types={"approve": 86_400.5, "answer": None}), 60.0)
+    await store.remove_worker("worker")
+    assert await store.list_client_types() == [ClientType("answer", None), ClientType("approve", 86_400.5)]
+    assert await _numbers(store, "approve") == (0, 0, 0, 2)
+    assert await _numbers(store) == (1, 0, 0, 0)
+    await store.record_heartbeat(_beat({}, "approve"), 60.0)
+    assert await store.list_client_types() == [ClientType("answer", None)]
+    assert await _numbers(store, "approve") == (2, 0, 0, 0)
+
+
+@case()
+async def a_time_after_which_jobs_are_overdue_is_changed(stores: Stores) -> None:
+    """The last heartbeat decides, as for limits."""
+    store = await stores.open()
+    for seconds in (60.0, None, 0.5):
+        await store.record_heartbeat(replace(_beat({}), client_types={"approve": seconds}), 60.0)
+        assert await store.list_client_types() == [ClientType("approve", seconds)]
+
+
+@case()
+async def limits_beside_a_type_that_clients_complete(stores: Stores) -> None:
+    """A worker records both, and neither is taken for the other."""
+    store = await stores.open()
+    limits = Limits(concurrency=1, fair=True)
+    await store.record_heartbeat(replace(_beat({"work": limits}), client_types={"approve": None}), 60.0)
+    approval, other, _ = await start(store, job("approve"), job("work"), job("work"))
+    facts = [await store.get_wait_facts(id) for id in (approval, other)]
+    assert [one and one.limits for one in facts] == [None, limits]
+    assert [one.type for one in await store.list_client_types()] == ["approve"]
+    assert await _numbers(store) == (1, 0, 0, 1)
 
 
 @case()
