@@ -17,9 +17,9 @@ _DESCRIPTION = """Show how many slots the jobs of each type could use now, for a
 wanted = ready + due + running
 
 ready jobs could be claimed now; due jobs were scheduled, and their time has
-come. held_back are due jobs that limits or a pause of their type hold back:
-more workers would not run them. Counting ends at --most, of each type and
-status.
+come. held_back are due jobs that limits or a pause of their type hold back,
+or that clients complete: more workers would not run them. Counting ends at
+--most, of each type and status.
 """
 
 _COLUMNS = ("type", "wanted", "ready", "due", "running", "held_back", "oldest_seconds")

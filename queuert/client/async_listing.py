@@ -382,7 +382,7 @@ class AsyncClientListing(AsyncClientBase):
         Example::
 
             for one in await client.list_client_types():
-                page = await client.list_jobs(types=[one.type], statuses=[JobStatus.READY])
+                page = await client.list_jobs(job_types=[one.type], statuses=["ready"])
         """
         return await (await self._open_store()).list_client_types()
 

@@ -418,7 +418,8 @@ class TypeDemand:
         ready: ready jobs that a worker could claim now.
         due: scheduled jobs whose time has come, and that a worker could claim now.
         running: jobs with a lease.
-        held_back: due jobs that cannot be claimed now, as limits or a pause of the type hold them back.
+        held_back: due jobs that cannot be claimed now, as limits or a pause of the type hold them back,
+            or clients complete them.
         oldest_seconds: seconds since the longest due of the jobs that were counted became due; None if none is due.
     """
 
