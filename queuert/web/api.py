@@ -171,6 +171,8 @@ async def job_types(call: Call) -> JobTypesResource:
                 input=schema_of(one.input_annotation),
                 output=schema_of(one.output_annotation) if one.can_complete else None,
                 continues_with=list(one.continuations),
+                completed_by=one.completed_by,
+                overdue_after=one.overdue_after,
             )
             for one in call.client.job_types
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
@@ -366,6 +366,9 @@ class JobTypeResource(_Resource):
     output: dict[str, JsonValue] | None
     """The JSON schema of the output; null if it declares none."""
     continues_with: list[str]
+    completed_by: Literal["worker", "client"]
+    overdue_after: float | None
+    """Seconds after which a job that waits for a client is overdue; null: never."""
 
 
 class JobTypesResource(_Resource):
