@@ -95,8 +95,8 @@ def _checked_overdue_after(name: str, completed_by: str, overdue_after: object) 
         return None
     if completed_by != "client":
         raise DefinitionError(
-            f"overdue_after of job type {name!r} needs completed_by='client', got {overdue_after!r} for jobs that workers "
-            "complete: leave it out, or see timeout= of handles()"
+            f"overdue_after of job type {name!r} needs completed_by='client', got {overdue_after!r} for jobs that "
+            "workers complete: leave it out, or see timeout= of handles()"
         )
     return checked_ttl(f"overdue_after of job type {name!r}", overdue_after)
 

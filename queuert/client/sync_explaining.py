@@ -68,7 +68,8 @@ def _surroundings(store: Store) -> Surroundings:
     paused = {one.type: one for one in store.list_paused_job_types()}
     workers = store.list_workers()
     held = store.count_held([one.id for one in workers])
-    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers])
+    client_types = {one.type: one for one in store.list_client_types()}
+    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], client_types)
 
 
 def _chain_of(store: Store, id: str) -> ChainRecord:

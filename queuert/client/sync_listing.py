@@ -26,6 +26,7 @@ from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainClient
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobNotFoundError
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus, JobStep
+from queuert.limits import ClientType
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.phases import JobPhase, phases_of
@@ -373,6 +374,18 @@ class ClientListing(ClientBase):
         return (self._open_store()).get_demand(type_filter(job_types), counted_up_to=counted_up_to)
 
     # --- workers ------------------------------------------------------------------------------------------------------
+
+    def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, with the seconds after which their jobs are overdue.
+
+        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone.
+
+        Example::
+
+            for one in client.list_client_types():
+                page = client.list_jobs(job_types=[one.type], statuses=["ready"])
+        """
+        return (self._open_store()).list_client_types()
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers with a heartbeat in the last minute, the longest running first.

@@ -183,11 +183,13 @@ _STORE_GAUGES = (
     _gauge(Source.STORE, "jobs.oldest_ready.age", "s", "Since when the oldest ready job is due; 0 if none is", _TYPE),
     _gauge(Source.STORE, "jobs.paused", "type", "1 if claims of the job type are paused, otherwise 0", _TYPE),
     _gauge(
-        Source.STORE, "jobs.completed_by_clients", "type", "1 if clients complete the jobs of the type, otherwise 0", _TYPE
+        Source.STORE,
+        "jobs.completed_by_clients",
+        "type",
+        "1 if clients complete jobs of the type, otherwise 0",
+        _TYPE,
     ),
-    _gauge(
-        Source.STORE, "jobs.overdue_after", "s", "For how long a job of the type may wait for a client", _TYPE
-    ),
+    _gauge(Source.STORE, "jobs.overdue_after", "s", "For how long a job of the type may wait for a client", _TYPE),
     _gauge(Source.STORE, "workers", "worker", "Workers with a heartbeat in the last minute", "queuert.worker.state"),
     _gauge(Source.STORE, "workers.of_type", "worker", "Running workers that claim jobs of the type", _TYPE),
     _gauge(Source.STORE, "workers.slots", "slot", "Slots of all running workers"),

@@ -190,8 +190,8 @@ def _clients(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
             healthy = False
             yield warning(
                 "clients",
-                f"the oldest job of type {count.type} has waited for a client for {waited:,.0f} seconds, and is overdue "
-                f"after {after:,.0f}",
+                f"the oldest job of type {count.type} has waited for a client for {waited:,.0f} seconds, and is "
+                f"overdue after {after:,.0f}",
                 "nobody has completed it, and its chain goes on when a client does",
                 f"queuert jobs list --type {count.type} --status ready, and complete or cancel their chains",
             )

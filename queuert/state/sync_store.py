@@ -22,7 +22,7 @@ from queuert.activity import (
 from queuert.attributes import Attributes
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
-from queuert.limits import PausedType
+from queuert.limits import ClientType, PausedType
 from queuert.notify.adapter import PiggybackAdapter
 from queuert.run_at import RunAt
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
@@ -356,6 +356,10 @@ class WorkerStore(Protocol):
         Minutes are added up when their hour is over for ``minutes_kept`` seconds. Hours are dropped ``hours_kept``
         seconds after they began. Calls of several workers at the same time do not wait for each other for long.
         """
+        ...
+
+    def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, as workers have recorded them."""
         ...
 
     def list_workers(self) -> list[WorkerRecord]:

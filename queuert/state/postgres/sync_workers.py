@@ -14,6 +14,7 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
+from queuert.limits import ClientType
 from queuert.state.postgres import workers
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -33,6 +34,10 @@ class PostgresWorkers(PostgresBase):
     def remove_worker(self, worker_id: str, activity: ActivityReport | None = None) -> None:
         """Delete a worker that has stopped, and record the last of what it did."""
         self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
+
+    def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, as workers have recorded them."""
+        return [ClientType(*row) for row in self._fetch(self._sql.list_client_types)]
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""

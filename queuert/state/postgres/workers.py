@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.state.postgres.parameters import Parameters
@@ -13,8 +14,7 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> Parameters:
     """Return the parameters of ``record_heartbeat``."""
-    clients = len(reported.client_types)
-    none = [None] * clients
+    limits = _limits(reported)
     return {
         **removed(reported.id, activity),
         "name": reported.name,
@@ -27,17 +27,25 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
         "state": reported.state.value,
         "uptime": reported.uptime,
         "ttl": ttl,
-        # No worker may run a job that a client completes: a limit of none.
-        "limited": [*reported.limits, *reported.client_types],
-        "concurrencies": [*(limits.concurrency for limits in reported.limits.values()), *[0] * clients],
-        # An order admits one job of a key, as this limit does: ``demand`` need not know of it.
-        "per_keys": [*(1 if limits.ordered else limits.per_key for limits in reported.limits.values()), *none],
-        "rates": [*(None if limits.rate is None else limits.rate.count for limits in reported.limits.values()), *none],
-        "windows": [*(None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()), *none],
-        "fair": [*(limits.fair for limits in reported.limits.values()), *[False] * clients],
-        "ordered": [*(limits.ordered for limits in reported.limits.values()), *[False] * clients],
-        "overdue": [*[None] * len(reported.limits), *reported.client_types.values()],
+        **{column: [row[at] for row in limits] for at, column in enumerate(_LIMITS)},
     }
+
+
+_LIMITS = ("limited", "concurrencies", "per_keys", "rates", "windows", "fair", "ordered", "overdue")
+
+
+def _limits(reported: WorkerHeartbeat) -> list[tuple[Any, ...]]:
+    """Return the rows of ``type_limit`` that a worker reports, with ``_LIMITS`` as columns."""
+    rows: list[tuple[Any, ...]] = []
+    for type, one in reported.limits.items():
+        rate = (None, None) if one.rate is None else (one.rate.count, one.rate.seconds)
+        # An order admits one job of a key, as this limit does: ``demand`` need not know of it.
+        per_key = 1 if one.ordered else one.per_key
+        rows.append((type, one.concurrency, per_key, *rate, one.fair, one.ordered, None))
+    for type, seconds in reported.client_types.items():
+        # No worker may run a job that a client completes: a limit of none.
+        rows.append((type, 0, None, None, None, False, False, seconds))
+    return rows
 
 
 def answer(row: Row) -> tuple[bool, datetime]:

@@ -21,7 +21,7 @@ from queuert.activity import (
 )
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
-from queuert.limits import PausedType
+from queuert.limits import ClientType, PausedType
 from queuert.policies import checked_ttl
 from queuert.schedules import check_owners, tick_of
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
@@ -467,13 +467,14 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
     def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None = None) -> datetime:
         """Record that a worker is alive, its state, and what it did; return the store's time."""
         record = asdict(beat)
-        del record["limits"]
+        del record["limits"], record["client_types"]
         uptime = encode.pause(record.pop("uptime"))
         params = {
             "ttl": encode.pause(ttl),
             "uptime": uptime,
             "record": record,
             "limits": {type: encode.limits_of_type(one) for type, one in beat.limits.items()},
+            "client_types": {type: encode.client_type(seconds) for type, seconds in beat.client_types.items()},
             **encode.activity_report(activity),
         }
         return decode.moment(self._run("record_heartbeat", encode.plain(params)))
@@ -482,6 +483,10 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         """Delete a worker that has stopped, and record the last of what it did."""
         params = {"id": worker_id, **encode.activity_report(activity)}
         self._run("remove_worker", encode.plain(params))
+
+    def list_client_types(self) -> list[ClientType]:
+        """Return the job types that clients complete, by name, as workers have recorded them."""
+        return decode.client_types(self._run("list_limits", []))
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers that are alive."""
