@@ -181,8 +181,8 @@ class Processors(Generic[S]):
                 name.
             HandlerSignatureError: the function cannot be the handler: it is a class or a generator, does not take one
                 argument, or its annotations contradict the job type.
-            DefinitionError: ``job_type`` is not a JobType, or one that clients complete; the function cannot be called in
-                another process; or a middleware is not valid, or would not be entered in the handler's transactions.
+            DefinitionError: ``job_type`` is not a JobType, or one that clients complete; the function cannot be called
+                in another process; or a middleware is not valid, or would not be entered in the handler's transactions.
             ConfigurationError: a setting is out of range.
         """
         return self._registering(

@@ -168,9 +168,7 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
         by_type.setdefault(one.type, []).append(one)
     rows = {
         name: TypeRow(name, paused=paused.get(name), workers=handled[name], by_clients=by_clients.get(name))
-        for name in sorted(
-            {one.type for one in found or ()} | set(paused) | set(by_clients) | set(handled) | set(by_type)
-        )
+        for name in sorted({one.type for one in found or ()}.union(paused, by_clients, handled, by_type))
     }
     for count in found or ():
         rows[count.type].counts[str(count.status)] = (count.count, count.estimated)
