@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, Attempt, Client, InProcessWorker, Outcome
+from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.activity import ActivityReport
 from queuert.errors import StateUnavailableError
+from queuert.limits import ClientType
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopping
@@ -66,6 +67,22 @@ async def test_listed_while_it_lives(harness: PostgresHarness) -> None:
         assert [one.id for one in await harness.client.list_workers()] == [first.name]
     assert await harness.client.list_workers() == []
     assert harness.rows("select id from queuert.worker") == []
+
+
+async def test_it_records_what_clients_complete(harness: PostgresHarness) -> None:
+    """Of all job types that it knows, so that nobody misses a worker for them; it stays when the worker is gone."""
+    approve = JobType("approve", input=int, output=int, completed_by="client", overdue_after=60)
+    job_types = JobTypes(number, approve)
+    processors = Processors(job_types)
+    processors.handles(number)(echo)
+    async with AsyncClient(harness.state, job_types, notify=InProcessNotify()) as client:
+        assert await client.list_client_types() == []
+        async with InProcessWorker(client, processors):
+            chain = await client.start_chain(approve, 1)
+        assert await client.list_client_types() == [ClientType("approve", 60.0)]
+        assert [(one.type, one.wanted, one.held_back) for one in await client.get_demand()] == [("approve", 0, 1)]
+        await client.complete_chain(chain, 2)
+        assert await chain.result() == 2
 
 
 async def test_its_name_is_that_of_the_holder(harness: PostgresHarness) -> None:
