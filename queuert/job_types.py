@@ -278,7 +278,7 @@ class JobType(Generic[I, R]):
         self.phases = checked_phases(name, phases)
         options = {"input": input, "continues_with": nexts, "limits": limits, "blockers": blockers, "format": format}
         options |= {"phases": self.phases} if self.phases else {}
-        self.completed_by = _checked_completed_by(name, completed_by)
+        self.completed_by: Literal["worker", "client"] = _checked_completed_by(name, completed_by)
         self.overdue_after = _checked_overdue_after(name, self.completed_by, overdue_after)
         if self.completed_by == "client":
             options |= {"completed_by": self.completed_by, "overdue_after": self.overdue_after}
