@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import unescape
 from typing import Any
 
@@ -17,6 +18,7 @@ from queuert.web.dashboard.app import CSP
 from queuert.web.dashboard.formats import MAX_PAYLOAD
 from queuert.web.dashboard.pages.shared import EXACT
 from queuert.web.dashboard.routes import PAGES, Page
+from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
 from tests.support.job_types import anything, number, text
 from tests.support.waiting import WAIT
@@ -192,6 +194,29 @@ async def test_a_type_is_paused_and_resumed(harness: Harness, http: Http) -> Non
     assert "was paused" in await read(web, "/")
     await web.post("/types/resume", data={"type": "number"})
     assert await harness.client.list_paused_job_types() == []
+
+
+async def test_a_type_that_clients_complete_misses_no_worker(harness: Harness, http: Http) -> None:
+    await harness.client.start_chain(number, 1)
+    web = http(dashboard(harness))
+    assert "No worker handles" in await read(web, "/")
+    for allowed, says in ((None, ""), (3_600.0, "They are overdue after 1.0 h."), (0.0, "and is overdue.")):
+        await record(harness, {"number": allowed})
+        assert "No worker handles" not in await read(web, "/")
+        assert ">completed by clients</span>" in await read(web, "/types")
+        page = await read(web, "/type", name="number")
+        assert "Its jobs wait until a client completes them." in page
+        assert says in page
+        assert ("and is overdue." in page) == (allowed == 0.0)
+
+
+async def record(harness: Harness, client_types: Mapping[str, float | None]) -> None:
+    """A worker has told that clients complete these types."""
+    beat = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, client_types=client_types)
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    await store.record_heartbeat(beat, 60.0)
+    await store.aclose()
 
 
 async def test_schedules_are_paused_resumed_and_run(harness: Harness, http: Http) -> None:
