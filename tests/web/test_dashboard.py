@@ -202,7 +202,9 @@ async def test_a_type_that_clients_complete_misses_no_worker(harness: Harness, h
     assert "No worker handles" in await read(web, "/")
     for allowed, says in ((None, ""), (3_600.0, "They are overdue after 1.0 h."), (0.0, "and is overdue.")):
         await record(harness, {"number": allowed})
-        assert "No worker handles" not in await read(web, "/")
+        overview = await read(web, "/")
+        assert "No worker handles" not in overview
+        assert ("has waited for a client for" in overview) == (allowed == 0.0)
         assert ">completed by clients</span>" in await read(web, "/types")
         page = await read(web, "/type", name="number")
         assert "Its jobs wait until a client completes them." in page

@@ -64,7 +64,8 @@ async def overview(visit: Visit) -> Response:
         slow=[row for row in types if row.workers and not row.paused and (row.oldest_ready or 0) > SLOW],
         late=await _late_schedules(visit),
         vanished=await _vanished(visit, {one.id for one in workers}),
-        oldest=max((row.oldest_ready or 0.0 for row in types), default=0.0),
+        overdue=[row for row in types if row.by_clients is not None and row.waits_too_long],
+        oldest=max((row.oldest_ready or 0.0 for row in types if row.by_clients is None), default=0.0),
     )  # fmt: skip
 
 
