@@ -92,7 +92,10 @@ def delivering(client: AsyncClient, port: int) -> Processors:
         timeout=_TIMEOUT,
     )
     processors = webhook_processors(client, WebhookSettings(targets, interval=0.2))
-    processors._by_name[DELIVERY_TYPE] = replace(processors[DELIVERY_TYPE], lease=LEASE)
+    delivery = processors[DELIVERY_TYPE]
+    # An attempt that could not write its record, as the store was away, is repeated by the policy, not by the schedule.
+    retry = replace(delivery.retry, initial_delay=0.2, max_delay=1.0)
+    processors._by_name[DELIVERY_TYPE] = replace(delivery, lease=LEASE, retry=retry)
     return processors
 
 
