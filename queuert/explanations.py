@@ -237,7 +237,7 @@ def _waits_for_client(job: Job, now: datetime, overdue_after: float | None) -> R
     text = f"waits for a client to complete it, since {_time(job.scheduled_at)}"
     if overdue_after is not None:
         overdue_at = job.scheduled_at + timedelta(seconds=overdue_after)
-        text += f"; overdue {'since' if overdue_at <= now else 'from'} {_time(overdue_at)}"
+        text += f"; overdue {'since' if overdue_at <= now else 'after'} {_time(overdue_at)}"
     return Reason(Cause.WAITS_FOR_CLIENT, text)
 
 

@@ -54,6 +54,9 @@ class WorkerHeartbeat:
     client_types: Mapping[str, float | None] = field(default_factory=dict)
     """The job types that clients complete, of all that the worker knows, and after how many seconds a job is overdue.
     The store keeps them, too."""
+    known_types: tuple[str, ...] = ()
+    """All job types that the worker knows. Of those that are not in ``client_types``, the store forgets that clients
+    complete them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which job types clients complete, and after how long their jobs are overdue.
 
-Only additions: workers of the version before record limits as they did. They do not know such types, so they have no
-handlers for them either.
+Only additions: workers of the version before neither write the table nor read it, and `demand` has the columns that it
+had.
 """
 
 from __future__ import annotations
@@ -13,13 +13,41 @@ down_revision = "0027"
 branch_labels = None
 depends_on = None
 
-# A type that clients complete has a `concurrency` of 0: no worker may run a job of it, and `demand` wants none for it.
-OVERDUE = "ALTER TABLE type_limit ADD COLUMN overdue_seconds float8"
+CLIENT_TYPE = """
+CREATE TABLE client_type (
+    type            text COLLATE "C" PRIMARY KEY,
+    overdue_seconds float8
+)
+"""
+
+PAUSED = "IF EXISTS (SELECT FROM ' || here || '.paused_type WHERE paused_type.type = this) THEN"
+HELD_BACK = (
+    "IF EXISTS (SELECT FROM ' || here || '.paused_type WHERE paused_type.type = this)\n"
+    "            OR EXISTS (SELECT FROM ' || here || '.client_type WHERE client_type.type = this) THEN"
+)
+
+# The function is the one of revision 0011, but for a condition. It keeps its owner, and who may call it.
+CHANGE_DEMAND = """
+DO $migration$
+DECLARE
+    here text := quote_ident(current_schema());
+    before text := pg_get_functiondef('demand(text[], integer)'::regprocedure);
+    changed text := replace(before, '{before}', '{after}');
+BEGIN
+    IF changed = before THEN
+        RAISE EXCEPTION 'the function demand is not the one of revision 0011';
+    END IF;
+    EXECUTE changed;
+END
+$migration$
+"""
 
 
 def upgrade() -> None:
-    op.execute(OVERDUE)
+    op.execute(CLIENT_TYPE)
+    op.execute(CHANGE_DEMAND.format(before=PAUSED, after=HELD_BACK))
 
 
 def downgrade() -> None:
-    op.execute("ALTER TABLE type_limit DROP COLUMN overdue_seconds")
+    op.execute(CHANGE_DEMAND.format(before=HELD_BACK, after=PAUSED))
+    op.execute("DROP TABLE client_type")

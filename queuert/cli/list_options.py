@@ -71,10 +71,11 @@ def _alternatives(name: str, known: Iterable[str], introduction: str, otherwise:
 
 
 def unknown_types(client: Client, names: Iterable[str] | None) -> list[str]:
-    """Sentences about those of the names that no job, no live worker and no pause has, with what there is."""
+    """Sentences about those of the names that nothing in the store has, with what there is."""
     if not names:
         return []
     known = {one.type for one in client.count_jobs()} | {one.type for one in client.list_paused_job_types()}
+    known |= {one.type for one in client.list_client_types()}
     for worker in client.list_workers():
         known.update(worker.job_types)
     found = []

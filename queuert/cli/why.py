@@ -17,9 +17,9 @@ _DESCRIPTION = """Show why a chain is not closed yet: all that holds the job tha
 
 A job that waits for other chains is followed to those that hold them. The
 causes with --json are closed, running, lease_expired, blocked,
-waits_in_circle, scheduled, waits_for_event, retry_delayed, type_paused,
-no_worker, workers_silent, workers_busy, concurrency_limit, key_limit,
-rate_limit, key_order, key_turn, behind_others and due.
+waits_in_circle, scheduled, waits_for_client, waits_for_event, retry_delayed,
+type_paused, no_worker, workers_silent, workers_busy, concurrency_limit,
+key_limit, rate_limit, key_order, key_turn, behind_others and due.
 """
 
 

@@ -14,7 +14,7 @@ PIECE = 1000
 
 HASHES = frozenset(
     {"j", "n", "rk", "limits", "paused", "schedules", "workers", "activity", "vp", "turn", "worse_turn", "event_log"}
-    | {"webhooks", "webhook_logs"}
+    | {"client_types", "webhooks", "webhook_logs"}
 )
 LISTS = frozenset({"w", "p", "f", "s", "ve"})
 SETS = frozenset({"bo", "types", "holders"})

@@ -60,6 +60,7 @@ class WorkerInfo:
     stopping: Callable[[], bool]
     limits: Mapping[str, Limits] = field(default_factory=dict)
     client_types: Mapping[str, float | None] = field(default_factory=dict)
+    known_types: tuple[str, ...] = ()
     started_at: float = field(default_factory=time.monotonic)
 
     def heartbeat(self) -> WorkerHeartbeat:
@@ -77,6 +78,7 @@ class WorkerInfo:
             state=WorkerState.STOPPING if self.stopping() else WorkerState.RUNNING,
             limits=self.limits,
             client_types=self.client_types,
+            known_types=self.known_types,
         )
 
 

@@ -150,7 +150,7 @@ class WorkerRuntime:
         self.schedule_runner = ScheduleRunner(
             self.store,
             self.notify,
-            tuple(self._processors),
+            self._scheduled_types,
             worker=self.name,
             observers=self.observers,
             tracing=self.tracing,
@@ -166,6 +166,12 @@ class WorkerRuntime:
         self.loop_watch = LoopWatch(self._runs_in_loop, worker=self.name, observers=self.observers)
 
     @property
+    def _scheduled_types(self) -> tuple[str, ...]:
+        """The job types whose schedules this worker fires: those that it handles, and those that clients complete."""
+        clients = (one.name for one in self.job_types if one.completed_by == "client")
+        return (*self._processors, *clients)
+
+    @property
     def _shortest_lease(self) -> float:
         return min(processor.lease.seconds for processor in self._processors.values())
 
@@ -179,6 +185,7 @@ class WorkerRuntime:
             stopping=lambda: self.stopping,
             limits=self._limits,
             client_types={one.name: one.overdue_after for one in self.job_types if one.completed_by == "client"},
+            known_types=self.job_types.names,
         )
         return Heartbeat(info, observers=self.observers, activity=self.activity)
 
@@ -449,7 +456,7 @@ class WorkerRuntime:
         put_count, types = self.prefetch.put_count, list(self._processors)
         if any(one.ready or one.due for one in await self.store.get_demand(types, counted_up_to=1)):
             return False
-        if (await self.store.due_schedules(types, limit=1)).due:
+        if (await self.store.due_schedules(self._scheduled_types, limit=1)).due:
             return False
         # What was claimed and has ended meanwhile may have started others.
         return self.prefetch.put_count == put_count and not self._busy

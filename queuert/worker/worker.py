@@ -245,7 +245,8 @@ class InProcessWorker:
 
     def _may_remove(self, schedule: ScheduleRecord) -> bool:
         """Whether the code of this worker has to do with a schedule: other workers may have the same owner."""
-        return schedule.type in self._processors or self._client.job_types.get(schedule.type) is None
+        job_type = self._client.job_types.get(schedule.type)
+        return schedule.type in self._processors or job_type is None or job_type.completed_by == "client"
 
     def _report_retention(self, worker: str) -> None:
         """Say which closed chains are kept for how long: whoever has set nothing learns it from the log."""

@@ -247,7 +247,7 @@ async def test_no_reaper_is_left(queue: Queue) -> None:
 
 
 async def test_a_client_is_to_complete_it(queue: Queue) -> None:
-    """Whether a worker is alive or not, and whether the type is paused, is not the reason. A time to come is."""
+    """That no worker handles the type, or that it is paused, is not the reason. A time to come is."""
     chain = await queue.client.start_chain(work, 1)
     await queue.worker("join", client_types={"work": None})
     await queue.client.pause_job_types([work])
@@ -255,7 +255,7 @@ async def test_a_client_is_to_complete_it(queue: Queue) -> None:
     assert reason.cause is Cause.WAITS_FOR_CLIENT
     assert re.fullmatch(r"waits for a client to complete it, since 20[^;]+", reason.text)
     await queue.worker("join", client_types={"work": _LONG})
-    assert re.search("; overdue from 20", (await queue.only(chain)).text)
+    assert re.search("; overdue after 20", (await queue.only(chain)).text)
     await queue.worker("join", client_types={"work": 0.0})
     assert re.search("; overdue since 20", (await queue.only(chain)).text)
     later = await queue.client.start_chain(work, 1, run_at=after(hours=1))

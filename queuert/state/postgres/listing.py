@@ -132,7 +132,7 @@ def wait_facts(row: Row) -> WaitFacts:
     """Decode the row of ``wait_facts``."""
     now, concurrency, per_key, count, seconds, fair, ordered, *others, held, held_of_key = row
     limits = None
-    if fair is not None and concurrency != 0:
+    if fair is not None:
         rate = None if count is None else Rate(count, per=seconds)
         limits = Limits(concurrency, None if ordered else per_key, rate, fair, ordered)
     return replace(WaitFacts(now, limits, *others), held=held_jobs(held), held_of_key=held_jobs(held_of_key))

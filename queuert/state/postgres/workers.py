@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.state.postgres.parameters import Parameters
@@ -14,7 +13,6 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> Parameters:
     """Return the parameters of ``record_heartbeat``."""
-    limits = _limits(reported)
     return {
         **removed(reported.id, activity),
         "name": reported.name,
@@ -27,25 +25,18 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
         "state": reported.state.value,
         "uptime": reported.uptime,
         "ttl": ttl,
-        **{column: [row[at] for row in limits] for at, column in enumerate(_LIMITS)},
-    }
-
-
-_LIMITS = ("limited", "concurrencies", "per_keys", "rates", "windows", "fair", "ordered", "overdue")
-
-
-def _limits(reported: WorkerHeartbeat) -> list[tuple[Any, ...]]:
-    """Return the rows of ``type_limit`` that a worker reports, with ``_LIMITS`` as columns."""
-    rows: list[tuple[Any, ...]] = []
-    for type, one in reported.limits.items():
-        rate = (None, None) if one.rate is None else (one.rate.count, one.rate.seconds)
+        "limited": list(reported.limits),
+        "concurrencies": [limits.concurrency for limits in reported.limits.values()],
         # An order admits one job of a key, as this limit does: ``demand`` need not know of it.
-        per_key = 1 if one.ordered else one.per_key
-        rows.append((type, one.concurrency, per_key, *rate, one.fair, one.ordered, None))
-    for type, seconds in reported.client_types.items():
-        # No worker may run a job that a client completes: a limit of none.
-        rows.append((type, 0, None, None, None, False, False, seconds))
-    return rows
+        "per_keys": [1 if limits.ordered else limits.per_key for limits in reported.limits.values()],
+        "rates": [None if limits.rate is None else limits.rate.count for limits in reported.limits.values()],
+        "windows": [None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()],
+        "fair": [limits.fair for limits in reported.limits.values()],
+        "ordered": [limits.ordered for limits in reported.limits.values()],
+        "client_types": list(reported.client_types),
+        "overdue": list(reported.client_types.values()),
+        "known_types": [*reported.known_types, *reported.job_types, *reported.client_types],
+    }
 
 
 def answer(row: Row) -> tuple[bool, datetime]:

@@ -472,14 +472,15 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
     ) -> datetime:
         """Record that a worker is alive, its state, and what it did; return the store's time."""
         record = asdict(beat)
-        del record["limits"], record["client_types"]
+        del record["limits"], record["client_types"], record["known_types"]
         uptime = encode.pause(record.pop("uptime"))
         params = {
             "ttl": encode.pause(ttl),
             "uptime": uptime,
             "record": record,
             "limits": {type: encode.limits_of_type(one) for type, one in beat.limits.items()},
-            "client_types": {type: encode.client_type(seconds) for type, seconds in beat.client_types.items()},
+            "client_types": {type: encode.overdue_after(seconds) for type, seconds in beat.client_types.items()},
+            "known_types": [*beat.known_types, *beat.job_types, *beat.client_types],
             **encode.activity_report(activity),
         }
         return decode.moment(await self._run("record_heartbeat", encode.plain(params)))
@@ -491,7 +492,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
 
     async def list_client_types(self) -> list[ClientType]:
         """Return the job types that clients complete, by name, as workers have recorded them."""
-        return decode.client_types(await self._run("list_limits", []))
+        return decode.client_types(await self._run("list_client_types", []))
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers that are alive."""

@@ -301,19 +301,16 @@ def wait_facts(one: Answer) -> WaitFacts | None:
 
 
 def client_types(flat: Answer) -> list[ClientType]:
-    """Decode the answer of ``list_limits``: those of the types of which workers may run none."""
-    found = {text(flat[at]): json.loads(flat[at + 1]) for at in range(0, len(flat), 2)}
+    """Decode the answer of ``list_client_types``."""
+    found = {text(flat[at]): text(flat[at + 1]) for at in range(0, len(flat), 2)}
     return [
-        ClientType(type, None if stored.get("overdue") is None else int(stored["overdue"]) / 1_000_000)
-        for type, stored in sorted(found.items())
-        if stored.get("concurrency") == 0
+        ClientType(type, int(microseconds) / 1_000_000 if microseconds else None)
+        for type, microseconds in sorted(found.items())
     ]
 
 
-def limits_of(stored: Mapping[str, Any]) -> Limits | None:
-    """The limits of a job type, as scripts keep them; None if clients complete its jobs."""
-    if stored.get("concurrency") == 0:
-        return None
+def limits_of(stored: Mapping[str, Any]) -> Limits:
+    """The limits of a job type, as scripts keep them."""
     rate = None if stored.get("rate") is None else Rate(stored["rate"], per=int(stored["window"]) / 1_000_000)
     return Limits(stored.get("concurrency"), stored.get("per_key"), rate, fair=bool(stored.get("fair")))
 

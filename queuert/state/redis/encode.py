@@ -150,9 +150,9 @@ def limits_of_type(limits: Limits) -> dict[str, Any]:
     )
 
 
-def client_type(overdue_after: float | None) -> dict[str, Any]:
-    """What is kept of a job type that clients complete: no worker may run a job of it, which is a limit of none."""
-    return {"concurrency": 0, **_set(overdue=None if overdue_after is None else pause(overdue_after))}
+def overdue_after(seconds: float | None) -> str:
+    """What is kept of a job type that clients complete: microseconds; nothing if its jobs are never overdue."""
+    return "" if seconds is None else str(pause(seconds))
 
 
 def activity_report(report: ActivityReport | None) -> dict[str, Any]:

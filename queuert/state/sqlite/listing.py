@@ -17,7 +17,7 @@ from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Posi
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.state.sqlite.limits import capacities
-from queuert.state.sqlite.workers import is_client_type, stored_limits
+from queuert.state.sqlite.workers import stored_limits
 from queuert.state.types import COUNTED_WAIT, NAMED_HOLDERS, HeldJob, TypeCount, TypeDemand, WaitFacts
 
 Connection = sqlite3.Connection
@@ -220,7 +220,7 @@ def _of_type(connection: Connection, type: str, most: int, now: int) -> TypeDema
     due_keys = [row[0] for row in run(connection, "due_keys", type=type, now=now, limit=most)]
     limits = stored_limits(connection, type)
     free = most * 2 if limits is None or limits.concurrency is None else max(0, limits.concurrency - running)
-    if run(connection, "is_paused", type=type) or is_client_type(connection, type):
+    if run(connection, "is_paused", type=type) or run(connection, "is_client_type", type=type):
         free = 0
     ready, due = found_ready, len(due_keys)
     if limits is not None and limits.ordered:

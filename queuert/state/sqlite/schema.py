@@ -10,7 +10,7 @@ from queuert.state.named_sections import read_file
 from queuert.state.sqlite.connection import LockedConnection
 from queuert.state.sqlite.errors import primary_code
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
 
 UPGRADES: tuple[str, ...] = (
@@ -29,6 +29,7 @@ UPGRADES: tuple[str, ...] = (
     "add_phases",
     "add_webhooks",
     "add_stale_at",
+    "add_client_types",
 )
 """Names of the sections of ``schema.sql`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 

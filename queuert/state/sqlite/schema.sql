@@ -140,6 +140,8 @@ CREATE TABLE queuert_worker (
 ) WITHOUT ROWID;
 -- The limits of job types, as the worker that started last has them.
 CREATE TABLE queuert_type_limit (type TEXT NOT NULL PRIMARY KEY, limits TEXT NOT NULL) WITHOUT ROWID;
+-- The job types that clients complete, as the worker that started last has them.
+CREATE TABLE queuert_client_type (type TEXT NOT NULL PRIMARY KEY, overdue_seconds REAL) WITHOUT ROWID;
 -- Steps of jobs. They are deleted with their job.
 CREATE TABLE queuert_job_step (
     job_id      TEXT NOT NULL REFERENCES queuert_job (id),
@@ -387,3 +389,7 @@ FROM queuert_job AS root
 JOIN queuert_job AS tail ON tail.chain_id = root.id
     AND tail.chain_index = (SELECT max(chain_index) FROM queuert_job AS last WHERE last.chain_id = root.id)
 WHERE root.chain_index = 0
+
+-- name: add_client_types
+-- From version 16 to 17: the job types that clients complete, as the worker that started last has them.
+CREATE TABLE queuert_client_type (type TEXT NOT NULL PRIMARY KEY, overdue_seconds REAL) WITHOUT ROWID

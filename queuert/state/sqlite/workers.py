@@ -55,22 +55,15 @@ def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> datet
         else:
             run(connection, "record_limits", type=type, limits=json.dumps(asdict(limits)))
     for type, seconds in reported.client_types.items():
-        # No worker may run a job that a client completes: a limit of none.
-        stored = json.dumps({"concurrency": 0, "overdue_after": seconds})
-        run(connection, "record_limits", type=type, limits=stored)
+        run(connection, "record_client_type", type=type, seconds=seconds)
+    for type in {*reported.known_types, *reported.job_types} - reported.client_types.keys():
+        run(connection, "delete_client_type", type=type)
     return rows.moment(now)
 
 
 def client_types(connection: Connection) -> list[ClientType]:
     """Return the job types that clients complete, by name."""
-    found = [(type, json.loads(limits)) for type, limits in run(connection, "list_limits")]
-    return [ClientType(type, fields["overdue_after"]) for type, fields in found if fields["concurrency"] == 0]
-
-
-def is_client_type(connection: Connection, type: str) -> bool:
-    """Whether clients complete the jobs of a type."""
-    row = fetch_one(connection, "read_limits", type=type)
-    return row is not None and json.loads(row[0])["concurrency"] == 0
+    return [ClientType(*row) for row in run(connection, "list_client_types")]
 
 
 def stored_limits(connection: Connection, type: str) -> Limits | None:
@@ -79,8 +72,6 @@ def stored_limits(connection: Connection, type: str) -> Limits | None:
     if row is None:
         return None
     fields = json.loads(row[0])
-    if fields["concurrency"] == 0:
-        return None
     rate = fields["rate"]
     return Limits(**{**fields, "rate": None if rate is None else Rate(**rate)})
 

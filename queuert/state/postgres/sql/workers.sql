@@ -3,32 +3,56 @@
 -- whether there are workers whose heartbeat has expired: another statement deletes these, so that none holds one row of
 -- this table and waits for another. What the worker did is added to its rows of the minute.
 --
--- Limits are written only if they have changed: otherwise workers of one type would wait for each other's rows.
+-- Limits, and which types clients complete, are written only if they have changed: otherwise workers of one type would
+-- wait for each other's rows.
 WITH reported AS MATERIALIZED (
     SELECT params.*
     FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(rates)s::int[], %(windows)s::float8[],
-                %(fair)s::bool[], %(ordered)s::bool[], %(overdue)s::float8[])
-        AS params (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered, overdue_seconds)
+                %(fair)s::bool[], %(ordered)s::bool[])
+        AS params (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered)
 ),
 limits AS (
-    INSERT INTO {schema}.type_limit
-        (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered, overdue_seconds)
+    INSERT INTO {schema}.type_limit (type, concurrency, per_key, rate_count, rate_seconds, fair, ordered)
     SELECT reported.* FROM reported
     WHERE NOT EXISTS (
         SELECT FROM {schema}.type_limit AS known
         WHERE known.type = reported.type AND (known.concurrency, known.per_key, known.rate_count, known.rate_seconds, known.fair,
-                known.ordered, known.overdue_seconds)
+                known.ordered)
             IS NOT DISTINCT FROM (reported.concurrency, reported.per_key, reported.rate_count, reported.rate_seconds,
-                reported.fair, reported.ordered, reported.overdue_seconds)
+                reported.fair, reported.ordered)
     )
     ORDER BY reported.type COLLATE "C"
     ON CONFLICT (type) DO UPDATE SET concurrency = excluded.concurrency, per_key = excluded.per_key,
         rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds, fair = excluded.fair,
-        ordered = excluded.ordered, overdue_seconds = excluded.overdue_seconds
+        ordered = excluded.ordered
 ),
 unlimited AS (
     DELETE FROM {schema}.type_limit
     WHERE type = ANY (%(job_types)s::text[]) AND type <> ALL (ARRAY(SELECT reported.type FROM reported))
+),
+by_clients AS MATERIALIZED (
+    SELECT params.* FROM unnest(%(client_types)s::text[], %(overdue)s::float8[]) AS params (type, overdue_seconds)
+),
+-- What this heartbeat changes or deletes, locked in one order: workers of another version may write the same rows.
+outdated AS MATERIALIZED (
+    SELECT known.type, by_clients.type IS NULL AS gone
+    FROM {schema}.client_type AS known LEFT JOIN by_clients ON by_clients.type = known.type
+    WHERE known.type = ANY (%(known_types)s::text[])
+        AND (by_clients.type IS NULL OR by_clients.overdue_seconds IS DISTINCT FROM known.overdue_seconds)
+    ORDER BY known.type COLLATE "C" FOR UPDATE OF known
+),
+client_types AS (
+    INSERT INTO {schema}.client_type (type, overdue_seconds)
+    SELECT by_clients.* FROM (SELECT count(*) FROM outdated) AS locked CROSS JOIN by_clients
+    WHERE NOT EXISTS (
+        SELECT FROM {schema}.client_type AS known
+        WHERE known.type = by_clients.type AND known.overdue_seconds IS NOT DISTINCT FROM by_clients.overdue_seconds
+    )
+    ORDER BY by_clients.type COLLATE "C"
+    ON CONFLICT (type) DO UPDATE SET overdue_seconds = excluded.overdue_seconds
+),
+types_of_workers AS (
+    DELETE FROM {schema}.client_type USING outdated WHERE client_type.type = outdated.type AND outdated.gone
 ),
 {record_activity}
 INSERT INTO {schema}.worker AS beating
@@ -66,8 +90,8 @@ FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id
 
 -- name: list_client_types
--- Reads the job types that clients complete, by name: those of which workers may run none.
-SELECT type, overdue_seconds FROM {schema}.type_limit WHERE concurrency = 0 ORDER BY type COLLATE "C"
+-- Reads the job types that clients complete, by name.
+SELECT type, overdue_seconds FROM {schema}.client_type ORDER BY type COLLATE "C"
 
 -- name: count_held
 -- Counts the running jobs of workers. All running jobs are read: as many as all workers have slots.

@@ -1,9 +1,9 @@
 -- name: record_heartbeat
--- Records that a worker is alive, and what it did. ARGV[1]: {ttl, uptime, record, limits, client_types, activity}. Also
--- deletes workers whose heartbeat has expired. Returns the time.
+-- Records that a worker is alive, and what it did. ARGV[1]: {ttl, uptime, record, limits, client_types, known_types,
+-- activity}. Also deletes workers whose heartbeat has expired. Returns the time.
 --
 -- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire, limits a HASH of the limits of job
--- types.
+-- types, client_types a HASH of the job types that clients complete, with the microseconds after which they are overdue.
 
 local params = decoded(1)
 local id, record = params.record.id, params.record
@@ -16,7 +16,10 @@ for _, type in ipairs(record.job_types) do
     local limits = params.limits[type]
     if limits then call('HSET', P .. 'limits', type, cjson.encode(limits)) else call('HDEL', P .. 'limits', type) end
 end
-for type, limits in pairs(params.client_types or {}) do call('HSET', P .. 'limits', type, cjson.encode(limits)) end
+for _, type in ipairs(params.known_types) do
+    local overdue = params.client_types[type]
+    if overdue then call('HSET', P .. 'client_types', type, overdue) else call('HDEL', P .. 'client_types', type) end
+end
 for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
     if other ~= id then
         call('ZREM', P .. 'workers:until', other)
@@ -35,10 +38,11 @@ add_report(id, params.activity)
 call('ZREM', P .. 'workers:until', id)
 return call('HDEL', P .. 'workers', id)
 
--- name: list_limits
--- Reads the job types that have limits, each followed by what is stored of it.
+-- name: list_client_types
+-- Reads the job types that clients complete, each followed by the microseconds after which its jobs are overdue, if they
+-- ever are.
 
-return call('HGETALL', P .. 'limits')
+return call('HGETALL', P .. 'client_types')
 
 -- name: list_workers
 -- Reads the last heartbeats of the workers that are alive.

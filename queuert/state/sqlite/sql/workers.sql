@@ -20,9 +20,23 @@ DELETE FROM queuert_type_limit WHERE type = :type
 -- The limits of a job type.
 SELECT limits FROM queuert_type_limit WHERE type = :type
 
--- name: list_limits
--- The limits of all job types, by name.
-SELECT type, limits FROM queuert_type_limit ORDER BY type
+-- name: record_client_type
+-- Clients complete the jobs of this type.
+INSERT INTO queuert_client_type (type, overdue_seconds) VALUES (:type, :seconds)
+ON CONFLICT (type) DO UPDATE SET overdue_seconds = excluded.overdue_seconds
+    WHERE overdue_seconds IS NOT excluded.overdue_seconds
+
+-- name: delete_client_type
+-- Clients do not complete the jobs of this type any more.
+DELETE FROM queuert_client_type WHERE type = :type
+
+-- name: list_client_types
+-- Reads the job types that clients complete, by name.
+SELECT type, overdue_seconds FROM queuert_client_type ORDER BY type
+
+-- name: is_client_type
+-- Whether clients complete the jobs of a type.
+SELECT 1 FROM queuert_client_type WHERE type = :type
 
 -- name: delete_stale_workers
 -- Deletes workers whose heartbeat has expired.

@@ -137,6 +137,17 @@ async def jobs_that_clients_complete_are_held_back(stores: Stores) -> None:
 
 
 @case()
+async def a_type_that_workers_complete_again(stores: Stores) -> None:
+    """A worker that knows a type as one of workers says so, whether it handles it or not; others leave it alone."""
+    store = await stores.open()
+    await store.record_heartbeat(replace(_beat({}), client_types={"approve": None, "answer": None}), 60.0)
+    await store.record_heartbeat(replace(_beat({}), known_types=("work", "other")), 60.0)
+    assert [one.type for one in await store.list_client_types()] == ["answer", "approve"]
+    await store.record_heartbeat(replace(_beat({}), known_types=("work", "approve")), 60.0)
+    assert [one.type for one in await store.list_client_types()] == ["answer"]
+
+
+@case()
 async def a_time_after_which_jobs_are_overdue_is_changed(stores: Stores) -> None:
     """The last heartbeat decides, as for limits."""
     store = await stores.open()

@@ -61,7 +61,7 @@ async def overview(visit: Visit) -> Response:
         rates=rates_chart(steps, span, visit.zone),
         waits=quantiles_chart(steps, span, visit.zone, "wait"),
         runs=quantiles_chart(steps, span, visit.zone, "run"),
-        slow=[row for row in types if row.workers and not row.paused and (row.oldest_ready or 0) > SLOW],
+        slow=[row for row in types if row.workers and row.waits_for_workers and (row.oldest_ready or 0) > SLOW],
         late=await _late_schedules(visit),
         vanished=await _vanished(visit, {one.id for one in workers}),
         overdue=[row for row in types if row.by_clients is not None and row.waits_too_long],

@@ -66,6 +66,11 @@ class TypeRow:
         return not self.workers and self.by_clients is None and "ready" in self.counts
 
     @property
+    def waits_for_workers(self) -> bool:
+        """Whether its ready jobs wait for nothing but a worker."""
+        return self.paused is None and self.by_clients is None
+
+    @property
     def waits_too_long(self) -> bool:
         """Whether its oldest ready job has waited for longer than it should."""
         waited = self.oldest_ready or 0.0
