@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from queuert.state.sqlite import SQLiteState
 from queuert.worker import InProcessWorker, Processors
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number, text
+from tests.support.waiting import WAIT
 
 FAR = 86_400.0 * 300
 
@@ -197,3 +199,22 @@ def test_types_of_a_worker(harness: Harness) -> None:
         harness.worker(both, types=["nubmer"])
     with pytest.raises(DefinitionError, match="leave none"):
         harness.worker(both, types=["text"], exclude_types=["text"])
+
+
+async def test_a_schedule_of_a_type_that_clients_complete(state: StateAdapter) -> None:
+    """A worker that knows the type fires it, and removes it when the code has it no more."""
+    approve = JobType("approve", input=int, output=int, completed_by="client")
+    job_types = JobTypes(number, approve)
+    handled = Processors(job_types, schedules=[RecurringSchedule("ask", approve, 1, every=1)], schedule_owner="app")
+    handled.handles(number)(echo)
+    async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
+        async with InProcessWorker(client, handled):
+            async with asyncio.timeout(WAIT):
+                while not (page := await client.list_chains(job_types=[approve])).items:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert await client.list_workers() != []
+        await client.complete_chain(page.items[-1].id, 2)
+        left = Processors(job_types, schedule_owner="app")
+        left.handles(number)(echo)
+        async with InProcessWorker(client, left):
+            assert await client.list_schedules() == []
