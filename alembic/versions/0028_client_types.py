@@ -42,12 +42,15 @@ END
 $migration$
 """
 
+HOLD_BACK = CHANGE_DEMAND.format(before=PAUSED, after=HELD_BACK)
+COUNT_AGAIN = CHANGE_DEMAND.format(before=HELD_BACK, after=PAUSED)
+
 
 def upgrade() -> None:
     op.execute(CLIENT_TYPE)
-    op.execute(CHANGE_DEMAND.format(before=PAUSED, after=HELD_BACK))
+    op.execute(HOLD_BACK)
 
 
 def downgrade() -> None:
-    op.execute(CHANGE_DEMAND.format(before=HELD_BACK, after=PAUSED))
+    op.execute(COUNT_AGAIN)
     op.execute("DROP TABLE client_type")
