@@ -12,6 +12,7 @@ from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Ou
 from queuert.errors import ChainAlreadyClosedError
 
 pay = JobType("pay", input=int, output=str)
+# No worker runs it: it waits for a client, and operators see it when it has waited for a day.
 approve = JobType("approve", input=int, output=str, continues_with=pay, completed_by="client", overdue_after=86_400)
 request = JobType("request", input=int, continues_with=approve)
 job_types = JobTypes(request, approve, pay)

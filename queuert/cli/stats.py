@@ -18,8 +18,7 @@ _DESCRIPTION = """Count jobs by type and status.
 Counts up to 10,000 are exact; ~ marks an estimate. oldest_seconds is the age of
 the oldest job: since it became due, or since it finished. The note says what
 holds jobs of the type: a pause, limits, that clients complete them, or that no
-live worker handles it;
-queuert why ID says it of one job.
+live worker handles it; queuert why ID says it of one job.
 """
 
 _COLUMNS = ("type", "status", "count", "oldest_seconds", "note")
