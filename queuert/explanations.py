@@ -210,7 +210,10 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
     heard = "is not listed: it has stopped or died" if worker is None else f"was last heard of {_time(worker.seen_at)}"
     ends = job.lease_expires_at
     if ends is not None and ends <= facts.now:
-        others = [one for one in _heard_of(job.type, facts.now, around) if one.id != job.holder]
+        # Any worker takes it back if its type has become one of clients, and the worker knows that.
+        type = None if job.type in around.client_types else job.type
+        heard_of = _heard_of(type, facts.now, around)
+        others = [one for one in heard_of if one.id != job.holder]
         taken = "a reaper takes the job next" if others else "no other worker of its type is there to take the job"
         text = f"the lease of worker {job.holder} expired {_time(ends)}; that worker {heard}; {taken}"
         return [Reason(Cause.LEASE_EXPIRED, text), *_type_reasons(job.type, facts.now, around)]
@@ -317,9 +320,10 @@ def _handling(type: str, around: Surroundings) -> list[WorkerRecord]:
     ]
 
 
-def _heard_of(type: str, now: datetime, around: Surroundings) -> list[WorkerRecord]:
-    """The workers of a type that have written a heartbeat in time."""
-    return [one for one in _handling(type, around) if now - one.seen_at <= SILENT_AFTER]
+def _heard_of(type: str | None, now: datetime, around: Surroundings) -> list[WorkerRecord]:
+    """The workers of a type, or of any, that have written a heartbeat in time."""
+    workers = around.workers if type is None else _handling(type, around)
+    return [one for one in workers if now - one.seen_at <= SILENT_AFTER]
 
 
 def _names(workers: Sequence[WorkerRecord]) -> str:

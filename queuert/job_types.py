@@ -28,7 +28,7 @@ from queuert.errors import (
 )
 from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
 from queuert.phases import PhaseDeclaration, checked_phases
-from queuert.policies import checked_ttl
+from queuert.policies import Retention, checked_ttl
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -101,6 +101,19 @@ def _checked_overdue_after(name: str, completed_by: str, overdue_after: object) 
     return checked_ttl(f"overdue_after of job type {name!r}", overdue_after)
 
 
+def _checked_retention(name: str, completed_by: str, retention: object) -> Retention:
+    if retention is None:
+        return Retention()
+    if not isinstance(retention, Retention):
+        raise DefinitionError(f"retention of job type {name!r} must be a Retention, got {retention!r}")
+    if completed_by != "client":
+        raise DefinitionError(
+            f"retention of job type {name!r} needs completed_by='client': for jobs that workers complete it is an "
+            "argument of Processors and of handles()"
+        )
+    return retention
+
+
 class _Options(TypedDict, total=False):
     """The options that do not affect the inferred type of the result."""
 
@@ -110,6 +123,7 @@ class _Options(TypedDict, total=False):
     phases: PhaseDeclaration
     completed_by: Literal["worker", "client"]
     overdue_after: float | timedelta | None
+    retention: Retention | None
 
 
 class JobType(Generic[I, R]):
@@ -154,6 +168,9 @@ class JobType(Generic[I, R]):
             when a client calls ``complete_chain`` or ``continue_chain``.
         overdue_after: seconds, or a timedelta, for which a job may wait for a client before it counts as overdue, which
             operators see; None: for ever. Nothing else happens to it.
+        retention: which closed chains are kept that begin with a job of this type, if clients complete it: by default
+            completed and cancelled ones for 14 days. Any worker that knows the type applies it. For other types it is
+            an argument of ``Processors`` and ``handles``.
 
     Attributes:
         name: the name.
@@ -164,12 +181,13 @@ class JobType(Generic[I, R]):
         phases: the names of its phases, in order, and their weights.
         completed_by: ``"worker"`` or ``"client"``.
         overdue_after: seconds after which a job that waits for a client is overdue; None: never.
+        retention: which closed chains are kept that begin with it; of no effect if workers complete it.
         module: the name of the module that has made it, for errors.
 
     Raises:
         DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing,
-            ``blockers`` is not a tuple as described, a phase has no valid name or weight, or ``overdue_after`` is given
-            for jobs that workers complete.
+            ``blockers`` is not a tuple as described, a phase has no valid name or weight, or ``overdue_after`` or
+            ``retention`` is given for jobs that workers complete.
         ConfigurationError: ``overdue_after`` is out of range.
 
     Warns:
@@ -178,7 +196,7 @@ class JobType(Generic[I, R]):
 
     __slots__ = (
         "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "completed_by", "continuations",
-        "format", "module", "name", "overdue_after", "phases",
+        "format", "module", "name", "overdue_after", "phases", "retention",
     )  # fmt: skip
 
     @overload
@@ -271,6 +289,7 @@ class JobType(Generic[I, R]):
         phases: PhaseDeclaration = (),
         completed_by: Literal["worker", "client"] = "worker",
         overdue_after: float | timedelta | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.name = self._checked_name(name)
         self.module = calling_module("typing", __name__)
@@ -280,8 +299,10 @@ class JobType(Generic[I, R]):
         options |= {"phases": self.phases} if self.phases else {}
         self.completed_by: Literal["worker", "client"] = _checked_completed_by(name, completed_by)
         self.overdue_after = _checked_overdue_after(name, self.completed_by, overdue_after)
+        self.retention = _checked_retention(name, self.completed_by, retention)
         if self.completed_by == "client":
             options |= {"completed_by": self.completed_by, "overdue_after": self.overdue_after}
+            options |= {"retention": self.retention}
         self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
         self._linked = tuple(each for each in nexts if isinstance(each, JobType))
         self.continuations = _names(name, nexts)

@@ -14,6 +14,7 @@ from queuert.errors import ConfigurationError
 from queuert.event_log import JobEvent
 from queuert.job_types import JobTypes
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus
+from queuert.limits import ClientType
 from queuert.progress import shown_progress
 from queuert.run_at import in_utc
 from queuert.state.paging import Page
@@ -102,6 +103,16 @@ def activity_filter(
         bool(per_type),
         None if workers is None else tuple(workers),
     )
+
+
+def client_types(job_types: JobTypes, stored: Iterable[ClientType]) -> list[ClientType]:
+    """Return the job types that clients complete: those that are stored, and those of these definitions.
+
+    The definitions may be newer: no worker may have recorded them yet.
+    """
+    found = {one.type: one for one in stored}
+    found |= {one.name: ClientType(one.name, one.overdue_after) for one in job_types if one.completed_by == "client"}
+    return [found[name] for name in sorted(found)]
 
 
 def decoded_job(job_types: JobTypes, job: Job) -> Job:

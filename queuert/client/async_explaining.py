@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from queuert.client.arguments import client_types
 from queuert.client.async_base import AsyncClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, circles, reasons
@@ -47,7 +48,10 @@ class AsyncClientExplaining(AsyncClientBase):
         [id] = chain_ids([chain])
         store = await self._open_store()
         record = await _chain_of(store, id)
-        return await _Reader(store, await _surroundings(store), max_chains).explain(record, depth=1)
+        around = await _surroundings(store)
+        by_clients = client_types(self.job_types, around.client_types.values())
+        around = replace(around, client_types={one.type: one for one in by_clients})
+        return await _Reader(store, around, max_chains).explain(record, depth=1)
 
 
 async def reasons_of(store: AsyncStore, ids: Sequence[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from queuert.chain_trees import MAX_CHAINS, MAX_DEPTH, ChainTree, Growing
 from queuert.client.arguments import (
     activity_filter,
     checked_time,
+    client_types,
     decoded_blockers,
     decoded_job,
     decoded_jobs,
@@ -123,7 +124,7 @@ class AsyncClientListing(AsyncClientBase):
         """Return a page of jobs, also continuations, by the time of their creation, the newest first.
 
         Arguments and errors are those of :meth:`list_chains`, except that ``statuses`` are those of jobs. A scheduled
-        job that has become due is shown as READY, but listed among the SCHEDULED ones until it is claimed.
+        job that has become due is READY.
         """
         filter = JobFilter(
             types=type_filter(job_types),
@@ -377,14 +378,15 @@ class AsyncClientListing(AsyncClientBase):
     async def list_client_types(self) -> list[ClientType]:
         """Return the job types that clients complete, by name, with the seconds after which their jobs are overdue.
 
-        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone.
+        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone. Those
+        of this client are among them in any case.
 
         Example::
 
             for one in await client.list_client_types():
                 page = await client.list_jobs(job_types=[one.type], statuses=["ready"])
         """
-        return await (await self._open_store()).list_client_types()
+        return client_types(self.job_types, await (await self._open_store()).list_client_types())
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers with a heartbeat in the last minute, the longest running first.

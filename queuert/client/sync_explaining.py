@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from queuert.client.arguments import client_types
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, circles, reasons
@@ -48,7 +49,10 @@ class ClientExplaining(ClientBase):
         [id] = chain_ids([chain])
         store = self._open_store()
         record = _chain_of(store, id)
-        return _Reader(store, _surroundings(store), max_chains).explain(record, depth=1)
+        around = _surroundings(store)
+        by_clients = client_types(self.job_types, around.client_types.values())
+        around = replace(around, client_types={one.type: one for one in by_clients})
+        return _Reader(store, around, max_chains).explain(record, depth=1)
 
 
 def reasons_of(store: Store, ids: Sequence[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from queuert.chain_trees import MAX_CHAINS, MAX_DEPTH, ChainTree, Growing
 from queuert.client.arguments import (
     activity_filter,
     checked_time,
+    client_types,
     decoded_blockers,
     decoded_job,
     decoded_jobs,
@@ -124,7 +125,7 @@ class ClientListing(ClientBase):
         """Return a page of jobs, also continuations, by the time of their creation, the newest first.
 
         Arguments and errors are those of :meth:`list_chains`, except that ``statuses`` are those of jobs. A scheduled
-        job that has become due is shown as READY, but listed among the SCHEDULED ones until it is claimed.
+        job that has become due is READY.
         """
         filter = JobFilter(
             types=type_filter(job_types),
@@ -378,14 +379,15 @@ class ClientListing(ClientBase):
     def list_client_types(self) -> list[ClientType]:
         """Return the job types that clients complete, by name, with the seconds after which their jobs are overdue.
 
-        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone.
+        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone. Those
+        of this client are among them in any case.
 
         Example::
 
             for one in client.list_client_types():
                 page = client.list_jobs(job_types=[one.type], statuses=["ready"])
         """
-        return (self._open_store()).list_client_types()
+        return client_types(self.job_types, (self._open_store()).list_client_types())
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers with a heartbeat in the last minute, the longest running first.

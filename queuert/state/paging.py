@@ -42,7 +42,7 @@ class JobFilter:
 
     types: tuple[str, ...] | None = None
     statuses: tuple[JobStatus, ...] | None = None
-    """As stored: a scheduled job whose time has come counts as scheduled until it is claimed."""
+    """As shown: a scheduled job whose time has come counts as ready."""
     since: datetime | None = None
     before: datetime | None = None
 

@@ -113,8 +113,8 @@ class AsyncJobQueue:
         attempts that ran.
 
         Jobs that are scheduled for later, including retries after a pause, are not run, nor are those that limits or a
-        pause of their type hold back: see :meth:`advance`. ``left`` of the returned list says what did not run, by job
-        type::
+        pause of their type hold back: see :meth:`advance`; nor those that a client is to complete. ``left`` of the
+        returned list says what did not run, by job type::
 
             ran = await queue.run_until_idle(processors)
             assert [str(left) for left in ran.left] == ["send: 3 held back by limits"]
@@ -142,7 +142,8 @@ class AsyncJobQueue:
         wrong = [attempt for attempt in ran if attempt.went_wrong]
         if wrong and not allow_failures:
             raise UnexpectedFailureError(wrong)
-        return RanUntilIdle(ran, await remaining_jobs(store, types))
+        by_clients = [one.name for one in self.job_types if one.completed_by == "client"]
+        return RanUntilIdle(ran, await remaining_jobs(store, types, by_clients))
 
     async def process_job(
         self, processors: Processors | Sequence[Processors], job: Job | ChainReference, *, timeout: float = 30.0

@@ -26,6 +26,7 @@ class RemainingJobs:
         scheduled: jobs that are due later, including retries.
         due_at: when the first of them is due, UTC; None if there are none.
         blocked: jobs that wait for other chains.
+        for_clients: jobs that a client is to complete, and no handler.
     """
 
     type: str
@@ -34,6 +35,7 @@ class RemainingJobs:
     scheduled: int = 0
     due_at: datetime | None = None
     blocked: int = 0
+    for_clients: int = 0
 
     def __str__(self) -> str:
         parts = []
@@ -43,6 +45,8 @@ class RemainingJobs:
             parts.append(f"{self.scheduled} scheduled, the first for {self.due_at:%Y-%m-%d %H:%M:%S} UTC")
         if self.blocked:
             parts.append(f"{self.blocked} blocked by other chains")
+        if self.for_clients:
+            parts.append(f"{self.for_clients} for a client to complete")
         return f"{self.type}: {', '.join(parts)}"
 
 
@@ -75,36 +79,37 @@ async def is_idle(store: AsyncStore, worker: InProcessWorker, log: EventLog, typ
     return worker.running == 0 and len(log.of(AttemptStarted)) == before
 
 
-async def remaining_jobs(store: AsyncStore, types: Sequence[str]) -> list[RemainingJobs]:
-    """Return what an idle queue still has of these types, by type.
+async def remaining_jobs(store: AsyncStore, types: Sequence[str], client_types: Sequence[str]) -> list[RemainingJobs]:
+    """Return what an idle queue still has of types with handlers, and of those that clients complete, by type.
 
     A job may become due after the queue was idle. It counts as scheduled, since nothing holds it back.
     """
-    counts = {(one.type, one.status): one.count for one in await store.count_jobs(types)}
+    counts = {(one.type, one.status): one.count for one in await store.count_jobs([*types, *client_types])}
     claimable = {one.type: one.ready + one.due for one in await store.get_demand(types)}
     paused = {one.type for one in await store.list_paused_job_types()}
     found = []
-    for type in types:
+    for type in (*types, *client_types):
         ready, scheduled, blocked = (
             counts.get((type, status), 0) for status in (JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED)
         )
         if ready or scheduled or blocked:
-            due_since = min(ready, claimable.get(type, 0))
+            for_clients = ready if type in client_types else 0
+            due_since = min(ready - for_clients, claimable.get(type, 0))
             scheduled += due_since
             due_at = await _first_due(store, type, and_now=due_since > 0) if scheduled else None
-            found.append(RemainingJobs(type, ready - due_since, type in paused, scheduled, due_at, blocked))
+            held_back = ready - for_clients - due_since
+            found.append(RemainingJobs(type, held_back, type in paused, scheduled, due_at, blocked, for_clients))
     return found
 
 
 async def _first_due(store: AsyncStore, type: str, *, and_now: bool) -> datetime | None:
     """Return when the first of the scheduled jobs of a type is due, with or without those that are due now."""
+    statuses = (JobStatus.SCHEDULED, JobStatus.READY) if and_now else (JobStatus.SCHEDULED,)
     times: list[datetime] = []
     cursor: str | None = None
     while True:
-        page = await store.list_jobs(
-            JobFilter(types=(type,), statuses=(JobStatus.SCHEDULED,)), PageRequest(500, cursor)
-        )
-        times += [job.scheduled_at for job in page if and_now or job.status is JobStatus.SCHEDULED]
+        page = await store.list_jobs(JobFilter(types=(type,), statuses=statuses), PageRequest(500, cursor))
+        times += [job.scheduled_at for job in page]
         cursor = page.next_cursor
         if cursor is None:
             return min(times, default=None)

@@ -11,10 +11,12 @@ from typing import Any
 from queuert.client import AsyncClient, Client
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
+from queuert.job_types import JobType
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Notification, Subscription, Topic
 from queuert.observability.events import LifespanFailed, StoreCallFailed, WorkerStarted, WorkerStopped, WorkerStopping
 from queuert.observability.snapshots import WorkerSnapshot
+from queuert.policies import Retention, RetryPolicy
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
@@ -168,8 +170,12 @@ class WorkerRuntime:
     @property
     def _scheduled_types(self) -> tuple[str, ...]:
         """The job types whose schedules this worker fires: those that it handles, and those that clients complete."""
-        clients = (one.name for one in self.job_types if one.completed_by == "client")
-        return (*self._processors, *clients)
+        return (*self._processors, *self._client_types)
+
+    @property
+    def _client_types(self) -> dict[str, JobType[Any, Any]]:
+        """The job types that clients complete. Nobody else has a handler of them that would do the rest."""
+        return {one.name: one for one in self.job_types if one.completed_by == "client"}
 
     @property
     def _shortest_lease(self) -> float:
@@ -184,7 +190,7 @@ class WorkerRuntime:
             running=lambda: len(self.leases),
             stopping=lambda: self.stopping,
             limits=self._limits,
-            client_types={one.name: one.overdue_after for one in self.job_types if one.completed_by == "client"},
+            client_types={name: one.overdue_after for name, one in self._client_types.items()},
             known_types=self.job_types.names,
         )
         return Heartbeat(info, observers=self.observers, activity=self.activity)
@@ -204,7 +210,9 @@ class WorkerRuntime:
         return Reaper(
             self.store,
             self.notify,
-            {name: processor.retry for name, processor in self._processors.items()},
+            # A job may have run when its type became one that clients complete.
+            dict.fromkeys(self._client_types, RetryPolicy())
+            | {name: processor.retry for name, processor in self._processors.items()},
             shortest_lease=self._shortest_lease,
             limited=self._bounded,
             worker=self.name,
@@ -212,12 +220,17 @@ class WorkerRuntime:
             activity=self.activity,
         )
 
+    @property
+    def retention(self) -> dict[str, Retention]:
+        """The retention of each job type that this worker prunes."""
+        of_clients = {name: one.retention for name, one in self._client_types.items()}
+        return of_clients | {name: processor.retention for name, processor in self._processors.items()}
+
     def _new_maintenance(self) -> Maintenance:
-        policies = {name: processor.retention for name, processor in self._processors.items()}
         return Maintenance(
             self.store,
             self.notify,
-            Pruner(self.store, self.client, self.threads, policies, worker=self.name),
+            Pruner(self.store, self.client, self.threads, self.retention, worker=self.name),
             has_events=Capability.EVENTS in self.client.state.capabilities,
             worker=self.name,
             observers=self.observers,

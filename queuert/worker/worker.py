@@ -222,7 +222,7 @@ class InProcessWorker:
                 await store.aclose()
             return
         emit_store_warnings(self._client.state, store.risks, self.observers)
-        self._report_retention(runtime.name)
+        self._report_retention(runtime)
         self._client.notify.open(self._client.observers)
         stored = itertools.chain.from_iterable(self._schedules.values())
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
@@ -248,13 +248,13 @@ class InProcessWorker:
         job_type = self._client.job_types.get(schedule.type)
         return schedule.type in self._processors or job_type is None or job_type.completed_by == "client"
 
-    def _report_retention(self, worker: str) -> None:
+    def _report_retention(self, runtime: WorkerRuntime) -> None:
         """Say which closed chains are kept for how long: whoever has set nothing learns it from the log."""
         types: dict[Retention, list[str]] = {}
-        for name, processor in self._processors.items():
-            types.setdefault(processor.retention, []).append(name)
+        for name, retention in runtime.retention.items():
+            types.setdefault(retention, []).append(name)
         for retention, names in types.items():
-            self.observers.emit(RetentionInUse(worker=worker, types=tuple(names), kept=str(retention)))
+            self.observers.emit(RetentionInUse(worker=runtime.name, types=tuple(names), kept=str(retention)))
 
     def _new_runtime(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
         return WorkerRuntime(

@@ -303,7 +303,7 @@ async def test_what_has_just_become_due_is_not_held_back(queue: AsyncJobQueue, s
     store = state.async_store()
     await store.open()
     try:
-        [left] = await remaining_jobs(store, [archive.name])
+        [left] = await remaining_jobs(store, [archive.name], [])
     finally:
         await store.aclose()
     job = await queue.client.get_job(chain.id)

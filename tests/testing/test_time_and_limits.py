@@ -88,6 +88,25 @@ async def test_rates_of_keys(state: StateAdapter) -> None:
         assert await ran(queue) == 2
 
 
+async def test_what_a_client_is_to_complete_is_left(state: StateAdapter) -> None:
+    """A test completes it, in the place of a person, and the queue goes on."""
+    approve = JobType("approve", input=int, output=int, continues_with=plain, completed_by="client")
+    async with AsyncJobQueue(state, JobTypes(*JOB_TYPES, approve)) as queue:
+        chain = await queue.client.start_chain(approve, 1)
+        await queue.client.start_chain(approve, 2, run_at=after(hours=2))
+        idle = await queue.run_until_idle(processors)
+        assert (len(idle), [(one.held_back, one.for_clients, one.scheduled) for one in idle.left]) == (0, [(0, 1, 1)])
+        assert str(idle.left[0]).startswith("approve: 1 scheduled, the first for 20")
+        assert str(idle.left[0]).endswith(", 1 for a client to complete")
+        await queue.advance(hours=2)
+        assert [str(one) for one in (await queue.run_until_idle(processors)).left] == [
+            "approve: 2 for a client to complete"
+        ]
+        await queue.client.continue_chain(chain, plain, 3)
+        assert len(await queue.run_until_idle(processors)) == 1
+        assert await chain.result() == 3
+
+
 async def test_a_limit_of_slots_holds_nothing_back_in_the_end(state: StateAdapter) -> None:
     async with AsyncJobQueue(state, JOB_TYPES) as queue:
         for number in range(5):

@@ -23,6 +23,7 @@ from queuert.errors import (
 )
 from queuert.job_types import JobType, JobTypes
 from queuert.payloads import PayloadLimits
+from queuert.policies import Retention
 
 
 class Resize(BaseModel):
@@ -238,8 +239,11 @@ def test_a_client_completes_jobs_of_a_type_that_says_so() -> None:
     assert (approve.completed_by, approve.overdue_after) == ("client", 259_200.0)
     assert (resize.completed_by, resize.overdue_after) == ("worker", None)
     assert JobType("answer", input=int, output=str, completed_by="client").overdue_after is None
+    assert approve.retention == Retention()
+    kept = JobType("approve", input=int, output=str, completed_by="client", retention=Retention.forever())
     again = pickle.loads(pickle.dumps(approve))
     assert (again.completed_by, again.overdue_after) == ("client", 259_200.0)
+    assert pickle.loads(pickle.dumps(kept)).retention == Retention.forever()
 
 
 @pytest.mark.parametrize(
@@ -247,6 +251,8 @@ def test_a_client_completes_jobs_of_a_type_that_says_so() -> None:
     [
         ({"completed_by": "user"}, DefinitionError, "must be 'worker' or 'client', got 'user'"),
         ({"overdue_after": 60}, DefinitionError, "needs completed_by='client', got 60"),
+        ({"retention": Retention()}, DefinitionError, "needs completed_by='client'"),
+        ({"completed_by": "client", "retention": 14}, DefinitionError, "must be a Retention, got 14"),
         ({"completed_by": "client", "overdue_after": 0}, ConfigurationError, "above 0"),
         ({"completed_by": "client", "overdue_after": float("nan")}, ConfigurationError, "got nan"),
         ({"completed_by": "client", "overdue_after": True}, ConfigurationError, "got True"),

@@ -16,11 +16,13 @@ import pytest
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.activity import ActivityReport
 from queuert.errors import StateUnavailableError
+from queuert.ids import new_token
 from queuert.limits import ClientType
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopping
+from queuert.observability.events import JobReaped, StoreCallFailed, WorkerStarted, WorkerStopping
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import ClaimRequest
 from queuert.worker import heartbeat, leases
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
 from queuert.worker.telemetry import ActivityCounter
@@ -76,11 +78,28 @@ async def test_it_records_what_clients_complete(harness: PostgresHarness) -> Non
     processors = Processors(job_types)
     processors.handles(number)(echo)
     async with AsyncClient(harness.state, job_types, notify=InProcessNotify()) as client:
-        assert await client.list_client_types() == []
+        assert await harness.client.list_client_types() == []
+        assert await client.list_client_types() == [ClientType("approve", 60.0)], "its own definitions are among them"
         async with InProcessWorker(client, processors):
             chain = await client.start_chain(approve, 1)
-        assert await client.list_client_types() == [ClientType("approve", 60.0)]
+        assert await harness.client.list_client_types() == [ClientType("approve", 60.0)]
         assert [(one.type, one.wanted, one.held_back) for one in await client.get_demand()] == [("approve", 0, 1)]
+        await client.complete_chain(chain, 2)
+        assert await chain.result() == 2
+
+
+async def test_a_job_that_ran_when_its_type_became_one_of_clients(harness: PostgresHarness) -> None:
+    """Its worker died: workers that know the type take it back, though they have no handler, and it waits again."""
+    approve = JobType("approve", input=int, output=int, completed_by="client")
+    job_types = JobTypes(number, approve)
+    processors = Processors(job_types)
+    processors.handles(number)(echo)
+    async with AsyncClient(harness.state, job_types, notify=InProcessNotify(), observability=harness.log) as client:
+        chain = await client.start_chain(approve, 1)
+        store = await client._open_store()
+        [held] = await store.claim(ClaimRequest({"approve": 0.001}, 1, "dead", new_token()))
+        async with InProcessWorker(client, processors):
+            assert (await harness.log.wait_for(JobReaped)).job_id == held.id
         await client.complete_chain(chain, 2)
         assert await chain.result() == 2
 

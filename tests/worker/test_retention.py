@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, NewChain, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, Processors
 from queuert.errors import ConfigurationError
 from queuert.observability.events import AttemptFailed, ChainsBecameStale, ChainsPruned, RetentionHookFailed
 from queuert.policies import Keep, Retention
@@ -68,6 +68,21 @@ async def test_what_the_handlers_do_not_keep(harness: PostgresHarness) -> None:
         await harness.client.wait(waited, timeout=WAIT)
     assert set(ids[1:]) <= left(harness)
     assert "completed" not in left(harness)
+
+
+async def test_chains_that_begin_with_a_job_that_a_client_completes(harness: PostgresHarness) -> None:
+    """Any worker that knows the type prunes them, as the type says: no handler could say it."""
+    approve = JobType("approve", input=int, output=int, completed_by="client", retention=Retention(completed=NONE))
+    answer = JobType("answer", input=int, output=int, completed_by="client")
+    job_types = JobTypes(number, approve, answer)
+    processors = Processors(job_types)
+    processors.handles(number)(echo)
+    async with AsyncClient(harness.state, job_types, observability=harness.log) as client:
+        for type in (approve, answer):
+            await client.complete_chain(await client.start_chain(type, 1, id=type.name), 2)
+        async with InProcessWorker(client, processors):
+            assert (await harness.log.wait_for(ChainsPruned)).chain_ids == ("approve",)
+    assert left(harness) == {"answer"}
 
 
 async def test_what_has_expired_goes_whoever_handles_it(harness: PostgresHarness) -> None:

@@ -32,6 +32,9 @@ _HAS = """EXISTS (SELECT 1 FROM queuert_chain_attribute AS other WHERE other.nam
 _Conditions = list[tuple[str, Any]]
 """SQL conditions, each with its value or tuple of values."""
 
+_Range = tuple[str, _Conditions]
+"""A table, perhaps with the index to use, and what its entries must fulfil."""
+
 
 def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
     """List chains by the time of their start."""
@@ -42,32 +45,42 @@ def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) 
         if types is None and filter.statuses is not None:
             types = tuple(row[0] for row in run(connection, "types_of_chains"))
         index_ranges = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
-        found = _by_time(
-            connection, "queuert_job", filter, page, [[("chain_index = 0", ()), *one] for one in index_ranges]
-        )
+        index_ranges = [(table, [("chain_index = 0", ()), *conditions]) for table, conditions in index_ranges]
+        found = _by_time(connection, filter, page, index_ranges)
     chains = _read(connection, "get_chain", rows.chain, found, now=None)
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in chains), page.limit)
 
 
 def list_jobs(connection: Connection, filter: JobFilter, page: PageRequest) -> Page[Job]:
-    """List jobs by the time of their creation."""
+    """List jobs by the time of their creation. Scheduled jobs that are due count as ready ones."""
+    now = now_us()
     types = filter.types
     if types is None and filter.statuses is not None:
         types = tuple(row[0] for row in run(connection, "types"))
     index_ranges = _stretches("status", types, filter.statuses, tuple(JobStatus))
-    found = _by_time(connection, "queuert_job", filter, page, index_ranges)
-    jobs = _read(connection, "get_job", rows.job, found, now=now_us())
+    statuses = set(filter.statuses or JobStatus)
+    if JobStatus.READY not in statuses:
+        index_ranges = [
+            (table, [*conditions, ("(status <> 'scheduled' OR scheduled_at > ?)", now)])
+            for table, conditions in index_ranges
+        ]
+    elif JobStatus.SCHEDULED not in statuses:
+        for type in dict.fromkeys(types or ()):
+            due: _Conditions = [("type = ?", type), ("status = 'scheduled'", ()), ("scheduled_at <= ?", now)]
+            index_ranges.append(("queuert_job INDEXED BY queuert_job_scheduled", due))
+    found = _by_time(connection, filter, page, index_ranges)
+    jobs = _read(connection, "get_job", rows.job, found, now=now)
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in jobs), page.limit)
 
 
 def _stretches(
     column: str, types: Sequence[str] | None, statuses: Sequence[str] | None, all_statuses: Sequence[str]
-) -> list[_Conditions]:
+) -> list[_Range]:
     """Return the ranges of an index in the order of a listing: all entries, or those of each type and status."""
     if types is None:
-        return [[]]
+        return [("queuert_job", [])]
     kinds = product(dict.fromkeys(types), dict.fromkeys(all_statuses if statuses is None else statuses))
-    return [[("type = ?", type), (f"{column} = ?", str(status))] for type, status in kinds]
+    return [("queuert_job", [("type = ?", type), (f"{column} = ?", str(status))]) for type, status in kinds]
 
 
 def _by_attributes(connection: Connection, filter: ChainFilter, page: PageRequest) -> list[str]:
@@ -80,15 +93,11 @@ def _by_attributes(connection: Connection, filter: ChainFilter, page: PageReques
             marks = ", ".join("?" * len(wanted))
             condition = f"(SELECT {column} FROM queuert_job WHERE queuert_job.id = entry.id) IN ({marks})"
             conditions.append((condition, tuple(str(one) for one in wanted)))
-    return _by_time(connection, _ENTRIES, filter, page, [conditions])
+    return _by_time(connection, filter, page, [(_ENTRIES, conditions)])
 
 
 def _by_time(
-    connection: Connection,
-    table: str,
-    filter: ChainFilter | JobFilter,
-    page: PageRequest,
-    index_ranges: Sequence[_Conditions],
+    connection: Connection, filter: ChainFilter | JobFilter, page: PageRequest, index_ranges: Sequence[_Range]
 ) -> list[str]:
     """Return the ids of a page, and of one more, merged from all ranges."""
     bounds: _Conditions = []
@@ -102,8 +111,8 @@ def _by_time(
         bounds.append((f"(created_at, id) {sign} (?, ?)", (rows.microseconds(moment), id)))
     columns = ("created_at", "id")
     found: list[Row] = []
-    for index_range in index_ranges:
-        found += _select(connection, table, columns, [*index_range, *bounds], page)
+    for table, conditions in index_ranges:
+        found += _select(connection, table, columns, [*conditions, *bounds], page)
     found.sort(reverse=not page.oldest_first)
     return [row[1] for row in found[: page.limit + 1]]
 

@@ -204,17 +204,22 @@ ORDER BY created_at {order}, id {order}
 -- Reads a page of jobs. Each type and status is two ranges in this order, first jobs of chains and later ones, and each
 -- kind has an index of its own. At most a page is read of each range, and only of those whose first entries are among
 -- the best: the others cannot be on the page. Running jobs, as many as there are slots, are in neither index: they are
--- read from their own and sorted. There is one bound a side, of (created_at, id) together, at which the scan starts.
+-- read from their own and sorted; so are scheduled jobs that are due, which count as ready ones. Where both statuses are
+-- wanted, it does not matter which are due. There is one bound a side, of (created_at, id) together, at which the scan
+-- starts.
 WITH RECURSIVE {known_types},
 stretch AS MATERIALIZED (
     SELECT params.type, status, part.name, head.created_at, head.id
     FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS params
     CROSS JOIN unnest(%(statuses)s::text[]) AS status
-    JOIN (VALUES ('first'), ('later'), ('running')) AS part (name) ON (part.name = 'running') = (status = 'running')
+    JOIN (VALUES ('first'), ('later'), ('running'), ('due')) AS part (name) ON CASE part.name
+        WHEN 'running' THEN status = 'running' WHEN 'due' THEN status = 'ready' AND 'scheduled' <> ALL (%(statuses)s::text[])
+        ELSE status <> 'running' END
     CROSS JOIN LATERAL (
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'first' AND chain_index = 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT 1)
@@ -222,12 +227,20 @@ stretch AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'running' AND job.status = 'running' AND job.type = params.type
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE part.name = 'due' AND job.status = 'scheduled' AND job.type || '' = params.type
+            AND scheduled_at <= statement_timestamp()
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT 1)
@@ -241,6 +254,7 @@ page AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'first' AND chain_index = 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
@@ -248,6 +262,7 @@ page AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
@@ -257,11 +272,18 @@ page AS MATERIALIZED (
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.name = 'due' AND job.status = 'scheduled' AND job.type || '' = stretch.type
+            AND scheduled_at <= statement_timestamp()
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
     ) AS entry
     ORDER BY entry.created_at {order}, entry.id {order} LIMIT %(limit)s::bigint
 )
 SELECT id, type, chain_id, chain_index,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
+    CASE WHEN status = 'scheduled' AND scheduled_at <= statement_timestamp() THEN 'ready' ELSE status END,
     priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
     deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context

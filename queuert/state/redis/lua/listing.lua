@@ -9,7 +9,7 @@ return call('SMEMBERS', P .. 'types')
 
 local function oldest(type, status)
     if status == 'ready' then
-        local since
+        local since = oldest_keyed(type)
         for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
             local list = P .. 'w:' .. rank .. ':' .. type
             local entry = call('LINDEX', list, 0)
@@ -224,8 +224,9 @@ local function fits(id)
     if params.attributes and not has_attributes(id) then return false end
     if not params.chains then
         if not statuses then return true end
-        local found = call('HMGET', P .. 'j:' .. id, 'status')
-        return statuses[found[1]]
+        local status, due = unpack(call('HMGET', P .. 'j:' .. id, 'status', 'due'))
+        if status == 'scheduled' and tonumber(due) <= NOW then status = 'ready' end
+        return statuses[status]
     end
     local found = call('HMGET', P .. 'j:' .. id, 'chain_status')
     return found[1] and (not statuses or statuses[found[1]])
@@ -309,7 +310,7 @@ local params = decoded(1)
 local most = params.most
 
 local function oldest_of(type)
-    local since
+    local since = oldest_keyed(type)
     for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
         for _, entry in ipairs(call('LRANGE', P .. 'w:' .. rank .. ':' .. type, 0, 99)) do
             if still_waits(entry) then
@@ -317,9 +318,6 @@ local function oldest_of(type)
                 break
             end
         end
-    end
-    for _, member in ipairs(call('ZRANGE', P .. 'kz:' .. type, 0, most - 1)) do
-        since = math.min(since or 1 / 0, tonumber(member:match('^%d+:(%d+):')))
     end
     local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
     if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end

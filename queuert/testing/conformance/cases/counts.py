@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queuert.jobs import JobStatus
 from queuert.run_at import after
+from queuert.state.paging import JobFilter, PageRequest
 from queuert.state.types import TypeCount
 from queuert.testing.conformance.builders import (
     complete,
@@ -88,6 +89,28 @@ async def due_and_ready_are_one_number(stores: Stores) -> None:
 
     await eventually(due)
     assert _numbers(await store.count_jobs())["work", JobStatus.SCHEDULED] == 1
+
+
+@case()
+async def age_of_the_oldest_with_limit_keys(stores: Stores) -> None:
+    """It is that of the oldest of all, whatever its key and priority, or whether it has a key."""
+    store = await stores.open()
+
+    async def ages() -> list[float]:
+        [count] = [one for one in await store.count_jobs() if one.status is JobStatus.READY]
+        [demand] = await store.get_demand()
+        assert count.oldest_seconds is not None and demand.oldest_seconds is not None
+        return [count.oldest_seconds, demand.oldest_seconds]
+
+    await start(store, job(limit_key="a", priority=-5))
+    before = await ages()
+    await start(store, *(job(limit_key=key, priority=rank) for key in "abc" for rank in (-9, -5, 0, 7)), job(priority=9))
+    assert all(now >= age >= 0 for now, age in zip(await ages(), before, strict=True))
+    [first] = await store.list_jobs(JobFilter(), PageRequest(limit=1, oldest_first=True))
+    await store.cancel_chains([first.chain_id], reason="test")
+    after_cancel = await ages()
+    await start(store, job())
+    assert all(now >= age for now, age in zip(await ages(), after_cancel, strict=True))
 
 
 @case()

@@ -132,19 +132,33 @@ async def by_status(stores: Stores) -> None:
 
 
 @case()
-async def due_ones_are_filtered_as_stored(stores: Stores) -> None:
-    """A scheduled job whose time has come is shown as READY, and is listed among the scheduled ones until claimed."""
+async def due_ones_are_ready_ones(stores: Stores) -> None:
+    """A scheduled job whose time has come is shown as READY, and listed so: in its turn, page by page, by type."""
     store = await stores.open()
-    [id] = await start(store, job(run_at=after(seconds=0.001)))
+    soon = after(seconds=0.001)
+    ids = await start(store, job(), job(run_at=soon), job(run_at=due_later()), job("other", run_at=soon), job(run_at=soon))
+    later = ids[2]
 
     async def shown() -> bool:
-        return [one.status for one in await store.list_jobs(JobFilter(), PageRequest())] == [JobStatus.READY]
+        return [one.status for one in await store.list_jobs(JobFilter(), _OLDEST)].count(JobStatus.READY) == 4
 
     await eventually(shown)
-    assert await _ids(store, JobFilter(statuses=(JobStatus.SCHEDULED,))) == [id]
-    assert await _ids(store, JobFilter(statuses=(JobStatus.READY,))) == []
-    await claim_one(store)
-    assert await _ids(store, JobFilter(statuses=(JobStatus.RUNNING,))) == [id]
+    by_age = [one.id for one in await store.list_jobs(JobFilter(), _OLDEST)]
+    ready, scheduled = JobFilter(statuses=(JobStatus.READY,)), JobFilter(statuses=(JobStatus.SCHEDULED,))
+    without = [id for id in by_age if id != later]
+    assert await _ids(store, ready) == without
+    assert await _ids(store, scheduled) == [later]
+    assert await _ids(store, JobFilter(statuses=(JobStatus.READY, JobStatus.SCHEDULED))) == by_age
+    assert await _ids(store, JobFilter(types=("other", "unknown"), statuses=(JobStatus.READY,))) == [ids[3]]
+    assert await _ids(store, JobFilter(types=("other",), statuses=(JobStatus.SCHEDULED,))) == []
+    assert await _pages(store, ready, 1, oldest_first=True) == [[id] for id in without]
+    assert await _pages(store, ready, 3, oldest_first=False) == [without[:0:-1], without[:1]]
+    assert {one.status for one in await store.list_jobs(ready, _OLDEST)} == {JobStatus.READY}
+    await store.run_now([later])
+    assert set(await _ids(store, ready)) == set(ids)
+    claimed = await claim_one(store)
+    assert await _ids(store, JobFilter(statuses=(JobStatus.RUNNING,))) == [claimed.id]
+    assert claimed.id not in await _ids(store, ready)
 
 
 @case()

@@ -32,6 +32,18 @@ local function keyed_member(job)
     return rank_text(rank_of(job)) .. string.format('%017.0f:%015.0f:', job.due, job.gen) .. job.id
 end
 
+-- Returns since when the longest due of the ready jobs of a type with limit keys is due; nil if there is none. The first
+-- member of each rank is the longest due of it.
+local function oldest_keyed(type)
+    local from, since = '-', nil
+    while true do
+        local member = call('ZRANGEBYLEX', P .. 'kz:' .. type, from, '+', 'LIMIT', 0, 1)[1]
+        if not member then return since end
+        since = math.min(since or 1 / 0, tonumber(member:sub(13, 29)))
+        from = '(' .. member:sub(1, 11) .. ';' -- What comes after the colon that ends the rank.
+    end
+end
+
 local COUNTS = {}
 
 -- Numbers of jobs by type and status: collected here, and written once at the end of the operation.
