@@ -13,8 +13,6 @@ from queuert.state.sqlite import SQLiteState
 from queuert.testing.conformance import Mode
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 
-pytestmark = pytest.mark.every_case
-
 
 class Rows:
     """A table of the user's own, in the same file."""
@@ -67,5 +65,6 @@ def rows(file: Path) -> Rows:
     return Rows(file)
 
 
-test_file = conformance_tests("in_file", user_data="rows")
+# The same statements as in memory: one of the two has all cases in the quick size.
+test_file = pytest.mark.every_case(conformance_tests("in_file", user_data="rows"))
 test_memory = conformance_tests("in_memory")

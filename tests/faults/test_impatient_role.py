@@ -62,6 +62,7 @@ async def test_the_table_is_locked(
     assert len(log.of(WorkerStarted)) == 1
 
 
+@pytest.mark.quick
 @SETTINGS
 @MODES
 async def test_the_row_of_an_attempt_is_locked(

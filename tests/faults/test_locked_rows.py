@@ -97,6 +97,7 @@ async def test_chains_that_are_held_do_not_hold_up_others(
     assert len(harness.log.of(AttemptCompleted, type=job_type.name)) == count + 20
 
 
+@pytest.mark.quick
 @MODES
 async def test_chains_with_dependents_end_beside_one_that_is_held(
     harness: FaultHarness, job_type: JobType[Plan, int]

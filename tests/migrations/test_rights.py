@@ -56,6 +56,7 @@ def test_the_owner_of_the_schema_migrates(owner: str, capsys: pytest.CaptureFixt
         client.maintain_event_log()
 
 
+@pytest.mark.quick
 def test_the_owner_of_the_schema_runs_the_printed_sql(owner: str) -> None:
     with psycopg.connect(owner, autocommit=True) as connection:
         connection.execute(migrations.sql().encode())

@@ -184,6 +184,7 @@ def test_the_version_before_goes_on_while_the_schema_is_migrated_and_beside_the_
     assert rollout.rows("SELECT max(attempt), sum(lease_expirations) FROM queuert.job") == [(1, 0)]
 
 
+@pytest.mark.quick
 def test_the_new_version_refuses_an_old_schema_and_touches_nothing(rollout: Rollout) -> None:
     """Workers and clients alike, with an error that says what to do; the command ends with 3."""
     state = PostgresState(rollout.dsn)

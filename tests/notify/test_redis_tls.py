@@ -126,6 +126,7 @@ def test_notifications_arrive_over_tls_and_after_a_loss(
     heard.wait_for("again")
 
 
+@pytest.mark.quick
 def test_a_certificate_that_is_not_trusted_is_reported(tls_front: TlsFront, new_redis_party: NewRedisParty) -> None:
     party = new_redis_party(f"rediss://127.0.0.1:{tls_front.port}/0", timeouts=QUICK)
     assert "certificate" in party.recorder.wait_for(ListenerLost).error.lower()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from scripts.run_tests import ALL, APART, BY_FILE, ORDER, PARTS, pytest_arguments, split_paths, write_slow
-from tests.support.sizes import AWHILE, CASES, SLOW, SLOW_FILE, cases_of, seconds_of_functions
+from tests.support.sizes import AWHILE, CASES, LONG, SLOW, SLOW_FILE, cases_of, seconds_of_functions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +29,11 @@ def test_single():
     pass
 
 def test_slow():
+    pass
+
+@pytest.mark.quick
+@pytest.mark.parametrize("number", range(50))
+def test_takes_long(number):
     pass
 
 @pytest.mark.quick
@@ -56,7 +61,7 @@ def ran(directory: Path, size: str) -> set[str]:
     (directory / "test_it.py").write_text(TESTS)
     (directory / "slow.txt").write_text(
         f"{SLOW} test_it.py::test_slow\n{SLOW} test_it.py::test_slow_that_alone_shows_a_promise\n"
-        f"{AWHILE} test_it.py::test_takes_a_while\n{SLOW} test_it.py::test_gone\n"
+        f"{AWHILE} test_it.py::test_takes_a_while\n{LONG} test_it.py::test_takes_long\n{SLOW} test_it.py::test_gone\n"
     )
     (directory / "sizes.py").write_text((ROOT / "tests/support/sizes.py").read_text())
     done = subprocess.run(
@@ -82,6 +87,7 @@ def test_the_quick_size_has_a_few_cases_of_what_is_not_slow(tmp_path: Path) -> N
         "test_single": 1,
         "test_cases": CASES,
         "test_slow_that_alone_shows_a_promise": CASES,
+        "test_takes_long": 1,
         "test_takes_a_while": 1,
         "test_every_case": 50,
     }
@@ -89,7 +95,7 @@ def test_the_quick_size_has_a_few_cases_of_what_is_not_slow(tmp_path: Path) -> N
 
 
 def test_all_has_everything(tmp_path: Path) -> None:
-    assert len(ran(tmp_path, "all")) == 202
+    assert len(ran(tmp_path, "all")) == 252
 
 
 def test_every_test_is_in_one_part() -> None:

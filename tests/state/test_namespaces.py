@@ -26,6 +26,7 @@ async def test_two_schemas(two_schemas: Pair, check: Callable[[Pair], Awaitable[
     await check((second, first) if reverse else (first, second))
 
 
+@pytest.mark.quick
 def test_one_transaction_for_both(dsn: str, two_schemas: Pair) -> None:
     """A caller's transaction can start chains in several schemas, all or none."""
     number = JobType("number", input=int, output=int)

@@ -6,8 +6,8 @@
 | `quick` | of each function two cases, one if it takes a while, none if it is slow; `make test` |
 
 `slow.txt` has the functions that take a while, with their seconds; `make test-all ARGS=--write-slow` writes it anew.
-Two markers decide otherwise: `quick` keeps two cases of any function, for the promise that only it shows, and
-`every_case` keeps all cases of one.
+Two markers decide otherwise: `quick` keeps two cases of a slow function, or one if it takes long, for the promise that
+only it shows, and `every_case` keeps all cases of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOW_FILE = Path(__file__).with_name("slow.txt")
 CASES = 2
 """How many cases of a function are in the quick size: those that come first by a hash of their names."""
 
-SLOW = 0.5
+SLOW = 0.4
 """Seconds from which a function is slow: none of its cases is in the quick size.
 
 It is the median of its cases, on two cores that all tests share.
@@ -31,6 +31,9 @@ It is the median of its cases, on two cores that all tests share.
 
 AWHILE = 0.2
 """Seconds from which a function has one case in the quick size. Shorter ones are not in the file."""
+
+LONG = 2.0
+"""Seconds from which a function has one case in the quick size even if it is marked `quick`."""
 
 
 def seconds_of_functions() -> dict[str, float]:
@@ -73,7 +76,8 @@ def quick(items: list[pytest.Item]) -> set[pytest.Item]:
     for function, found in cases.items():
         marked = [item for item in found if item.get_closest_marker("quick")]
         found = marked or found
-        most = CASES if marked else cases_of(seconds.get(function, 0.0))
+        took = seconds.get(function, 0.0)
+        most = (1 if took >= LONG else CASES) if marked else cases_of(took)
         if most and found[0].get_closest_marker("every_case"):
             most = len(found)
         found.sort(key=lambda item: hashlib.sha256(item.nodeid.encode()).digest())

@@ -189,6 +189,7 @@ async def test_a_continuation_has_settings_of_its_own(line: Line) -> None:
     assert following.chain_id == chain.id
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "value", [float("nan"), object(), "nul\0", "x" * 2_000_000], ids=["nan", "object", "nul", "huge"]
 )

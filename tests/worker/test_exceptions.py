@@ -252,6 +252,7 @@ async def test_a_handler_that_cancels_its_own_task_is_a_failed_attempt(harness: 
     assert "cancelled from within" in await expect_failure(harness, handler)
 
 
+@pytest.mark.quick
 async def test_what_a_handler_leaves_behind_disturbs_nobody(
     harness: PostgresHarness, complaints: list[dict[str, Any]]
 ) -> None:

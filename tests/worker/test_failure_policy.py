@@ -89,6 +89,7 @@ async def test_each_type_has_its_own_rules(harness: PostgresHarness) -> None:
     assert ((await harness.job("n")).attempt, (await harness.job("t")).attempt) == (1, 3)
 
 
+@pytest.mark.quick
 async def test_an_input_that_cannot_be_read_is_tried_again_whatever_the_classes(harness: PostgresHarness) -> None:
     harness.insert("number", '"no number"', id="bad")
     harness.handles(number, echo, retry=policy(retry_on=(Passing,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuert import Attempt, NewChain, Outcome
 from queuert.observability.events import FinishRejected
 from tests.support.harness import PostgresHarness
@@ -9,6 +11,7 @@ from tests.support.job_types import number
 from tests.support.waiting import WAIT, Gate
 
 
+@pytest.mark.quick
 async def test_between_the_claim_and_the_block(harness: PostgresHarness) -> None:
     gate = Gate()
 

@@ -81,6 +81,7 @@ async def test_a_write_that_is_being_repeated_is_not_forgotten(harness: Postgres
         await store.aclose()
 
 
+@pytest.mark.quick
 async def test_a_write_is_forgotten_when_it_is_old_and_its_chains_are_gone(harness: PostgresHarness) -> None:
     store = harness.state.async_store()
     await store.open()

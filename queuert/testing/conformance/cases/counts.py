@@ -104,7 +104,9 @@ async def age_of_the_oldest_with_limit_keys(stores: Stores) -> None:
 
     await start(store, job(limit_key="a", priority=-5))
     before = await ages()
-    await start(store, *(job(limit_key=key, priority=rank) for key in "abc" for rank in (-9, -5, 0, 7)), job(priority=9))
+    await start(
+        store, *(job(limit_key=key, priority=rank) for key in "abc" for rank in (-9, -5, 0, 7)), job(priority=9)
+    )
     assert all(now >= age >= 0 for now, age in zip(await ages(), before, strict=True))
     [first] = await store.list_jobs(JobFilter(), PageRequest(limit=1, oldest_first=True))
     await store.cancel_chains([first.chain_id], reason="test")

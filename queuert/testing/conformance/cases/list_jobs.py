@@ -136,7 +136,9 @@ async def due_ones_are_ready_ones(stores: Stores) -> None:
     """A scheduled job whose time has come is shown as READY, and listed so: in its turn, page by page, by type."""
     store = await stores.open()
     soon = after(seconds=0.001)
-    ids = await start(store, job(), job(run_at=soon), job(run_at=due_later()), job("other", run_at=soon), job(run_at=soon))
+    ids = await start(
+        store, job(), job(run_at=soon), job(run_at=due_later()), job("other", run_at=soon), job(run_at=soon)
+    )
     later = ids[2]
 
     async def shown() -> bool:
@@ -154,7 +156,7 @@ async def due_ones_are_ready_ones(stores: Stores) -> None:
     assert await _pages(store, ready, 1, oldest_first=True) == [[id] for id in without]
     assert await _pages(store, ready, 3, oldest_first=False) == [without[:0:-1], without[:1]]
     assert {one.status for one in await store.list_jobs(ready, _OLDEST)} == {JobStatus.READY}
-    await store.run_now([later])
+    await store.trigger_jobs([later])
     assert set(await _ids(store, ready)) == set(ids)
     claimed = await claim_one(store)
     assert await _ids(store, JobFilter(statuses=(JobStatus.RUNNING,))) == [claimed.id]
