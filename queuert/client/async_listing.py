@@ -378,8 +378,8 @@ class AsyncClientListing(AsyncClientBase):
     async def list_client_types(self) -> list[ClientType]:
         """Return the job types that clients complete, by name, with the seconds after which their jobs are overdue.
 
-        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone. Those
-        of this client are among them in any case.
+        Each worker records those that its ``JobTypes`` has (``completed_by="client"``); they stay when it is gone.
+        Those of this client are among them in any case.
 
         Example::
 

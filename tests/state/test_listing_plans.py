@@ -127,6 +127,8 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
     "a rare status": (JobFilter(statuses=(JobStatus.FAILED,)), len(TYPES)),
     "what there is none of": (JobFilter(types=("type7",), statuses=(JobStatus.CONTINUED,)), 1),
     "the great stretch": (JobFilter(types=("type0",), statuses=(JobStatus.COMPLETED,)), 1),
+    "what is due": (JobFilter(types=("type7", "type9"), statuses=(JobStatus.READY,)), 4),
+    "what is not due": (JobFilter(types=("type0",), statuses=(JobStatus.SCHEDULED,)), 1),
     "a span": (JobFilter(since=MIDDLE, before=MIDDLE + timedelta(hours=1)), len(TYPES) * len(JobStatus)),
     "an old span of the great type": (JobFilter(types=("type0",), before=FIRST + timedelta(days=1)), len(JobStatus)),
 }

@@ -123,6 +123,10 @@ known (type) AS (
     ) AS next
 )
 
+-- name: is_later
+-- Whether a scheduled job is not due yet, in a list by another index.
+(SELECT same.scheduled_at FROM {schema}.job AS same WHERE same.id = job.id) > statement_timestamp()
+
 -- name: record_activity
 -- A clause of WITH that adds the report %(report)s of the worker %(id)s to what it did, in each row once.
 recorded AS (

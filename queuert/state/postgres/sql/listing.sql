@@ -205,8 +205,9 @@ ORDER BY created_at {order}, id {order}
 -- kind has an index of its own. At most a page is read of each range, and only of those whose first entries are among
 -- the best: the others cannot be on the page. Running jobs, as many as there are slots, are in neither index: they are
 -- read from their own and sorted; so are scheduled jobs that are due, which count as ready ones. Where both statuses are
--- wanted, it does not matter which are due. There is one bound a side, of (created_at, id) together, at which the scan
--- starts.
+-- wanted, it does not matter which are due. When a job is due is in none of these indexes: its row is read for it by key,
+-- where only those that are not yet due are wanted. There is one bound a side, of (created_at, id) together, at which the
+-- scan starts.
 WITH RECURSIVE {known_types},
 stretch AS MATERIALIZED (
     SELECT params.type, status, part.name, head.created_at, head.id
@@ -219,7 +220,7 @@ stretch AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'first' AND chain_index = 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
-            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT 1)
@@ -227,7 +228,7 @@ stretch AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
-            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT 1)
@@ -254,7 +255,7 @@ page AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'first' AND chain_index = 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
-            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
@@ -262,7 +263,7 @@ page AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
-            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR scheduled_at > statement_timestamp())
+            AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
