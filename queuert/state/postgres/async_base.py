@@ -70,11 +70,9 @@ class AsyncPostgresBase:
         """Close all connections."""
         await self._connections.aclose()
 
-    async def _fetch(
-        self, statement: bytes | NamedStatement, values: parameters.Parameters | None = None, *, binary: bool = False
-    ) -> list[Row]:
+    async def _fetch(self, statement: bytes | NamedStatement, values: parameters.Parameters | None = None) -> list[Row]:
         async with self._connections.connection() as connection:
-            return await fetch(connection, statement, values, binary=binary)
+            return await fetch(connection, statement, values)
 
     async def _read(self, callers: Any, statement: bytes, values: parameters.Parameters) -> list[Row]:
         """Run a statement that only reads, in the caller's transaction if there is one."""

@@ -78,7 +78,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
     async def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
         params = claiming.claim(request, positions, expansion=self._expansion.factor)
         statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
-        answer = await self._fetch(statement, params, binary=True)
+        answer = await self._fetch(statement, params)
         found = answer if answer[0][0] is not None else []
         missing, taken = answer[0][claiming.MISSING], 0
         if missing and (missing == claiming.TOO_LARGE or (taken := claiming.input_size(found)) < request.max_bytes):
@@ -86,7 +86,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             params = claiming.claim(
                 replace(request, limit=limit), positions, expansion=self._expansion.factor, taken=taken
             )
-            rest = await self._fetch(self._sql.prepared["claim_rest"], params, binary=True)
+            rest = await self._fetch(self._sql.prepared["claim_rest"], params)
             found = found + [row for row in rest if row[0] is not None]
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
@@ -103,7 +103,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         for _ in range(_ADMISSIONS):
             rest = replace(request, limit=request.limit - len(jobs))
             params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, taken=taken)
-            found = await self._fetch(self._sql.prepared["claim_fair"], params, binary=True)
+            found = await self._fetch(self._sql.prepared["claim_fair"], params)
             claimed = [row for row in found if row[0] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))

@@ -54,21 +54,21 @@ async def fetch(
     statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
-    binary: bool = False,
     lenient: bool = False,
 ) -> list[Row]:
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
-    ``binary`` asks for the rows in binary form, which is read in half the time: worthwhile for many rows. Placeholders
-    are numbered once for each statement, where psycopg's other cursors do it at each execution of a text longer than 4
-    kB. A named statement bypasses the cursors if the connection belongs to the store's pool and may prepare. Then, or
-    with ``lenient``, a row that cannot be read does not affect the others: see rows.py.
+    The rows come in binary form: it is the same whatever DateStyle and digits of floats a server, or a caller's
+    connection, is set to, and is read in half the time. Placeholders are numbered once for each statement, where
+    psycopg's other cursors do it at each execution of a text longer than 4 kB. A named statement bypasses the cursors
+    if the connection belongs to the store's pool and may prepare. Then, or with ``lenient``, a row that cannot be read
+    does not affect the others: see rows.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return await async_execute_prepared(connection, statement, values)
     if isinstance(connection, AsyncpgConnection):
         return await connection.fetch(*_numbered(statement, values))
-    async with await _send(connection, statement, values, binary=binary) as cursor:
+    async with await _send(connection, statement, values) as cursor:
         try:
             return await cursor.fetchall()
         except UNREADABLE:
@@ -81,13 +81,11 @@ async def _send(
     connection: AsyncConnection[Any],
     statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
-    *,
-    binary: bool = False,
 ) -> AsyncRawCursor[Row]:
     """Send one statement. Outside a pipeline this also waits for its answer."""
     text, given = _numbered(statement, values)
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-    await cursor.execute(text, None if values is None else given, binary=binary)
+    await cursor.execute(text, None if values is None else given, binary=True)
     return cursor
 
 
@@ -170,7 +168,7 @@ async def insert_jobs(
     id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
-        written |= started_jobs(await fetch(connection, text, values, binary=True))
+        written |= started_jobs(await fetch(connection, text, values))
     return written
 
 
@@ -191,7 +189,7 @@ async def insert_and_notify(
             # Prepared statements write jobs of one type.
             piggyback = notify.piggyback(Topic.JOBS, {jobs[0].type}, address)
         if piggyback is None:
-            found = await fetch(connection, text, values, binary=True)
+            found = await fetch(connection, text, values)
         else:
             second = Step(sql.prepared["notify_after_commit"], {"channel": piggyback[0], "text": piggyback[1]})
             own, start = cast("AsyncPooledConnection", connection), Step(cast("NamedStatement", text), values)
@@ -231,7 +229,7 @@ async def _send_parts(
             await _send(connection, sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
             restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
-            sent.append(await _send(connection, text, values, binary=True))
+            sent.append(await _send(connection, text, values))
         # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after
         # such a sync does the server measure how long the client is idle.
         connection.pgconn.pipeline_sync()

@@ -45,13 +45,17 @@ _SESSION_SETTINGS = b"""
         THEN set_config('tcp_user_timeout', %s, false) END,
     set_config('queuert.transaction_timeout', coalesce(current_setting('transaction_timeout', true), ''), false),
     CASE current_setting('transaction_timeout', true) WHEN '0'
-        THEN set_config('transaction_timeout', %s, false) END"""
+        THEN set_config('transaction_timeout', %s, false) END,
+    set_config('default_transaction_isolation', 'read committed', false), set_config('array_nulls', 'on', false)"""
 """What bounds the sessions of our connections. The server checks every five seconds whether the client of a waiting
 statement is still there. Otherwise each retry would leave one more session that waits for the lock. And it ends a
 session that cannot send its answer, because the client reads nothing, after the time that a transaction may be idle:
 the answer to a claim comes before its commit, and may be larger than the buffers between the two. Only servers on Linux
 support these settings everywhere. A transaction as a whole is bounded because its client may stop in the middle of a
 message, where to the server it is not idle: since Postgres 17. Its original value is kept for handlers.
+
+Our statements take locks and then look again, which needs the isolation level of which each statement sees what was
+committed before it; and lists that they are given may have elements that are NULL.
 """
 
 _PLANNER_SETTINGS = b"""

@@ -71,11 +71,9 @@ class PostgresBase:
         """Close all connections."""
         self._connections.close()
 
-    def _fetch(
-        self, statement: bytes | NamedStatement, values: parameters.Parameters | None = None, *, binary: bool = False
-    ) -> list[Row]:
+    def _fetch(self, statement: bytes | NamedStatement, values: parameters.Parameters | None = None) -> list[Row]:
         with self._connections.connection() as connection:
-            return fetch(connection, statement, values, binary=binary)
+            return fetch(connection, statement, values)
 
     def _read(self, callers: Any, statement: bytes, values: parameters.Parameters) -> list[Row]:
         """Run a statement that only reads, in the caller's transaction if there is one."""

@@ -79,7 +79,7 @@ class PostgresClaiming(PostgresBase):
     def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
         params = claiming.claim(request, positions, expansion=self._expansion.factor)
         statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
-        answer = self._fetch(statement, params, binary=True)
+        answer = self._fetch(statement, params)
         found = answer if answer[0][0] is not None else []
         missing, taken = answer[0][claiming.MISSING], 0
         if missing and (missing == claiming.TOO_LARGE or (taken := claiming.input_size(found)) < request.max_bytes):
@@ -87,7 +87,7 @@ class PostgresClaiming(PostgresBase):
             params = claiming.claim(
                 replace(request, limit=limit), positions, expansion=self._expansion.factor, taken=taken
             )
-            rest = self._fetch(self._sql.prepared["claim_rest"], params, binary=True)
+            rest = self._fetch(self._sql.prepared["claim_rest"], params)
             found = found + [row for row in rest if row[0] is not None]
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
@@ -104,7 +104,7 @@ class PostgresClaiming(PostgresBase):
         for _ in range(_ADMISSIONS):
             rest = replace(request, limit=request.limit - len(jobs))
             params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, taken=taken)
-            found = self._fetch(self._sql.prepared["claim_fair"], params, binary=True)
+            found = self._fetch(self._sql.prepared["claim_fair"], params)
             claimed = [row for row in found if row[0] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))

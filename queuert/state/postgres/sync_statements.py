@@ -55,21 +55,21 @@ def fetch(
     statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
-    binary: bool = False,
     lenient: bool = False,
 ) -> list[Row]:
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
-    ``binary`` asks for the rows in binary form, which is read in half the time: worthwhile for many rows. Placeholders
-    are numbered once for each statement, where psycopg's other cursors do it at each execution of a text longer than 4
-    kB. A named statement bypasses the cursors if the connection belongs to the store's pool and may prepare. Then, or
-    with ``lenient``, a row that cannot be read does not affect the others: see rows.py.
+    The rows come in binary form: it is the same whatever DateStyle and digits of floats a server, or a caller's
+    connection, is set to, and is read in half the time. Placeholders are numbered once for each statement, where
+    psycopg's other cursors do it at each execution of a text longer than 4 kB. A named statement bypasses the cursors
+    if the connection belongs to the store's pool and may prepare. Then, or with ``lenient``, a row that cannot be read
+    does not affect the others: see rows.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return sync_execute_prepared(connection, statement, values)
     if isinstance(connection, Psycopg2Connection):
         return connection.fetch(*_numbered(statement, values))
-    with _send(connection, statement, values, binary=binary) as cursor:
+    with _send(connection, statement, values) as cursor:
         try:
             return cursor.fetchall()
         except UNREADABLE:
@@ -82,13 +82,11 @@ def _send(
     connection: Connection[Any],
     statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
-    *,
-    binary: bool = False,
 ) -> RawCursor[Row]:
     """Send one statement. Outside a pipeline this also waits for its answer."""
     text, given = _numbered(statement, values)
     cursor = RawCursor(connection, row_factory=tuple_row)
-    cursor.execute(text, None if values is None else given, binary=binary)
+    cursor.execute(text, None if values is None else given, binary=True)
     return cursor
 
 
@@ -171,7 +169,7 @@ def insert_jobs(
     id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
-        written |= started_jobs(fetch(connection, text, values, binary=True))
+        written |= started_jobs(fetch(connection, text, values))
     return written
 
 
@@ -192,7 +190,7 @@ def insert_and_notify(
             # Prepared statements write jobs of one type.
             piggyback = notify.piggyback(Topic.JOBS, {jobs[0].type}, address)
         if piggyback is None:
-            found = fetch(connection, text, values, binary=True)
+            found = fetch(connection, text, values)
         else:
             second = Step(sql.prepared["notify_after_commit"], {"channel": piggyback[0], "text": piggyback[1]})
             own, start = cast("PooledConnection", connection), Step(cast("NamedStatement", text), values)
@@ -230,7 +228,7 @@ def _send_parts(
             _send(connection, sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
             restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
-            sent.append(_send(connection, text, values, binary=True))
+            sent.append(_send(connection, text, values))
         # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after
         # such a sync does the server measure how long the client is idle.
         connection.pgconn.pipeline_sync()
