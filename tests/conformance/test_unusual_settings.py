@@ -2,59 +2,12 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from queuert.state.postgres import PostgresState
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 from tests.conformance.test_postgres import Rows
-
-UNUSUAL = {
-    # What is read, and what is written into texts.
-    "DateStyle": "SQL, DMY",
-    "IntervalStyle": "sql_standard",
-    "TimeZone": "America/St_Johns",
-    "timezone_abbreviations": "India",
-    "bytea_output": "escape",
-    "extra_float_digits": "-15",
-    "xmlbinary": "hex",
-    # What a statement means.
-    "standard_conforming_strings": "off",
-    "backslash_quote": "off",
-    "array_nulls": "off",
-    "transform_null_equals": "on",
-    "quote_all_identifiers": "on",
-    "search_path": "nowhere, public",
-    "row_security": "off",
-    "check_function_bodies": "off",
-    "default_transaction_isolation": "serializable",
-    "default_transaction_deferrable": "on",
-    "default_toast_compression": "pglz",
-    # What is said meanwhile.
-    "client_min_messages": "debug1",
-    # How it is planned.
-    "plan_cache_mode": "force_custom_plan",
-    "jit_above_cost": "0",
-    "from_collapse_limit": "1",
-    "join_collapse_limit": "1",
-    "geqo_threshold": "2",
-    "constraint_exclusion": "on",
-    "enable_seqscan": "off",
-}
-"""Settings that a database or a role may have, and that change what our statements or their answers look like."""
-
-
-def make_unusual(dsn: str) -> str:
-    """Give a database these settings, for connections that come after."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        database = sql.Identifier(connection.info.dbname)
-        for name, value in UNUSUAL.items():
-            statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
-            # A list is what search_path takes, as a text would be one name.
-            given = sql.SQL(value) if name in ("DateStyle", "search_path") else sql.Literal(value)
-            connection.execute(statement.format(database, sql.Identifier(name), given))
-    return dsn
+from tests.support.unusual_settings import make_unusual
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg import Connection, errors, sql
+from psycopg import Connection, IsolationLevel, errors, sql
 
 from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
 from queuert.migrations import upgrade_command
@@ -67,7 +67,8 @@ class BulkSession:
     def transaction(self, **limits: float) -> Iterator[Connection[Any]]:
         """Open a transaction; errors of psycopg are mapped. ``limits`` override those of the settings."""
         with mapped_errors(self.settings.schema), self.connection.transaction():
-            set_for_transaction(self.connection, self.settings.limits(**limits))
+            # Rows to stage have arrays with NULL in them, as texts.
+            set_for_transaction(self.connection, {**self.settings.limits(**limits), "array_nulls": "on"})
             yield self.connection
 
     def check_schema(self) -> None:
@@ -105,6 +106,7 @@ def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bul
     ).connection_arguments()
     with mapped_errors(settings.schema):
         connection = Connection.connect(settings.dsn, **arguments)
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
     try:
         yield BulkSession(connection, settings, Statements(settings.schema))
     finally:

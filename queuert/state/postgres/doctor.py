@@ -135,10 +135,14 @@ def _connection(one: Examination) -> Iterator[Finding]:
     yield from connection_findings(risks, secure="local, or encrypted with a verified server")
 
 
+def _is_pooled(one: Examination) -> bool:
+    [(pid,)] = one.connection.execute("SELECT pg_backend_pid()").fetchall()
+    return bool(pid != one.connection.info.backend_pid)
+
+
 def _pooler(one: Examination) -> Iterator[Finding]:
     """A pooler gives out a number of its own in place of the session's."""
-    [(pid,)] = one.connection.execute("SELECT pg_backend_pid()").fetchall()
-    if pid == one.connection.info.backend_pid:
+    if not _is_pooled(one):
         yield ok("pooler", "connected to Postgres itself")
         return
     yield ok("pooler", "connected through a pooler; for PgBouncer before 1.21 set prepare_threshold=none")
@@ -171,6 +175,9 @@ def _clock(one: Examination) -> Iterator[Finding]:
     yield clock_finding(lambda: float(one.rows(one.statements.doctor_clock)[0][0]), one.thresholds)
 
 
+_SET_IN_OUR_SESSIONS = {"default_transaction_isolation": "read committed", "array_nulls": "on"}
+"""What our connections set for themselves, except in the sessions of a pooler, which others use as well."""
+
 _NAMES = (
     "fsync",
     "full_page_writes",
@@ -182,6 +189,7 @@ _NAMES = (
     "transaction_timeout",
     "idle_in_transaction_session_timeout",
     "lock_timeout",
+    *_SET_IN_OUR_SESSIONS,
 )
 
 _MUST_BE_ON = {
@@ -192,7 +200,7 @@ _MUST_BE_ON = {
 
 def _settings(one: Examination) -> Iterator[Finding]:
     found = dict(one.rows(one.statements.doctor_settings, {"names": list(_NAMES)}))
-    findings = [*_durability(found), *_timeouts(one, found)]
+    findings = [*_durability(found), *_timeouts(one, found), *_sessions(one, found)]
     yield from findings or [ok("settings", "commits are flushed, and no timeout ends what workers need")]
 
 
@@ -222,6 +230,19 @@ def _timeouts(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
                 f"{name} is {int(found[name]):,} ms, less than answer_timeout ({longest:,} ms)",
                 "the server ends statements or transactions of handlers and workers that Queuert would still wait for",
                 f"ALTER ROLE {role} SET {name} = '{one.settings.answer_timeout:g}s'",
+            )
+
+
+def _sessions(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
+    wrong = [name for name, value in _SET_IN_OUR_SESSIONS.items() if found[name] != value]
+    if wrong and _is_pooled(one):
+        role = sql_text.Identifier(one.role).as_string(one.connection)
+        for name in wrong:
+            yield warning(
+                "settings",
+                f"{name} is {found[name]}",
+                "calls fail and are repeated: Queuert sets it in sessions of its own, but not in those of a pooler",
+                f"ALTER ROLE {role} SET {name} = '{_SET_IN_OUR_SESSIONS[name]}'",
             )
 
 
