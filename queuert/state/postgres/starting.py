@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
@@ -44,7 +45,7 @@ _STATUSES = {status.value: status for status in JobStatus}
 
 def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
     """Decode rows of ``start_jobs``, by id."""
-    return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
+    return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3].astimezone(UTC)) for row in found}
 
 
 DeduplicationKey = tuple[str, str]
