@@ -37,7 +37,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
             "list",
             run_list,
             "list jobs",
-            "A scheduled job is listed as scheduled until it is claimed, also when it is due.",
+            "A scheduled job that is due is listed as ready.",
         ),
         [status.value for status in JobStatus],
     )

@@ -363,7 +363,24 @@ def test_a_pooler_in_transaction_mode(server: EmbeddedPostgres) -> None:
         assert "through a pooler" in pooled.found
         [direct] = found(address, "listener", thresholds, listen_dsn=server.dsn(), **options)
         assert direct.severity is Severity.OK
+        assert [one.severity for one in found(address, "settings", thresholds, **options)] == [Severity.OK]
         pooler.let_go(server.dsn())
+
+
+def test_what_a_pooler_keeps_as_it_is(server: EmbeddedPostgres) -> None:
+    """Our own sessions set it for themselves."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute("ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'serializable'")
+        try:
+            assert [one.severity for one in found(server.dsn(), "settings", DEFAULT_THRESHOLDS)] == [Severity.OK]
+            with pgbouncer_before(server.dsn(), sessions=4) as pooler:
+                address = pooler.address_in(server.dsn())
+                one = problem(address, "settings", DEFAULT_THRESHOLDS, prepare_threshold=None)
+                pooler.let_go(server.dsn())
+        finally:
+            connection.execute("ALTER ROLE CURRENT_USER RESET default_transaction_isolation")
+    assert one.found == "default_transaction_isolation is serializable"
+    assert one.remedy.endswith(" SET default_transaction_isolation = 'read committed'")
 
 
 # --- what is in it ----------------------------------------------------------------------------------------------------
