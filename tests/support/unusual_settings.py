@@ -46,7 +46,8 @@ def make_unusual(dsn: str) -> str:
         database = sql.Identifier(connection.info.dbname)
         for name, value in UNUSUAL.items():
             statement = sql.SQL("ALTER DATABASE {} SET {} = {}")
-            # A list is what search_path takes, as a text would be one name.
-            given = sql.SQL(value) if name in ("DateStyle", "search_path") else sql.Literal(value)
+            # A list of names, as one text would be one name.
+            names = sql.SQL(", ").join(map(sql.Identifier, value.split(", ")))
+            given = names if name in ("DateStyle", "search_path") else sql.Literal(value)
             connection.execute(statement.format(database, sql.Identifier(name), given))
     return dsn
