@@ -9,7 +9,20 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection, Connection, IsolationLevel
 
-from queuert import AsyncChain, AsyncClient, Client, LeasePolicy, NewChain, PostgresState
+from queuert import (
+    AsyncChain,
+    AsyncClient,
+    Attempt,
+    Client,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    LeasePolicy,
+    NewChain,
+    Outcome,
+    PostgresState,
+    Processors,
+)
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import WorkerStarted, WorkerStopped
 from queuert.testing.events import EventLog
@@ -135,3 +148,26 @@ async def test_a_role_that_is_so_by_default(harness: FaultHarness, role: Role, l
         assert [await chain.result(2 * WAIT) for chain in chains] == list(range(30))
     for log in logs:
         assert len(log.of(WorkerStarted)) == len(log.of(WorkerStopped, abandoned=0)) == 1
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("level", ["repeatable read", "serializable", "read committed"])
+async def test_transactions_of_handlers_are_as_the_role_has_them(role: Role, level: str) -> None:
+    """Statements of ours have their own level; those of a handler, beside its completion, are not weakened."""
+    role.set("default_transaction_isolation", f"'{level}'")
+    show = JobType("show", input=bool, output=str)
+    processors = Processors(JobTypes(show))
+
+    @processors.handles(show)
+    async def read_level(attempt: Attempt[bool, str]) -> Outcome[str]:
+        async with attempt.complete() as tx:
+            cursor = await tx.connection.execute("show transaction_isolation")
+            [found] = await cursor.fetchone()
+            return tx.finish(found)
+
+    async with AsyncClient(PostgresState(role.address), JobTypes(show)) as client, InProcessWorker(client, processors):
+        for _ in range(2):
+            chain = await client.start_chain(show, True)
+            assert await chain.result(WAIT) == level
+        store = await client._open_store()
+        assert await store._fetch(b"show transaction_isolation") == [("read committed",)]  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -25,6 +25,7 @@ from queuert.state.postgres.protocol import (
     AsyncPooledConnection,
     ConnectFailures,
     PooledConnection,
+    begin_with_level,
     close_if_in_pipeline,
 )
 from queuert.state.postgres.psycopg_internals import (
@@ -55,8 +56,12 @@ support these settings everywhere. A transaction as a whole is bounded because i
 message, where to the server it is not idle: since Postgres 17. Its original value is kept for handlers.
 
 Our statements take locks and then look again, which needs the isolation level of which each statement sees what was
-committed before it; and lists that they are given may have elements that are NULL.
+committed before it; and lists that they are given may have elements that are NULL. Transactions of handlers begin
+with the level that the server gives.
 """
+
+_LEVEL_BEFORE = b"SELECT current_setting('default_transaction_isolation'),"
+"""What the transactions of handlers get, as they would on any other connection."""
 
 _PLANNER_SETTINGS = b"""
     set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
@@ -170,7 +175,7 @@ class _Base:
         reopened since."""
         self._failures = ConnectFailures()
         chosen = [_SESSION_SETTINGS, _PLANNER_SETTINGS] if self.prepares else [_SESSION_SETTINGS]
-        self._settings_query = b"SELECT" + b",".join(chosen) + _IF_OWN
+        self._settings_query = _LEVEL_BEFORE + b",".join(chosen) + _IF_OWN
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": {**settings.connection_arguments(), "refusals": self._failures},
@@ -194,6 +199,13 @@ class _Base:
 
     def _settings_values(self, connection: BaseConnection[Any]) -> tuple[str, str, int]:
         return milliseconds(self._bounds.idle), milliseconds(self._bounds.whole), connection.info.backend_pid
+
+    @staticmethod
+    def _note_settings(connection: AsyncPooledConnection | PooledConnection, before: Sequence[Any] | None) -> None:
+        """Note what the session had before; behind a pooler nothing was changed."""
+        if before is not None:
+            connection.begin_for_handlers = begin_with_level(before[0])
+        connection.configured = True
 
     @property
     def prepares(self) -> bool:
@@ -291,8 +303,8 @@ class AsyncConnections(_Base):
             await self._release(connection)
 
     async def _configure(self, connection: AsyncPooledConnection) -> None:
-        await connection.execute(self._settings_query, self._settings_values(connection))
-        connection.configured = True
+        cursor = await connection.execute(self._settings_query, self._settings_values(connection))
+        self._note_settings(connection, await cursor.fetchone())
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
@@ -407,8 +419,8 @@ class Connections(_Base):
             self._release(connection)
 
     def _configure(self, connection: PooledConnection) -> None:
-        connection.execute(self._settings_query, self._settings_values(connection))
-        connection.configured = True
+        cursor = connection.execute(self._settings_query, self._settings_values(connection))
+        self._note_settings(connection, cursor.fetchone())
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:

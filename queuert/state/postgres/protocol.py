@@ -55,6 +55,8 @@ class ConnectionState(DeallocationHook):
         held: a block's transaction is open, which the handler may not end.
         used_by_client: calls of a client have written on this connection within the open block.
         idle_since: when its last user gave it back (monotonic).
+        begin_for_handlers: begins a transaction with the isolation level that the server gives by default, for
+            statements of a handler; ours need another one.
         bounds: how long the server lets a transaction of ours stand still.
     """
 
@@ -64,6 +66,7 @@ class ConnectionState(DeallocationHook):
     held: bool
     used_by_client: bool
     idle_since: float
+    begin_for_handlers: NamedStatement
     bounds: Bounds
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -73,6 +76,7 @@ class ConnectionState(DeallocationHook):
         self.held = False
         self.used_by_client = False
         self.idle_since = 0.0
+        self.begin_for_handlers = BEGIN
         self.bounds = Bounds()
         self._transformer: abc.Transformer | None = None
 
@@ -243,6 +247,12 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
 BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
+
+def begin_with_level(level: str) -> NamedStatement:
+    """Return the statement that begins a transaction with an isolation level, as ``current_setting`` names it."""
+    return BEGIN if level == "read committed" else unnamed(f"BEGIN ISOLATION LEVEL {level}".encode())
+
+
 PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """The server's list of prepared statements differs from ours, which is then corrected. The statement was not
 executed."""
@@ -374,24 +384,26 @@ def sync_execute_two(connection: PooledConnection, step: Step, second: Step) -> 
 async def async_begin_with(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
-    """Begin a transaction with these steps and return their results; retry if the prepared statements were not as
-    recorded."""
-    for _ in steps:
+    """Begin a transaction of a handler with these steps and return their results; retry if the prepared statements were
+    not as recorded."""
+    steps = [Step(connection.begin_for_handlers, {}), *steps]
+    for _ in steps[1:]:
         try:
-            return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+            return (await async_execute_pipeline(connection, steps, prepare=prepare))[1:]
         except PREPARED_STATE_MISMATCH:
             await connection.rollback()
-    return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+    return (await async_execute_pipeline(connection, steps, prepare=prepare))[1:]
 
 
 def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
     """Sync version of :func:`async_begin_with`."""
-    for _ in steps:
+    steps = [Step(connection.begin_for_handlers, {}), *steps]
+    for _ in steps[1:]:
         try:
-            return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+            return sync_execute_pipeline(connection, steps, prepare=prepare)[1:]
         except PREPARED_STATE_MISMATCH:
             connection.rollback()
-    return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+    return sync_execute_pipeline(connection, steps, prepare=prepare)[1:]
 
 
 @contextmanager
