@@ -152,7 +152,7 @@ async def test_a_role_that_is_so_by_default(harness: FaultHarness, role: Role, l
 
 @pytest.mark.quick
 @pytest.mark.parametrize("level", ["repeatable read", "serializable", "read committed"])
-async def test_transactions_of_handlers_are_as_the_role_has_them(role: Role, level: str) -> None:
+async def test_transactions_of_handlers_are_as_the_role_has_them(role: Role, level: Any) -> None:
     """Statements of ours have their own level; those of a handler, beside its completion, are not weakened."""
     role.set("default_transaction_isolation", f"'{level}'")
     show = JobType("show", input=bool, output=str)

@@ -386,24 +386,37 @@ async def async_begin_with(
 ) -> list[PGresult]:
     """Begin a transaction of a handler with these steps and return their results; retry if the prepared statements were
     not as recorded."""
-    steps = [Step(connection.begin_for_handlers, {}), *steps]
-    for _ in steps[1:]:
+    for _ in steps:
         try:
-            return (await async_execute_pipeline(connection, steps, prepare=prepare))[1:]
+            return await _async_begin(connection, steps, prepare)
         except PREPARED_STATE_MISMATCH:
             await connection.rollback()
-    return (await async_execute_pipeline(connection, steps, prepare=prepare))[1:]
+    return await _async_begin(connection, steps, prepare)
+
+
+async def _async_begin(connection: AsyncPooledConnection, steps: Sequence[Step], prepare: bool) -> list[PGresult]:
+    if connection.begin_for_handlers is BEGIN:
+        return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+    # A level must be set before anything is prepared, so it takes a round trip of its own.
+    await connection.execute(connection.begin_for_handlers.text)
+    return await async_execute_pipeline(connection, steps, prepare=prepare)
 
 
 def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
     """Sync version of :func:`async_begin_with`."""
-    steps = [Step(connection.begin_for_handlers, {}), *steps]
-    for _ in steps[1:]:
+    for _ in steps:
         try:
-            return sync_execute_pipeline(connection, steps, prepare=prepare)[1:]
+            return _sync_begin(connection, steps, prepare)
         except PREPARED_STATE_MISMATCH:
             connection.rollback()
-    return sync_execute_pipeline(connection, steps, prepare=prepare)[1:]
+    return _sync_begin(connection, steps, prepare)
+
+
+def _sync_begin(connection: PooledConnection, steps: Sequence[Step], prepare: bool) -> list[PGresult]:
+    if connection.begin_for_handlers is BEGIN:
+        return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+    connection.execute(connection.begin_for_handlers.text)
+    return sync_execute_pipeline(connection, steps, prepare=prepare)
 
 
 @contextmanager
