@@ -151,10 +151,10 @@ async def test_a_role_that_is_so_by_default(harness: FaultHarness, role: Role, l
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("level", ["repeatable read", "serializable", "read committed"])
+@pytest.mark.parametrize("level", ["'repeatable read'", "'serializable'", "'read committed'"])
 async def test_transactions_of_handlers_are_as_the_role_has_them(role: Role, level: Any) -> None:
     """Statements of ours have their own level; those of a handler, beside its completion, are not weakened."""
-    role.set("default_transaction_isolation", f"'{level}'")
+    role.set("default_transaction_isolation", level)
     show = JobType("show", input=bool, output=str)
     processors = Processors(JobTypes(show))
 
@@ -168,6 +168,6 @@ async def test_transactions_of_handlers_are_as_the_role_has_them(role: Role, lev
     async with AsyncClient(PostgresState(role.address), JobTypes(show)) as client, InProcessWorker(client, processors):
         for _ in range(2):
             chain = await client.start_chain(show, True)
-            assert await chain.result(WAIT) == level
+            assert await chain.result(WAIT) == level.strip("'")
         store = await client._open_store()
         assert await store._fetch(b"show transaction_isolation") == [("read committed",)]  # type: ignore[attr-defined]
