@@ -26,6 +26,7 @@ from queuert.errors import (
     PayloadError,
     UnknownJobTypeError,
 )
+from queuert.limits import TypeTraits
 from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
 from queuert.phases import PhaseDeclaration, checked_phases
 from queuert.policies import Retention, checked_ttl
@@ -101,6 +102,12 @@ def _checked_overdue_after(name: str, completed_by: str, overdue_after: object) 
     return checked_ttl(f"overdue_after of job type {name!r}", overdue_after)
 
 
+def _checked_closes_with_parent(name: str, closes_with_parent: object) -> bool:
+    if type(closes_with_parent) is not bool:
+        raise DefinitionError(f"closes_with_parent of job type {name!r} must be a bool, got {closes_with_parent!r}")
+    return closes_with_parent
+
+
 def _checked_retention(name: str, completed_by: str, retention: object) -> Retention:
     if retention is None:
         return Retention()
@@ -124,6 +131,7 @@ class _Options(TypedDict, total=False):
     completed_by: Literal["worker", "client"]
     overdue_after: float | timedelta | None
     retention: Retention | None
+    closes_with_parent: bool
 
 
 class JobType(Generic[I, R]):
@@ -171,6 +179,9 @@ class JobType(Generic[I, R]):
         retention: which closed chains are kept that begin with a job of this type, if clients complete it: by default
             completed and cancelled ones for 14 days. Any worker that knows the type applies it. For other types it is
             an argument of ``Processors`` and ``handles``.
+        closes_with_parent: whether an open chain that begins with a job of this type is cancelled when the last job
+            that waits for it ends without it, because that was cancelled, or a client completed or continued its chain.
+            By default it goes on.
 
     Attributes:
         name: the name.
@@ -182,6 +193,8 @@ class JobType(Generic[I, R]):
         completed_by: ``"worker"`` or ``"client"``.
         overdue_after: seconds after which a job that waits for a client is overdue; None: never.
         retention: which closed chains are kept that begin with it; of no effect if workers complete it.
+        closes_with_parent: whether chains that begin with it are cancelled when nobody waits for them any more.
+        traits: what workers record of it, for programs that do not know it; None if there is nothing to say.
         module: the name of the module that has made it, for errors.
 
     Raises:
@@ -195,8 +208,8 @@ class JobType(Generic[I, R]):
     """
 
     __slots__ = (
-        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "completed_by", "continuations",
-        "format", "module", "name", "overdue_after", "phases", "retention",
+        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "closes_with_parent",
+        "completed_by", "continuations", "format", "module", "name", "overdue_after", "phases", "retention",
     )  # fmt: skip
 
     @overload
@@ -290,6 +303,7 @@ class JobType(Generic[I, R]):
         completed_by: Literal["worker", "client"] = "worker",
         overdue_after: float | timedelta | None = None,
         retention: Retention | None = None,
+        closes_with_parent: bool = False,
     ) -> None:
         self.name = self._checked_name(name)
         self.module = calling_module("typing", __name__)
@@ -303,6 +317,8 @@ class JobType(Generic[I, R]):
         if self.completed_by == "client":
             options |= {"completed_by": self.completed_by, "overdue_after": self.overdue_after}
             options |= {"retention": self.retention}
+        self.closes_with_parent = _checked_closes_with_parent(name, closes_with_parent)
+        options |= {"closes_with_parent": True} if self.closes_with_parent else {}
         self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
         self._linked = tuple(each for each in nexts if isinstance(each, JobType))
         self.continuations = _names(name, nexts)
@@ -323,6 +339,14 @@ class JobType(Generic[I, R]):
     @staticmethod
     def _checked_name(name: object) -> str:
         return _own_type_name(name)
+
+    @property
+    def traits(self) -> TypeTraits | None:
+        """What workers record of it, for programs that do not know it; None if there is nothing to say."""
+        by_client = self.completed_by == "client"
+        if not (by_client or self.closes_with_parent):
+            return None
+        return TypeTraits(self.name, by_client, self.overdue_after, self.closes_with_parent)
 
     @property
     def input_annotation(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -97,12 +98,28 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeTraits:
+    """What is particular to a job type, as a worker has recorded it. Most types have no such record."""
+
+    type: str
+    completed_by_client: bool = False
+    overdue_after: float | None = None
+    """Seconds for which a job may wait for a client before it is overdue; None: for ever."""
+    closes_with_parent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClientType:
     """A job type whose jobs clients complete, as a worker has recorded it."""
 
     type: str
     overdue_after: float | None
     """Seconds for which a job may wait for a client before it is overdue; None: for ever."""
+
+
+def client_types(traits: Iterable[TypeTraits]) -> list[ClientType]:
+    """Return those job types that clients complete."""
+    return [ClientType(one.type, one.overdue_after) for one in traits if one.completed_by_client]
 
 
 @dataclass(frozen=True, slots=True)

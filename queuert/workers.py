@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from queuert.limits import Limits
+from queuert.limits import Limits, TypeTraits
 
 HEARTBEAT_SECONDS = 20.0
 """Seconds between two heartbeats of a worker."""
@@ -51,12 +51,10 @@ class WorkerHeartbeat:
     state: WorkerState = WorkerState.RUNNING
     limits: Mapping[str, Limits] = field(default_factory=dict)
     """The limits of those of the job types that have any; the store keeps them when the worker is gone."""
-    client_types: Mapping[str, float | None] = field(default_factory=dict)
-    """The job types that clients complete, of all that the worker knows, and after how many seconds a job is overdue.
-    The store keeps them, too."""
+    traits: tuple[TypeTraits, ...] = ()
+    """Of those job types that have any, of all that the worker knows. The store keeps them, too."""
     known_types: tuple[str, ...] = ()
-    """All job types that the worker knows. Of those that are not in ``client_types``, the store forgets that clients
-    complete them."""
+    """All job types that the worker knows. The store forgets the traits of those that are not in ``traits``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def activity_filter(
     )
 
 
-def client_types(job_types: JobTypes, stored: Iterable[ClientType]) -> list[ClientType]:
+def known_client_types(job_types: JobTypes, stored: Iterable[ClientType]) -> list[ClientType]:
     """Return the job types that clients complete: those that are stored, and those of these definitions.
 
     The definitions may be newer: no worker may have recorded them yet.

@@ -17,6 +17,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
+from queuert.client.async_cascades import closing_with
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
 from queuert.errors import (
     BlockerReferenceError,
@@ -201,7 +202,8 @@ class _AsyncBatch:
             results = await self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            results = await self._store.cancel_chains(ids, reason=reason, connection=connection)
+            concerned = await closing_with(self._store, ids, connection)
+            results = await self._store.cancel_chains(concerned, reason=reason, connection=connection)
         else:
             results = await self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection
@@ -210,7 +212,7 @@ class _AsyncBatch:
         written = [result for result in results if result.written]
         if request.action in (BulkAction.RETRY, BulkAction.CANCEL):
             self.events = [_event(result) for result in written]
-        return len(written)
+        return len({one.chain_id for one in written}.intersection(ids))
 
 
 def _event(result: ChainUpdate) -> BaseEvent:

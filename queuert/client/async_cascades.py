@@ -5,10 +5,11 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import MAX_PAGE, PageRequest
@@ -51,8 +52,12 @@ async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any
     return list(found)
 
 
-async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
+async def awaited_by_none_else(
+    store: AsyncStore, ids: Sequence[str], connection: Any, types: Collection[str] | None = None
+) -> list[str]:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
+
+    With ``types``, those alone that begin with one of them.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
@@ -62,10 +67,7 @@ async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection
     candidates: set[str] = set()
     following = list(found.values())
     while following:
-        for chain in following:
-            if chain.status is ChainStatus.OPEN:
-                blockers = await store.get_blockers(chain.tail_id, outputs=False, connection=connection)
-                candidates.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
+        candidates |= await _awaited(store, following, connection, types)
         candidates.difference_update(found)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
         alone = [id for id in sorted(candidates) if not await _awaited_by_others(store, id, found, connection)]
@@ -73,6 +75,38 @@ async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection
         _add(found, added)
         following = list(added.values())
     return list(found)
+
+
+async def closing_with(
+    store: AsyncStore, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> list[str]:
+    """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
+
+    That is known of the types that workers have recorded, and of the given ones.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+        ConfigurationError: there are too many.
+    """
+    types = {one.type for one in await store.list_type_traits() if one.closes_with_parent}
+    types.update(one.name for one in job_types if one.closes_with_parent)
+    return await awaited_by_none_else(store, ids, connection, types) if types else list(dict.fromkeys(ids))
+
+
+async def _awaited(
+    store: AsyncStore, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None
+) -> set[str]:
+    """Return the open chains that the last jobs of open chains have as blockers."""
+    found: set[str] = set()
+    for chain in chains:
+        if chain.status is ChainStatus.OPEN:
+            blockers = await store.get_blockers(chain.tail_id, outputs=False, connection=connection)
+            found.update(
+                one.chain_id
+                for one in blockers
+                if one.status is ChainStatus.OPEN and (types is None or one.type in types)
+            )
+    return found
 
 
 def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord]) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from queuert.client.arguments import client_types
+from queuert.client.arguments import known_client_types
 from queuert.client.async_base import AsyncClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, circles, reasons
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.limits import client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.async_store import AsyncStore
 
@@ -49,7 +50,7 @@ class AsyncClientExplaining(AsyncClientBase):
         store = await self._open_store()
         record = await _chain_of(store, id)
         around = await _surroundings(store)
-        by_clients = client_types(self.job_types, around.client_types.values())
+        by_clients = known_client_types(self.job_types, around.client_types.values())
         around = replace(around, client_types={one.type: one for one in by_clients})
         return await _Reader(store, around, max_chains).explain(record, depth=1)
 
@@ -71,8 +72,8 @@ async def _surroundings(store: AsyncStore) -> Surroundings:
     paused = {one.type: one for one in await store.list_paused_job_types()}
     workers = await store.list_workers()
     held = await store.count_held([one.id for one in workers])
-    client_types = {one.type: one for one in await store.list_client_types()}
-    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], client_types)
+    by_clients = {one.type: one for one in client_types(await store.list_type_traits())}
+    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], by_clients)
 
 
 async def _chain_of(store: AsyncStore, id: str) -> ChainRecord:

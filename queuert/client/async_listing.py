@@ -12,11 +12,11 @@ from queuert.chain_trees import MAX_CHAINS, MAX_DEPTH, ChainTree, Growing
 from queuert.client.arguments import (
     activity_filter,
     checked_time,
-    client_types,
     decoded_blockers,
     decoded_job,
     decoded_jobs,
     decoded_state,
+    known_client_types,
     known_statuses,
     type_filter,
 )
@@ -26,7 +26,7 @@ from queuert.client.connections import AsyncConnectionLike
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobNotFoundError
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus, JobStep
-from queuert.limits import ClientType
+from queuert.limits import ClientType, client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.phases import JobPhase, phases_of
@@ -386,7 +386,7 @@ class AsyncClientListing(AsyncClientBase):
             for one in await client.list_client_types():
                 page = await client.list_jobs(job_types=[one.type], statuses=["ready"])
         """
-        return client_types(self.job_types, await (await self._open_store()).list_client_types())
+        return known_client_types(self.job_types, client_types(await (await self._open_store()).list_type_traits()))
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers with a heartbeat in the last minute, the longest running first.

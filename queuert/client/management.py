@@ -10,7 +10,7 @@ from queuert.client.arguments import known_statuses
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import ChainRecord, ChainStatus
+from queuert.jobs import ChainState, ChainStatus
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.observability.events import ChainClosed
 from queuert.payloads import check_text
@@ -45,7 +45,7 @@ CANCELLED_BY_CLIENT = "cancelled by the client"
 
 
 def expected_last_type(
-    job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None
+    job_types: JobTypes, state: ChainState, expecting: JobType[Any, Any] | None
 ) -> JobType[Any, Any]:
     """Return the job type of a chain's last job.
 
@@ -53,9 +53,14 @@ def expected_last_type(
         JobTypeMismatchError: it is not the expected one.
         UnknownJobTypeError: it is not registered with the client.
     """
-    if expecting is not None and expecting.name != record.tail_type:
-        raise JobTypeMismatchError(record.id, expecting.name, record.tail_type)
-    return job_types[record.tail_type]
+    if expecting is not None and expecting.name != state.job_type:
+        raise JobTypeMismatchError(state.id, expecting.name, state.job_type)
+    return job_types[state.job_type]
+
+
+def closed_with_parent(chain_id: str) -> str:
+    """Return the message of chains that are cancelled as a client has completed or continued their parent."""
+    return f"closed with its parent, chain {chain_id}, which goes on without it"
 
 
 def chain_closed(result: ChainUpdate, *, in_callers_transaction: bool = False) -> ChainClosed:

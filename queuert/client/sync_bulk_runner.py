@@ -19,6 +19,7 @@ from queuert.bulk_operations import (
     encoded_counts,
 )
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
+from queuert.client.sync_cascades import closing_with
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotFoundError,
@@ -202,7 +203,8 @@ class _AsyncBatch:
             results = self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            results = self._store.cancel_chains(ids, reason=reason, connection=connection)
+            concerned = closing_with(self._store, ids, connection)
+            results = self._store.cancel_chains(concerned, reason=reason, connection=connection)
         else:
             results = self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection
@@ -211,7 +213,7 @@ class _AsyncBatch:
         written = [result for result in results if result.written]
         if request.action in (BulkAction.RETRY, BulkAction.CANCEL):
             self.events = [_event(result) for result in written]
-        return len(written)
+        return len({one.chain_id for one in written}.intersection(ids))
 
 
 def _event(result: ChainUpdate) -> BaseEvent:

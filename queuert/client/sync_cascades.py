@@ -6,10 +6,11 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.paging import MAX_PAGE, PageRequest
 from queuert.state.sync_store import Store
@@ -52,8 +53,12 @@ def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[s
     return list(found)
 
 
-def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> list[str]:
+def awaited_by_none_else(
+    store: Store, ids: Sequence[str], connection: Any, types: Collection[str] | None = None
+) -> list[str]:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
+
+    With ``types``, those alone that begin with one of them.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
@@ -63,10 +68,7 @@ def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> l
     candidates: set[str] = set()
     following = list(found.values())
     while following:
-        for chain in following:
-            if chain.status is ChainStatus.OPEN:
-                blockers = store.get_blockers(chain.tail_id, outputs=False, connection=connection)
-                candidates.update(one.chain_id for one in blockers if one.status is ChainStatus.OPEN)
+        candidates |= _awaited(store, following, connection, types)
         candidates.difference_update(found)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
         alone = [id for id in sorted(candidates) if not _awaited_by_others(store, id, found, connection)]
@@ -74,6 +76,36 @@ def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> l
         _add(found, added)
         following = list(added.values())
     return list(found)
+
+
+def closing_with(
+    store: Store, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> list[str]:
+    """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
+
+    That is known of the types that workers have recorded, and of the given ones.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+        ConfigurationError: there are too many.
+    """
+    types = {one.type for one in store.list_type_traits() if one.closes_with_parent}
+    types.update(one.name for one in job_types if one.closes_with_parent)
+    return awaited_by_none_else(store, ids, connection, types) if types else list(dict.fromkeys(ids))
+
+
+def _awaited(store: Store, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None) -> set[str]:
+    """Return the open chains that the last jobs of open chains have as blockers."""
+    found: set[str] = set()
+    for chain in chains:
+        if chain.status is ChainStatus.OPEN:
+            blockers = store.get_blockers(chain.tail_id, outputs=False, connection=connection)
+            found.update(
+                one.chain_id
+                for one in blockers
+                if one.status is ChainStatus.OPEN and (types is None or one.type in types)
+            )
+    return found
 
 
 def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord]) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from queuert.client.arguments import client_types
+from queuert.client.arguments import known_client_types
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, circles, reasons
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.limits import client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.sync_store import Store
 
@@ -50,7 +51,7 @@ class ClientExplaining(ClientBase):
         store = self._open_store()
         record = _chain_of(store, id)
         around = _surroundings(store)
-        by_clients = client_types(self.job_types, around.client_types.values())
+        by_clients = known_client_types(self.job_types, around.client_types.values())
         around = replace(around, client_types={one.type: one for one in by_clients})
         return _Reader(store, around, max_chains).explain(record, depth=1)
 
@@ -72,8 +73,8 @@ def _surroundings(store: Store) -> Surroundings:
     paused = {one.type: one for one in store.list_paused_job_types()}
     workers = store.list_workers()
     held = store.count_held([one.id for one in workers])
-    client_types = {one.type: one for one in store.list_client_types()}
-    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], client_types)
+    by_clients = {one.type: one for one in client_types(store.list_type_traits())}
+    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], by_clients)
 
 
 def _chain_of(store: Store, id: str) -> ChainRecord:

@@ -13,11 +13,11 @@ from queuert.chain_trees import MAX_CHAINS, MAX_DEPTH, ChainTree, Growing
 from queuert.client.arguments import (
     activity_filter,
     checked_time,
-    client_types,
     decoded_blockers,
     decoded_job,
     decoded_jobs,
     decoded_state,
+    known_client_types,
     known_statuses,
     type_filter,
 )
@@ -27,7 +27,7 @@ from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain, ChainClient
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobNotFoundError
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus, JobStep
-from queuert.limits import ClientType
+from queuert.limits import ClientType, client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
 from queuert.phases import JobPhase, phases_of
@@ -387,7 +387,7 @@ class ClientListing(ClientBase):
             for one in client.list_client_types():
                 page = client.list_jobs(job_types=[one.type], statuses=["ready"])
         """
-        return client_types(self.job_types, (self._open_store()).list_client_types())
+        return known_client_types(self.job_types, client_types((self._open_store()).list_type_traits()))
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers with a heartbeat in the last minute, the longest running first.

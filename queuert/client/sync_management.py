@@ -19,6 +19,7 @@ from queuert.client.management import (
     WorkerlessContinuation,
     chain_closed,
     checked_run_at,
+    closed_with_parent,
     edited_input,
     expected_last_type,
     job_ids,
@@ -26,11 +27,11 @@ from queuert.client.management import (
 )
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
-from queuert.client.sync_cascades import awaited_by_none_else, failed_together
+from queuert.client.sync_cascades import awaited_by_none_else, closing_with, failed_together
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, ChainNotRetriableError, NotInStatusError
 from queuert.ids import new_id
 from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
+from queuert.jobs import ChainState, ChainStatus, JobStatus, TtlUpdate
 from queuert.new_chain import ChainReference, chain_ids, checked_priority
 from queuert.notify.results import Notifications, delete_notifications, trigger_notifications, update_notifications
 from queuert.observability.events import (
@@ -45,6 +46,7 @@ from queuert.payloads import check_step_name, check_text, safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.steps import NewEvent
+from queuert.state.sync_store import Store
 from queuert.state.types import ChainUpdate, InputEdit, NewJob, PruneRequest, WorkerlessCompletion
 from queuert.steps import event_codec
 
@@ -113,7 +115,8 @@ class ClientManagement(ClientBase):
         """Complete a chain with an output, instead of its last job's handler: an approval, or a result known early.
 
         The last job is completed in whatever status it is: blocked, scheduled, ready or running. Jobs that waited for
-        the chain are released.
+        the chain are released. If it was blocked, the chains that only it waited for go on, except those whose job type
+        says ``closes_with_parent``: they are cancelled.
 
         Args:
             chain: its id, or a handle.
@@ -132,14 +135,14 @@ class ClientManagement(ClientBase):
         id = _only_id(chain)
         store = self._open_store()
         for _ in range(_ROUNDS):
-            record = self._open_record(id)
-            text = expected_last_type(self.job_types, record, expecting).encode_output(output)
-            completion = WorkerlessCompletion(id, record.tail_id, output=text)
+            state = self._open_state(id)
+            text = expected_last_type(self.job_types, state, expecting).encode_output(output)
+            completion = WorkerlessCompletion(id, state.job_id, output=text)
             with self._changing("completed", [id], connection) as traced:
-                [result] = store.complete_chains([completion], connection=connection)
+                result, *others = self._complete(store, completion, state, connection)
                 traced.changed([result])
             if result.written:
-                self._report_closed([result], connection)
+                self._report_closed([result, *others], connection)
                 return
         raise _contention_error(id)
 
@@ -203,17 +206,18 @@ class ClientManagement(ClientBase):
     ) -> str:
         store = self._open_store()
         for _ in range(_ROUNDS):
-            record = self._open_record(chain_id)
-            last_type = expected_last_type(self.job_types, record, expecting)
-            [last] = store.get_jobs([record.tail_id])
+            state = self._open_state(chain_id)
+            last_type = expected_last_type(self.job_types, state, expecting)
+            [last] = store.get_jobs([state.job_id])
             job = continuation.after(chain_id, last_type, 0 if last is None else last.priority)
             with self._continuing(job, connection) as sending:
                 if sending is not None:
                     job = replace(job, trace_context=sending.context(job.type, job.id))
-                completion = WorkerlessCompletion(chain_id, record.tail_id, continuation=job)
-                [result] = store.complete_chains([completion], connection=connection)
+                completion = WorkerlessCompletion(chain_id, state.job_id, continuation=job)
+                result, *others = self._complete(store, completion, state, connection)
             if result.written:
                 self._report_continued(result, job.type, job.id, connection)
+                self._report_closed(others, connection)
                 return job.id
         raise _contention_error(chain_id)
 
@@ -229,13 +233,33 @@ class ClientManagement(ClientBase):
             return NO_CHANGING
         return self.tracing.changing(Change(outcome, tuple(ids), in_callers_transaction=connection is not None))
 
-    def _open_record(self, chain_id: str) -> ChainRecord:
-        [record] = (self._open_store()).get_chains([chain_id])
-        if record is None:
+    def _complete(
+        self, store: Store, completion: WorkerlessCompletion, state: ChainState, connection: Any
+    ) -> list[ChainUpdate]:
+        """Finish the last job of a chain, and cancel the chains that close with it; return what was closed."""
+        for _ in range(_ROUNDS):
+            # Only a blocked job still has chains that it waits for.
+            blocked = state.job_status is JobStatus.BLOCKED
+            own, *closing = closing_with(store, [state.id], None, self.job_types) if blocked else [state.id]
+            try:
+                result, *others = store.complete_chains(
+                    [completion], cancel=closing, reason=closed_with_parent(own), connection=connection
+                )
+            except ChainNotFoundError as error:
+                if error.id not in closing:
+                    raise
+                # It was deleted meanwhile: look again.
+                continue
+            return [result, *(one for one in others if one.written)]
+        raise _contention_error(state.id)
+
+    def _open_state(self, chain_id: str) -> ChainState:
+        [state] = (self._open_store()).get_chain_states([chain_id])
+        if state is None:
             raise ChainNotFoundError(chain_id)
-        if record.status is not ChainStatus.OPEN:
-            raise ChainAlreadyClosedError(chain_id, record.status)
-        return record
+        if state.status is not ChainStatus.OPEN:
+            raise ChainAlreadyClosedError(chain_id, state.status)
+        return state
 
     # --- cancel and retry ---------------------------------------------------------------------------------------------
 
@@ -260,6 +284,8 @@ class ClientManagement(ClientBase):
     ) -> list[bool]:
         """Cancel open chains, whatever the status of their last jobs, and release the jobs that waited for them.
 
+        Open chains that only these wait for are cancelled with them if their job type says ``closes_with_parent``.
+
         Args:
             chains: ids or handles.
             cascade: cancel also the open chains that their jobs wait for, children among them, and those that these
@@ -276,14 +302,16 @@ class ClientManagement(ClientBase):
             ChainNotFoundError: one of them does not exist; none was cancelled.
             ConfigurationError: the cascade has more than 10,000 chains; none was cancelled.
         """
-        store, ids = self._open_store(), chain_ids(chains)
+        store, given = self._open_store(), chain_ids(chains)
         if cascade:
-            ids = tuple(awaited_by_none_else(store, ids, connection))
+            ids = awaited_by_none_else(store, given, connection)
+        else:
+            ids = closing_with(store, given, connection, self.job_types)
         with self._changing("cancelled", ids, connection) as traced:
             results = store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
             traced.changed(results)
         self._report_closed([result for result in results if result.written], connection)
-        return [result.written for result in results]
+        return [result.written for result in results[: None if cascade else len(given)]]
 
     def cancel_chains_of_key(
         self,

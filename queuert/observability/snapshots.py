@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from queuert.limits import ClientType
+from queuert.limits import ClientType, client_types
 from queuert.state.adapter import Capability, StateAdapter
 from queuert.state.sync_store import Store
 from queuert.state.types import PoolUse, ScheduleDelay, TypeCount
@@ -59,7 +59,7 @@ def read_store(state: StateAdapter, store: Store) -> StoreSnapshot:
     return StoreSnapshot(
         counts=store.count_jobs(),
         paused_types=[one.type for one in store.list_paused_job_types()],
-        client_types=store.list_client_types(),
+        client_types=client_types(store.list_type_traits()),
         workers=store.list_workers(),
         delays=store.schedule_delays(),
         event_log_lag=store.get_event_log().lag if Capability.EVENTS in state.capabilities else None,

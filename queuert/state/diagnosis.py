@@ -157,7 +157,7 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     workers = store.list_workers()
     handled = {type for worker in workers for type in worker.job_types}
     paused = {one.type for one in store.list_paused_job_types()}
-    by_clients = {one.type for one in store.list_client_types()}
+    by_clients = {one.type for one in store.list_type_traits() if one.completed_by_client}
     healthy = True
     for count in store.count_jobs(exact_up_to=100):
         waited = count.oldest_seconds
@@ -180,7 +180,7 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
 
 def _clients(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     """Jobs that have waited for a client for longer than their type allows. Nothing if no type allows a time."""
-    allowed = {one.type: one.overdue_after for one in store.list_client_types() if one.overdue_after is not None}
+    allowed = {one.type: one.overdue_after for one in store.list_type_traits() if one.overdue_after is not None}
     if not allowed:
         return
     healthy = True

@@ -22,7 +22,7 @@ from queuert.activity import (
 from queuert.attributes import Attributes
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
-from queuert.limits import ClientType, PausedType
+from queuert.limits import PausedType, TypeTraits
 from queuert.notify.adapter import PiggybackAdapter
 from queuert.run_at import RunAt
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
@@ -140,15 +140,21 @@ class ManagementStore(Protocol):
     """
 
     def complete_chains(
-        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+        self,
+        completions: Sequence[WorkerlessCompletion],
+        *,
+        cancel: Sequence[str] = (),
+        reason: str = "",
+        connection: Any = None,
     ) -> list[ChainUpdate]:
         """Finish the last job of each chain with an output or a continuation, whatever its status.
 
-        If one of the chains has closed, or has another last job than ``tail_id``, nothing is written: each result has
-        ``written`` false and the status that was found.
+        With it, the chains of ``cancel`` are cancelled, as by ``cancel_chains``; their results come after the others.
+        If one of the first has closed, or has another last job than ``tail_id``, nothing is written: each result has
+        ``written`` false and the status that was found, and those of ``cancel`` have none.
 
         Raises:
-            ChainNotFoundError: one of them, or a continuation's blocker, does not exist.
+            ChainNotFoundError: one of them, or of ``cancel``, or a continuation's blocker, does not exist.
             JobIdConflictError: the chosen id of a continuation exists.
         """
         ...
@@ -358,8 +364,8 @@ class WorkerStore(Protocol):
         """
         ...
 
-    def list_client_types(self) -> list[ClientType]:
-        """Return the job types that clients complete, by name, as workers have recorded them."""
+    def list_type_traits(self) -> list[TypeTraits]:
+        """Return what is particular to job types, by name, as workers have recorded it."""
         ...
 
     def list_workers(self) -> list[WorkerRecord]:

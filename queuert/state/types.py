@@ -519,17 +519,19 @@ class WorkerlessCompletion:
     continuation: NewJob | None = None
 
 
-def check_completions(completions: Sequence[WorkerlessCompletion]) -> None:
-    """Check workerless completions that are to be written together.
+def check_completions(completions: Sequence[WorkerlessCompletion], cancelled: Sequence[str] = ()) -> None:
+    """Check workerless completions that are to be written together, and chains that are to be cancelled with them.
 
     Raises:
-        InvalidIdentifierError: two completions are of the same chain.
+        InvalidIdentifierError: two completions are of the same chain, or one is of a chain that is to be cancelled.
         JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
     """
     ids = [one.chain_id for one in completions]
     if len(set(ids)) < len(ids):
         twice = next(id for id in ids if ids.count(id) > 1)
         raise InvalidIdentifierError(f"chains of a batch of completions must be unique, got {twice!r} twice")
+    if both := set(ids).intersection(cancelled):
+        raise InvalidIdentifierError(f"a chain must be completed or cancelled, got {min(both)!r} for both")
     own = [one.chain_id for one in completions if one.continuation is not None and one.continuation.id == one.chain_id]
     if own:
         raise JobIdConflictError(own)

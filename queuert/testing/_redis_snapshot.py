@@ -14,7 +14,7 @@ PIECE = 1000
 
 HASHES = frozenset(
     {"j", "n", "rk", "limits", "paused", "schedules", "workers", "activity", "vp", "turn", "worse_turn", "event_log"}
-    | {"client_types", "webhooks", "webhook_logs"}
+    | {"traits", "webhooks", "webhook_logs"}
 )
 LISTS = frozenset({"w", "p", "f", "s", "ve"})
 SETS = frozenset({"bo", "types", "holders"})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from queuert.activity import MINUTE
 from queuert.errors import RightMissingError
-from queuert.limits import Limits
+from queuert.limits import Limits, TypeTraits
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
@@ -59,7 +59,7 @@ class WorkerInfo:
     running: Callable[[], int]
     stopping: Callable[[], bool]
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    client_types: Mapping[str, float | None] = field(default_factory=dict)
+    traits: tuple[TypeTraits, ...] = ()
     known_types: tuple[str, ...] = ()
     started_at: float = field(default_factory=time.monotonic)
 
@@ -77,7 +77,7 @@ class WorkerInfo:
             uptime=time.monotonic() - self.started_at,
             state=WorkerState.STOPPING if self.stopping() else WorkerState.RUNNING,
             limits=self.limits,
-            client_types=self.client_types,
+            traits=self.traits,
             known_types=self.known_types,
         )
 

@@ -190,7 +190,7 @@ class WorkerRuntime:
             running=lambda: len(self.leases),
             stopping=lambda: self.stopping,
             limits=self._limits,
-            client_types={name: one.overdue_after for name, one in self._client_types.items()},
+            traits=tuple(one.traits for one in self.job_types if one.traits is not None),
             known_types=self.job_types.names,
         )
         return Heartbeat(info, observers=self.observers, activity=self.activity)

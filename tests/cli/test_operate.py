@@ -21,7 +21,7 @@ from queuert.cli.chains import retry_failed
 from queuert.cli.output import shown
 from queuert.errors import ConfigurationError
 from queuert.ids import new_token
-from queuert.limits import Limits
+from queuert.limits import Limits, TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
 from queuert.state.types import ClaimRequest
@@ -437,7 +437,9 @@ def test_counts_say_what_holds_jobs(run: Run, client: Client) -> None:
     assert [found["number", "ready"][name] for name in ("paused", "handled", "held_back")] == [False, True, 1]
     assert not found["order", "ready"]["handled"]
     for allowed, note in ((None, "clients complete it"), (0.0, "clients complete it; the oldest is overdue")):
-        store.record_heartbeat(replace(beat, client_types={"order": allowed}), 60.0)
+        store.record_heartbeat(
+            replace(beat, traits=(TypeTraits("order", completed_by_client=True, overdue_after=allowed),)), 60.0
+        )
         [line] = [line for line in run("stats").splitlines() if line.startswith("order")]
         assert line.endswith(note)
         [one] = document(run, "stats", "--type", "order")["items"]

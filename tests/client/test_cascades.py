@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, NewChain, after
-from queuert.client import async_cascades
+from queuert.client import async_cascades, async_management
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError, ConfigurationError, PayloadError
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobStatus
+from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import ChainClosed
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimRequest, NewJob
 from queuert.testing.conformance.builders import ask, claim_one, complete, fail, wait
+from queuert.testing.events import EventLog
+from queuert.workers import WorkerHeartbeat
 
 work = JobType("work", input=int, output=int)
 join = JobType("join", input=int, output=int)
 JOB_TYPES = JobTypes(work, join)
+BEAT = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=(TypeTraits("child", closes_with_parent=True),))
+"""What a worker has told of a type that closes with its parent."""
 
 
 class Queue:
@@ -158,6 +165,92 @@ async def test_two_chains_that_share_a_blocker_are_cancelled_with_it(queue: Queu
     shared = await queue.client.start_chain(work, 1)
     chains = await queue.client.start_chains([NewChain(join, n, blockers=[shared]) for n in range(2)])
     assert await queue.client.cancel_chains(chains, cascade=True) == [True, True, True]
+
+
+def child(name: str) -> JobType[int, int]:
+    return JobType(name, input=int, output=int, closes_with_parent=True)
+
+
+async def test_children_close_with_their_parent_if_their_type_says_so(state: StateAdapter, queue: Queue) -> None:
+    """Those alone that nobody else waits for, and theirs; whether workers have recorded it or the client knows it."""
+    job_types = JobTypes(work, join, child("child"))
+    async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
+        for caller in (client, queue.client):
+            grandchild, plain, shared = await client.start_chains(
+                [NewChain(child("child"), 1), NewChain(work, 1), NewChain(child("child"), 2)]
+            )
+            mine = await client.start_chain(child("child"), 3, blockers=[grandchild])
+            parent = await client.start_chain(join, 1, blockers=[mine, plain, shared])
+            other = await client.start_chain(join, 2, blockers=[shared])
+            assert await caller.cancel_chains([parent, parent]) == [True]
+            cancelled, still_open = [ChainStatus.CANCELLED] * 3, [ChainStatus.OPEN] * 3
+            assert await queue.statuses(parent.id, mine.id, grandchild.id) == cancelled
+            assert await queue.statuses(plain.id, shared.id, other.id) == still_open
+            assert await caller.cancel_chain(other)
+            assert await queue.statuses(shared.id) == [ChainStatus.CANCELLED]
+            await queue.store.record_heartbeat(BEAT, 60.0)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_children_close_with_a_parent_that_a_client_completes(
+    state: StateAdapter, queue: Queue, goes_on: bool
+) -> None:
+    """In one write; the error says why. Nothing of it concerns a chain that waits for nothing."""
+    parent_type = JobType("parent", input=int, output=int, continues_with=work)
+    job_types = JobTypes(work, parent_type, child("child"))
+    log = EventLog()
+    async with AsyncClient(state, job_types, notify=InProcessNotify(), observability=log) as client:
+        mine = await client.start_chain(child("child"), 3)
+        parent = await client.start_chain(parent_type, 1, blockers=[mine])
+        if goes_on:
+            await client.continue_chain(parent, work, 2)
+        else:
+            await client.complete_chain(parent, 2)
+        found = await client.get_chain(mine.id)
+        assert (found.status, str(found.error)) == (
+            ChainStatus.CANCELLED,
+            f"closed with its parent, chain {parent.id}, which goes on without it",
+        )
+        closed = [(one.chain_id, str(one.status)) for one in log.of(ChainClosed)]
+        assert closed == [*([] if goes_on else [(parent.id, "completed")]), (mine.id, "cancelled")]
+        alone = await client.start_chain(child("child"), 4)
+        await client.complete_chain(alone, 5)
+        assert await alone.result() == 5
+
+
+async def test_a_child_that_is_deleted_while_its_parent_is_completed(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at again, and the parent is completed."""
+    job_types = JobTypes(work, join, child("child"))
+    async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
+        mine = await client.start_chain(child("child"), 3)
+        parent = await client.start_chain(join, 1, blockers=[mine])
+        looked = []
+        before = async_management.closing_with
+
+        async def closing_with(*arguments: Any) -> list[str]:
+            looked.append(1)
+            return [*(await before(*arguments)), *([] if len(looked) > 1 else ["deleted"])]
+
+        monkeypatch.setattr(async_management, "closing_with", closing_with)
+        await client.complete_chain(parent, 2)
+        assert (len(looked), await queue.statuses(parent.id, mine.id)) == (
+            2,
+            [ChainStatus.COMPLETED, ChainStatus.CANCELLED],
+        )
+
+
+async def test_bulk_cancellations_close_children_and_count_what_was_chosen(state: StateAdapter, queue: Queue) -> None:
+    job_types = JobTypes(work, join, child("child"))
+    async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
+        await queue.store.record_heartbeat(BEAT, 60.0)
+        mine = await client.start_chain(child("child"), 3)
+        parent = await client.start_chain(join, 1, blockers=[mine])
+        operation = await client.start_bulk_operation("cancel", requested_by="ana", job_types=[join])
+        await client.run_bulk_operations()
+        assert (await client.get_bulk_operation(operation.id)).changed == 1
+        assert await queue.statuses(parent.id, mine.id) == [ChainStatus.CANCELLED] * 2
 
 
 async def test_a_chain_is_retried_with_another_input(queue: Queue) -> None:

@@ -15,6 +15,7 @@ from queuert.client.async_explaining import reasons_of
 from queuert.errors import ChainNotFoundError, StateError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason, Surroundings, reasons
 from queuert.jobs import ChainStatus, JobError, JobStatus
+from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.run_at import RunAt
 from queuert.state import AsyncStore, Capability, StateAdapter
@@ -249,14 +250,14 @@ async def test_no_reaper_is_left(queue: Queue) -> None:
 async def test_a_client_is_to_complete_it(queue: Queue) -> None:
     """That no worker handles the type, or that it is paused, is not the reason. A time to come is."""
     chain = await queue.client.start_chain(work, 1)
-    await queue.worker("join", client_types={"work": None})
+    await queue.worker("join", traits=(TypeTraits("work", completed_by_client=True),))
     await queue.client.pause_job_types([work])
     reason = await queue.only(chain)
     assert reason.cause is Cause.WAITS_FOR_CLIENT
     assert re.fullmatch(r"waits for a client to complete it, since 20[^;]+", reason.text)
-    await queue.worker("join", client_types={"work": _LONG})
+    await queue.worker("join", traits=(TypeTraits("work", completed_by_client=True, overdue_after=_LONG),))
     assert re.search("; overdue after 20", (await queue.only(chain)).text)
-    await queue.worker("join", client_types={"work": 0.0})
+    await queue.worker("join", traits=(TypeTraits("work", completed_by_client=True, overdue_after=0.0),))
     assert re.search("; overdue since 20", (await queue.only(chain)).text)
     later = await queue.client.start_chain(work, 1, run_at=after(hours=1))
     assert (await queue.only(later)).cause is Cause.SCHEDULED

@@ -15,6 +15,7 @@ import pytest
 from queuert import Client, JobType, JobTypes
 from queuert.cli import main
 from queuert.cli.exit_codes import Exit
+from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thresholds
 from queuert.state.sqlite import SQLiteState, doctor
@@ -162,7 +163,8 @@ def test_jobs_that_wait_for_a_client(file: Path) -> None:
     found = {}
     with closing(store):
         for allowed in (None, 3600.0, 0.0):
-            store.record_heartbeat(replace(heartbeat(), client_types={"number": allowed}), 60.0)
+            traits = (TypeTraits("number", completed_by_client=True, overdue_after=allowed),)
+            store.record_heartbeat(replace(heartbeat(), traits=traits), 60.0)
             by_check = {one.check: one for one in SQLiteState(file).diagnose(thresholds)}
             assert by_check["workers"].severity is Severity.OK
             found[allowed] = by_check.get("clients")

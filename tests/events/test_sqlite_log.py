@@ -149,7 +149,7 @@ def test_a_file_of_the_version_before_gets_a_log(path: Path) -> None:
         chain = client.start_chain(number, 1)
     with sqlite3.connect(path) as connection:
         webhooks = ("queuert_webhook_record", "queuert_webhook_attempt")
-        for table in ("queuert_client_type", "queuert_event", "queuert_event_level", "queuert_event_log", *webhooks):
+        for table in ("queuert_type_trait", "queuert_event", "queuert_event_level", "queuert_event_log", *webhooks):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("ALTER TABLE queuert_job_step DROP COLUMN started_at")
         connection.execute("DROP VIEW queuert_chain")

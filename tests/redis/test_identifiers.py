@@ -18,7 +18,7 @@ from queuert.embedded.ports import ReservedPort
 from queuert.event_log import EventFilter, EventLevel
 from queuert.ids import new_id, new_token
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.limits import ClientType, Limits, Rate
+from queuert.limits import Limits, Rate, TypeTraits
 from queuert.policies import Keep, Retention
 from queuert.schedules import MissedRuns
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
@@ -242,8 +242,9 @@ class Tour:
         assert store.resume_job_types([text]) == [text]
         now = store.record_heartbeat(worker(text), 60.0)
         assert [one.id for one in store.list_workers()] == [text]
-        store.record_heartbeat(replace(worker("worker"), client_types={text: 1.5}), 60.0)
-        assert ClientType(text, 1.5) in store.list_client_types()
+        traits = TypeTraits(text, completed_by_client=True, overdue_after=1.5, closes_with_parent=True)
+        store.record_heartbeat(replace(worker("worker"), traits=(traits,)), 60.0)
+        assert traits in store.list_type_traits()
         store.remove_worker("worker")
         did = Activity(now.replace(second=0, microsecond=0), 60, text, started=1)
         old = replace(did, begins_at=did.begins_at - timedelta(days=1))

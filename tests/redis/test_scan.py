@@ -232,7 +232,7 @@ def test_no_damage_stops_the_server(client: Client, redis_url: str, damage: str)
         lambda: store.prune(PruneRequest()),
         lambda: store.list_jobs(JobFilter(), PageRequest(limit=10)),
         lambda: store.list_workers(),
-        lambda: store.list_client_types(),
+        lambda: store.list_type_traits(),
         lambda: store.cancel_chains(["ready"], reason="no"),
         lambda: store.retry_chains(["failed"]),
         lambda: store.delete_chains(["blocked"], cascade=True),

@@ -22,6 +22,7 @@ from queuert.errors import (
     UnknownJobTypeError,
 )
 from queuert.job_types import JobType, JobTypes
+from queuert.limits import TypeTraits
 from queuert.payloads import PayloadLimits
 from queuert.policies import Retention
 
@@ -246,12 +247,23 @@ def test_a_client_completes_jobs_of_a_type_that_says_so() -> None:
     assert pickle.loads(pickle.dumps(kept)).retention == Retention.forever()
 
 
+def test_traits_are_what_programs_need_that_do_not_know_the_type() -> None:
+    assert resize.traits is None
+    child = JobType("child", input=int, output=int, closes_with_parent=True)
+    assert pickle.loads(pickle.dumps(child)).traits == TypeTraits("child", closes_with_parent=True)
+    approve = JobType(
+        "approve", input=int, output=int, completed_by="client", overdue_after=60, closes_with_parent=True
+    )
+    assert approve.traits == TypeTraits("approve", True, 60.0, True)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"completed_by": "user"}, DefinitionError, "must be 'worker' or 'client', got 'user'"),
         ({"overdue_after": 60}, DefinitionError, "needs completed_by='client', got 60"),
         ({"retention": Retention()}, DefinitionError, "needs completed_by='client'"),
+        ({"closes_with_parent": 1}, DefinitionError, "must be a bool, got 1"),
         ({"completed_by": "client", "retention": 14}, DefinitionError, "must be a Retention, got 14"),
         ({"completed_by": "client", "overdue_after": 0}, ConfigurationError, "above 0"),
         ({"completed_by": "client", "overdue_after": float("nan")}, ConfigurationError, "got nan"),

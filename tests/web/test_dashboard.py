@@ -12,6 +12,7 @@ import pytest
 
 from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
 from queuert.errors import ConfigurationError
+from queuert.limits import TypeTraits
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard.app import CSP
@@ -216,7 +217,8 @@ async def test_a_type_that_clients_complete_misses_no_worker(harness: Harness, h
 
 async def record(harness: Harness, client_types: Mapping[str, float | None]) -> None:
     """A worker has told that clients complete these types."""
-    beat = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, client_types=client_types)
+    traits = tuple(TypeTraits(type, True, seconds) for type, seconds in client_types.items())
+    beat = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=traits)
     store = harness.state.async_store(max_connections=1)
     await store.open()
     await store.record_heartbeat(beat, 60.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from queuert.errors import (
@@ -52,24 +52,38 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     # --- complete -----------------------------------------------------------------------------------------------------
 
     async def complete_chains(
-        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+        self,
+        completions: Sequence[WorkerlessCompletion],
+        *,
+        cancel: Sequence[str] = (),
+        reason: str = "",
+        connection: Any = None,
     ) -> list[ChainUpdate]:
         """Finish the last job of each chain with an output or a continuation, whatever its status."""
-        check_completions(completions)
+        check_completions(completions, cancel)
         if not completions:
             return []
-        return await self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
+        return await self._repeated(
+            connection, lambda given: self._complete(given, completions, cancel, reason), update_notifications
+        )
 
     async def _complete(
-        self, connection: AsyncAnyConnection, completions: Sequence[WorkerlessCompletion]
+        self,
+        connection: AsyncAnyConnection,
+        completions: Sequence[WorkerlessCompletion],
+        cancel: Sequence[str],
+        reason: str,
     ) -> list[ChainUpdate]:
+        ids = [one.chain_id for one in completions]
         closing = [one for one in completions if one.continuation is None]
+        met: Mapping[str, LockedChain] = {}
         results: list[ChainUpdate] = []
-        if len(closing) < len(completions):
-            waiting = management.completion_blockers(completions)
-            met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
+        waiting = management.completion_blockers(completions)
+        if cancel or len(closing) < len(completions):
+            met, _ = await self._lock_chains(connection, [*ids, *cancel], waiting)
             if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
-                return [met[one.chain_id].update() for one in completions]
+                return [met[id].update() for id in ids]
+        if len(closing) < len(completions):
             await fetch(connection, self._sql.continue_chains, management.continuations(completions))
             statuses = await add_blockers(connection, self._sql, waiting) if waiting else {}
             blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
@@ -77,7 +91,8 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         if closing:
             rows = await fetch(connection, self._sql.complete_chains, management.completions(closing))
             results += management.completed(closing, rows)
-        return management.for_each([one.chain_id for one in completions], results)
+        cancelled = await self._cancel_locked(connection, [met[id] for id in dict.fromkeys(cancel)], reason)
+        return [*management.for_each(ids, results), *cancelled]
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 
@@ -90,13 +105,18 @@ class AsyncPostgresManagement(AsyncPostgresBase):
 
     async def _cancel(self, connection: AsyncAnyConnection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
         met, _ = await self._lock_chains(connection, ids)
-        open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
+        return await self._cancel_locked(connection, list(met.values()), reason)
+
+    async def _cancel_locked(
+        self, connection: AsyncAnyConnection, met: Sequence[LockedChain], reason: str
+    ) -> list[ChainUpdate]:
+        open_chains = [chain for chain in met if chain.status is ChainStatus.OPEN]
         if not open_chains:
-            return [chain.update() for chain in met.values()]
+            return [chain.update() for chain in met]
         tails = [chain.tail_id for chain in open_chains]
         written = await fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
         released = await self._release_dependents(connection, [chain.id for chain in open_chains])
-        return management.cancelled(met.values(), written, released)
+        return management.cancelled(met, written, released)
 
     # --- retry --------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
-from queuert.limits import ClientType
+from queuert.limits import TypeTraits
 from queuert.state.postgres import workers
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -36,9 +36,9 @@ class AsyncPostgresWorkers(AsyncPostgresBase):
         """Delete a worker that has stopped, and record the last of what it did."""
         await self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
 
-    async def list_client_types(self) -> list[ClientType]:
-        """Return the job types that clients complete, by name, as workers have recorded them."""
-        return [ClientType(*row) for row in await self._fetch(self._sql.list_client_types)]
+    async def list_type_traits(self) -> list[TypeTraits]:
+        """Return what is particular to job types, by name, as workers have recorded it."""
+        return [TypeTraits(*row) for row in await self._fetch(self._sql.list_type_traits)]
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""

@@ -23,7 +23,7 @@ REVOKE ALL ON
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage, {schema}.type_limit,
     {schema}.activity, {schema}.job_step, {schema}.sent_event, {schema}.bulk_operation, {schema}.webhook_record, {schema}.webhook_attempt, {schema}.metric_jobs, {schema}.metric_workers, {schema}.metric_schedules, {schema}.metric_event_log,
-    {schema}.client_type
+    {schema}.type_trait
     FROM PUBLIC, {everybody};
 REVOKE ALL ON FUNCTION
     {schema}.demand(text[], integer),
@@ -45,7 +45,7 @@ END $$;
 GRANT USAGE ON SCHEMA {schema} TO {everybody};
 GRANT SELECT ON
     {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level,
-    {schema}.type_limit, {schema}.client_type, {schema}.activity, {schema}.bulk_operation
+    {schema}.type_limit, {schema}.type_trait, {schema}.activity, {schema}.bulk_operation
     TO {readers};
 
 -- Numbers for autoscalers. It counts by limit keys, which observers may not read, with the rights of its owner.
@@ -80,7 +80,7 @@ GRANT INSERT, UPDATE, DELETE ON
     {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute
     TO {worker};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker, {schema}.type_limit,
-    {schema}.client_type,
+    {schema}.type_trait,
     {schema}.activity
     TO {worker};
 -- Steps are recorded once; a wait for an event is answered once, by taking the payload of the event. Steps and events

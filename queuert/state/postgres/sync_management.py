@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from queuert.errors import (
@@ -53,22 +53,38 @@ class PostgresManagement(PostgresBase):
     # --- complete -----------------------------------------------------------------------------------------------------
 
     def complete_chains(
-        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+        self,
+        completions: Sequence[WorkerlessCompletion],
+        *,
+        cancel: Sequence[str] = (),
+        reason: str = "",
+        connection: Any = None,
     ) -> list[ChainUpdate]:
         """Finish the last job of each chain with an output or a continuation, whatever its status."""
-        check_completions(completions)
+        check_completions(completions, cancel)
         if not completions:
             return []
-        return self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
+        return self._repeated(
+            connection, lambda given: self._complete(given, completions, cancel, reason), update_notifications
+        )
 
-    def _complete(self, connection: AnyConnection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
+    def _complete(
+        self,
+        connection: AnyConnection,
+        completions: Sequence[WorkerlessCompletion],
+        cancel: Sequence[str],
+        reason: str,
+    ) -> list[ChainUpdate]:
+        ids = [one.chain_id for one in completions]
         closing = [one for one in completions if one.continuation is None]
+        met: Mapping[str, LockedChain] = {}
         results: list[ChainUpdate] = []
-        if len(closing) < len(completions):
-            waiting = management.completion_blockers(completions)
-            met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
+        waiting = management.completion_blockers(completions)
+        if cancel or len(closing) < len(completions):
+            met, _ = self._lock_chains(connection, [*ids, *cancel], waiting)
             if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
-                return [met[one.chain_id].update() for one in completions]
+                return [met[id].update() for id in ids]
+        if len(closing) < len(completions):
             fetch(connection, self._sql.continue_chains, management.continuations(completions))
             statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
             blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
@@ -76,7 +92,8 @@ class PostgresManagement(PostgresBase):
         if closing:
             rows = fetch(connection, self._sql.complete_chains, management.completions(closing))
             results += management.completed(closing, rows)
-        return management.for_each([one.chain_id for one in completions], results)
+        cancelled = self._cancel_locked(connection, [met[id] for id in dict.fromkeys(cancel)], reason)
+        return [*management.for_each(ids, results), *cancelled]
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 
@@ -89,13 +106,16 @@ class PostgresManagement(PostgresBase):
 
     def _cancel(self, connection: AnyConnection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
         met, _ = self._lock_chains(connection, ids)
-        open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
+        return self._cancel_locked(connection, list(met.values()), reason)
+
+    def _cancel_locked(self, connection: AnyConnection, met: Sequence[LockedChain], reason: str) -> list[ChainUpdate]:
+        open_chains = [chain for chain in met if chain.status is ChainStatus.OPEN]
         if not open_chains:
-            return [chain.update() for chain in met.values()]
+            return [chain.update() for chain in met]
         tails = [chain.tail_id for chain in open_chains]
         written = fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
         released = self._release_dependents(connection, [chain.id for chain in open_chains])
-        return management.cancelled(met.values(), written, released)
+        return management.cancelled(met, written, released)
 
     # --- retry --------------------------------------------------------------------------------------------------------
 

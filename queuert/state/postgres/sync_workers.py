@@ -14,7 +14,7 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
-from queuert.limits import ClientType
+from queuert.limits import TypeTraits
 from queuert.state.postgres import workers
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -35,9 +35,9 @@ class PostgresWorkers(PostgresBase):
         """Delete a worker that has stopped, and record the last of what it did."""
         self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
 
-    def list_client_types(self) -> list[ClientType]:
-        """Return the job types that clients complete, by name, as workers have recorded them."""
-        return [ClientType(*row) for row in self._fetch(self._sql.list_client_types)]
+    def list_type_traits(self) -> list[TypeTraits]:
+        """Return what is particular to job types, by name, as workers have recorded it."""
+        return [TypeTraits(*row) for row in self._fetch(self._sql.list_type_traits)]
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""

@@ -33,9 +33,11 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
         "windows": [None if limits.rate is None else limits.rate.seconds for limits in reported.limits.values()],
         "fair": [limits.fair for limits in reported.limits.values()],
         "ordered": [limits.ordered for limits in reported.limits.values()],
-        "client_types": list(reported.client_types),
-        "overdue": list(reported.client_types.values()),
-        "known_types": [*reported.known_types, *reported.job_types, *reported.client_types],
+        "traits": [one.type for one in reported.traits],
+        "by_clients": [one.completed_by_client for one in reported.traits],
+        "overdue": [one.overdue_after for one in reported.traits],
+        "closing": [one.closes_with_parent for one in reported.traits],
+        "known_types": [*reported.known_types, *reported.job_types, *(one.type for one in reported.traits)],
     }
 
 

@@ -20,7 +20,7 @@ from queuert.activity import (
 )
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
-from queuert.limits import ClientType, PausedType
+from queuert.limits import PausedType, TypeTraits
 from queuert.policies import checked_ttl
 from queuert.schedules import check_owners, tick_of
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
@@ -472,15 +472,15 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
     ) -> datetime:
         """Record that a worker is alive, its state, and what it did; return the store's time."""
         record = asdict(beat)
-        del record["limits"], record["client_types"], record["known_types"]
+        del record["limits"], record["traits"], record["known_types"]
         uptime = encode.pause(record.pop("uptime"))
         params = {
             "ttl": encode.pause(ttl),
             "uptime": uptime,
             "record": record,
             "limits": {type: encode.limits_of_type(one) for type, one in beat.limits.items()},
-            "client_types": {type: encode.overdue_after(seconds) for type, seconds in beat.client_types.items()},
-            "known_types": [*beat.known_types, *beat.job_types, *beat.client_types],
+            "traits": {one.type: encode.traits(one) for one in beat.traits},
+            "known_types": [*beat.known_types, *beat.job_types, *(one.type for one in beat.traits)],
             **encode.activity_report(activity),
         }
         return decode.moment(await self._run("record_heartbeat", encode.plain(params)))
@@ -490,9 +490,9 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         params = {"id": worker_id, **encode.activity_report(activity)}
         await self._run("remove_worker", encode.plain(params))
 
-    async def list_client_types(self) -> list[ClientType]:
-        """Return the job types that clients complete, by name, as workers have recorded them."""
-        return decode.client_types(await self._run("list_client_types", []))
+    async def list_type_traits(self) -> list[TypeTraits]:
+        """Return what is particular to job types, by name, as workers have recorded it."""
+        return decode.traits(await self._run("list_type_traits", []))
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers that are alive."""

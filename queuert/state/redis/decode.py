@@ -11,7 +11,7 @@ from typing import Any
 from queuert.activity import Activity, numbers_of
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus
-from queuert.limits import ClientType, Limits, PausedType, Rate
+from queuert.limits import Limits, PausedType, Rate, TypeTraits
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
@@ -300,12 +300,17 @@ def wait_facts(one: Answer) -> WaitFacts | None:
     )
 
 
-def client_types(flat: Answer) -> list[ClientType]:
-    """Decode the answer of ``list_client_types``."""
-    found = {text(flat[at]): text(flat[at + 1]) for at in range(0, len(flat), 2)}
+def traits(flat: Answer) -> list[TypeTraits]:
+    """Decode the answer of ``list_type_traits``."""
+    found = {text(flat[at]): json.loads(flat[at + 1]) for at in range(0, len(flat), 2)}
     return [
-        ClientType(type, int(microseconds) / 1_000_000 if microseconds else None)
-        for type, microseconds in sorted(found.items())
+        TypeTraits(
+            type,
+            completed_by_client=bool(one.get("client")),
+            overdue_after=int(one["overdue"]) / 1_000_000 if "overdue" in one else None,
+            closes_with_parent=bool(one.get("closes")),
+        )
+        for type, one in sorted(found.items())
     ]
 
 

@@ -18,7 +18,7 @@ from queuert.attributes import attributes_text
 from queuert.errors import InvalidCursorError
 from queuert.ids import new_id
 from queuert.jobs import JobError
-from queuert.limits import Limits
+from queuert.limits import Limits, TypeTraits
 from queuert.policies import RetryPolicy
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter
@@ -150,9 +150,10 @@ def limits_of_type(limits: Limits) -> dict[str, Any]:
     )
 
 
-def overdue_after(seconds: float | None) -> str:
-    """What is kept of a job type that clients complete: microseconds; nothing if its jobs are never overdue."""
-    return "" if seconds is None else str(pause(seconds))
+def traits(one: TypeTraits) -> dict[str, Any]:
+    """What is kept of what is particular to a job type."""
+    overdue = None if one.overdue_after is None else pause(one.overdue_after)
+    return _set(client=one.completed_by_client or None, overdue=overdue, closes=one.closes_with_parent or None)
 
 
 def activity_report(report: ActivityReport | None) -> dict[str, Any]:
@@ -318,8 +319,15 @@ def pause_types(types: Sequence[str], reason: str | None, by: str | None) -> Arg
     return plain(_set(types=list(types), reason=reason, by=by))
 
 
-def completions(params: Sequence[WorkerlessCompletion], *, check: bool = False, refused: bool = False) -> Arguments:
-    """Return the arguments of ``complete_chains``."""
+def completions(
+    params: Sequence[WorkerlessCompletion],
+    *,
+    check: bool = False,
+    refused: bool = False,
+    cancel: Sequence[str] = (),
+    error: JobError | None = None,
+) -> Arguments:
+    """Return the arguments of ``complete_chains``; ``error`` is that of the chains to cancel."""
     payloads = _Payloads()
     chains = [
         _set(
@@ -330,7 +338,8 @@ def completions(params: Sequence[WorkerlessCompletion], *, check: bool = False, 
         )
         for one in params
     ]
-    return payloads.behind(_set(chains=chains, check=check or None, refused=refused or None))
+    cancelled = {"cancel": list(cancel), "error": payloads.put(error_text(error))} if cancel else {}
+    return payloads.behind(_set(chains=chains, check=check or None, refused=refused or None, **cancelled))
 
 
 _OUTCOMES = ("completed", "failed", "cancelled")

@@ -80,27 +80,43 @@ class RedisManagement:
         return in_order(unique, [(link.chain_id, link.blocker_id) for link in links])
 
     def complete_chains(
-        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+        self,
+        completions: Sequence[WorkerlessCompletion],
+        *,
+        cancel: Sequence[str] = (),
+        reason: str = "",
+        connection: Any = None,
     ) -> list[ChainUpdate]:
         """Finish the last job of each chain with an output or a continuation."""
         refuse_connection(connection)
-        check_completions(completions)
+        check_completions(completions, cancel)
         if not completions:
             return []
         of_chain = {one.chain_id: one for one in completions}
+        cancelled = list(dict.fromkeys(cancel))
+        error = JobError("cancel", reason)
+        # What is cancelled goes in parts of its own, after the others, unless all fit into one script.
+        whole = len(of_chain) + len(cancelled) <= WRITTEN
         parts = [[of_chain[id] for id in part] for part in self._parts(list(of_chain), blockers_first=False)]
+        behind = [] if whole or not cancelled else self._parts(cancelled, blockers_first=False)
         refused = False
-        if len(parts) > 1:
+        if len(parts) + len(behind) > 1:
             ids = Counter(one.continuation.id for one in completions if one.continuation is not None)
             if twice := [id for id, times in ids.items() if times > 1]:
                 raise JobIdConflictError(twice)
+            for others in behind:
+                self._run("cancel_chains", encode.cancel(others, error, {"check": True}))
             checks = [self._run("complete_chains", encode.completions(part, check=True)) for part in parts]
             refused = not all(checks)
         answer: list[Any] = []
         for part in parts:
-            run = self._commit if part is parts[-1] else self._run
-            answer += run("complete_chains", encode.completions(part, refused=refused))
-        return _in_given_order(list(of_chain), answer)
+            run = self._commit if part is parts[-1] and not behind else self._run
+            with_it = cancelled if whole else []
+            answer += run("complete_chains", encode.completions(part, refused=refused, cancel=with_it, error=error))
+        for others in [] if refused else behind:
+            run = self._commit if others is behind[-1] else self._run
+            answer += run("cancel_chains", encode.cancel(others, error, {"checked": True}))
+        return _in_given_order([*of_chain, *cancelled][: len(answer)], answer)
 
     def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""

@@ -21,7 +21,7 @@ from queuert.activity import (
 )
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
-from queuert.limits import ClientType, PausedType
+from queuert.limits import PausedType, TypeTraits
 from queuert.policies import checked_ttl
 from queuert.schedules import check_owners, tick_of
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
@@ -467,15 +467,15 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
     def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float, activity: ActivityReport | None = None) -> datetime:
         """Record that a worker is alive, its state, and what it did; return the store's time."""
         record = asdict(beat)
-        del record["limits"], record["client_types"], record["known_types"]
+        del record["limits"], record["traits"], record["known_types"]
         uptime = encode.pause(record.pop("uptime"))
         params = {
             "ttl": encode.pause(ttl),
             "uptime": uptime,
             "record": record,
             "limits": {type: encode.limits_of_type(one) for type, one in beat.limits.items()},
-            "client_types": {type: encode.overdue_after(seconds) for type, seconds in beat.client_types.items()},
-            "known_types": [*beat.known_types, *beat.job_types, *beat.client_types],
+            "traits": {one.type: encode.traits(one) for one in beat.traits},
+            "known_types": [*beat.known_types, *beat.job_types, *(one.type for one in beat.traits)],
             **encode.activity_report(activity),
         }
         return decode.moment(self._run("record_heartbeat", encode.plain(params)))
@@ -485,9 +485,9 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         params = {"id": worker_id, **encode.activity_report(activity)}
         self._run("remove_worker", encode.plain(params))
 
-    def list_client_types(self) -> list[ClientType]:
-        """Return the job types that clients complete, by name, as workers have recorded them."""
-        return decode.client_types(self._run("list_client_types", []))
+    def list_type_traits(self) -> list[TypeTraits]:
+        """Return what is particular to job types, by name, as workers have recorded it."""
+        return decode.traits(self._run("list_type_traits", []))
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers that are alive."""

@@ -229,7 +229,7 @@ def _of_type(connection: Connection, type: str, most: int, now: int) -> TypeDema
     due_keys = [row[0] for row in run(connection, "due_keys", type=type, now=now, limit=most)]
     limits = stored_limits(connection, type)
     free = most * 2 if limits is None or limits.concurrency is None else max(0, limits.concurrency - running)
-    if run(connection, "is_paused", type=type) or run(connection, "is_client_type", type=type):
+    if run(connection, "is_paused", type=type) or run(connection, "is_completed_by_client", type=type):
         free = 0
     ready, due = found_ready, len(due_keys)
     if limits is not None and limits.ordered:

@@ -62,13 +62,17 @@ def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
     return once
 
 
-def complete(connection: Connection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
-    """Finish the last jobs of chains for a client, all or none."""
+def complete(
+    connection: Connection, completions: Sequence[WorkerlessCompletion], cancelled: Sequence[str], reason: str
+) -> list[ChainUpdate]:
+    """Finish the last jobs of chains for a client, all or none, and cancel others with them."""
     met = [(one, _tail(connection, one.chain_id)) for one in completions]
     fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
     if not fit:
         return [_met(one.chain_id, tail, ChainStatus(tail[6]), written=False) for one, tail in met]
-    return _reported_once([_complete_one(connection, one, tail) for one, tail in met])
+    done = [_complete_one(connection, one, tail) for one, tail in met]
+    done += [_cancel_one(connection, id, _tail(connection, id), reason) for id in dict.fromkeys(cancelled)]
+    return _reported_once(done)
 
 
 def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) -> ChainUpdate:

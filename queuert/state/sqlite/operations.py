@@ -15,7 +15,7 @@ from queuert.activity import (
     ActivityReport,
 )
 from queuert.jobs import ChainRecord, Job, TtlUpdate
-from queuert.limits import ClientType, PausedType
+from queuert.limits import PausedType, TypeTraits
 from queuert.notify.results import delete_notifications, trigger_notifications, update_notifications
 from queuert.run_at import RunAt
 from queuert.state import records
@@ -147,13 +147,20 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
     # --- management ---------------------------------------------------------------------------------------------------
 
     def complete_chains(
-        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+        self,
+        completions: Sequence[WorkerlessCompletion],
+        *,
+        cancel: Sequence[str] = (),
+        reason: str = "",
+        connection: Any = None,
     ) -> list[ChainUpdate]:
         """Finish the last job of each chain for a client."""
-        check_completions(completions)
+        check_completions(completions, cancel)
         if not completions:
             return []
-        return self._outside(connection, lambda given: management.complete(given, completions), update_notifications)
+        return self._outside(
+            connection, lambda given: management.complete(given, completions, cancel, reason), update_notifications
+        )
 
     def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
@@ -242,10 +249,10 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
                 workers.record_activity(connection, worker_id, activity)
             run(connection, "remove_worker", id=worker_id)
 
-    def list_client_types(self) -> list[ClientType]:
-        """Return the job types that clients complete, by name, as workers have recorded them."""
+    def list_type_traits(self) -> list[TypeTraits]:
+        """Return what is particular to job types, by name, as workers have recorded it."""
         with self._reading() as connection:
-            return workers.client_types(connection)
+            return workers.type_traits(connection)
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose heartbeat has not expired, the longest running first."""

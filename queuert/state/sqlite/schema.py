@@ -29,7 +29,7 @@ UPGRADES: tuple[str, ...] = (
     "add_phases",
     "add_webhooks",
     "add_stale_at",
-    "add_client_types",
+    "add_type_traits",
 )
 """Names of the sections of ``schema.sql`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 

@@ -140,8 +140,13 @@ CREATE TABLE queuert_worker (
 ) WITHOUT ROWID;
 -- The limits of job types, as the worker that started last has them.
 CREATE TABLE queuert_type_limit (type TEXT NOT NULL PRIMARY KEY, limits TEXT NOT NULL) WITHOUT ROWID;
--- The job types that clients complete, as the worker that started last has them.
-CREATE TABLE queuert_client_type (type TEXT NOT NULL PRIMARY KEY, overdue_seconds REAL) WITHOUT ROWID;
+-- What is particular to job types, as the worker that started last has them.
+CREATE TABLE queuert_type_trait (
+    type                TEXT NOT NULL PRIMARY KEY,
+    completed_by_client INTEGER NOT NULL,
+    overdue_seconds     REAL,
+    closes_with_parent  INTEGER NOT NULL
+) WITHOUT ROWID;
 -- Steps of jobs. They are deleted with their job.
 CREATE TABLE queuert_job_step (
     job_id      TEXT NOT NULL REFERENCES queuert_job (id),
@@ -390,6 +395,11 @@ JOIN queuert_job AS tail ON tail.chain_id = root.id
     AND tail.chain_index = (SELECT max(chain_index) FROM queuert_job AS last WHERE last.chain_id = root.id)
 WHERE root.chain_index = 0
 
--- name: add_client_types
--- From version 16 to 17: the job types that clients complete, as the worker that started last has them.
-CREATE TABLE queuert_client_type (type TEXT NOT NULL PRIMARY KEY, overdue_seconds REAL) WITHOUT ROWID
+-- name: add_type_traits
+-- From version 16 to 17: what is particular to job types, as the worker that started last has them.
+CREATE TABLE queuert_type_trait (
+    type                TEXT NOT NULL PRIMARY KEY,
+    completed_by_client INTEGER NOT NULL,
+    overdue_seconds     REAL,
+    closes_with_parent  INTEGER NOT NULL
+) WITHOUT ROWID

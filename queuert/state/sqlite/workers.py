@@ -19,7 +19,7 @@ from queuert.activity import (
     shown_numbers,
     summed,
 )
-from queuert.limits import ClientType, Limits, Rate
+from queuert.limits import Limits, Rate, TypeTraits
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
@@ -54,16 +54,19 @@ def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> datet
             run(connection, "delete_limits", type=type)
         else:
             run(connection, "record_limits", type=type, limits=json.dumps(asdict(limits)))
-    for type, seconds in reported.client_types.items():
-        run(connection, "record_client_type", type=type, seconds=seconds)
-    for type in {*reported.known_types, *reported.job_types} - reported.client_types.keys():
-        run(connection, "delete_client_type", type=type)
+    for traits in reported.traits:
+        run(connection, "record_traits", **asdict(traits))
+    for type in {*reported.known_types, *reported.job_types}.difference(one.type for one in reported.traits):
+        run(connection, "delete_traits", type=type)
     return rows.moment(now)
 
 
-def client_types(connection: Connection) -> list[ClientType]:
-    """Return the job types that clients complete, by name."""
-    return [ClientType(*row) for row in run(connection, "list_client_types")]
+def type_traits(connection: Connection) -> list[TypeTraits]:
+    """Return what is particular to job types, by name."""
+    return [
+        TypeTraits(type, bool(by_client), overdue, bool(closes))
+        for type, by_client, overdue, closes in run(connection, "list_type_traits")
+    ]
 
 
 def stored_limits(connection: Connection, type: str) -> Limits | None:

@@ -206,7 +206,7 @@ def test_every_older_version_becomes_this_one(path: Path) -> None:
     connection.execute("DROP TABLE queuert_activity")
     connection.execute("DROP TABLE queuert_job_step")
     connection.execute("DROP TABLE queuert_sent_event")
-    for table in ("queuert_event", "queuert_event_level", "queuert_event_log", *_WEBHOOKS, "queuert_client_type"):
+    for table in ("queuert_event", "queuert_event_level", "queuert_event_log", *_WEBHOOKS, "queuert_type_trait"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("UPDATE queuert_schema SET version = 1")
     store = opened(path)

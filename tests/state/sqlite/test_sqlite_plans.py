@@ -31,7 +31,7 @@ _WHOLE = {
     "schedule_delays": "those of all types are wanted",
     "list_paused_job_types": "all are wanted",
     "list_workers": "all are wanted, and there are few",
-    "list_client_types": "all are wanted, and there are few",
+    "list_type_traits": "all are wanted, and there are few",
     "delete_stale_workers": "there are few",
     "types": "jumps from type to type",
     "types_of_chains": "jumps from type to type",

@@ -30,29 +30,34 @@ unlimited AS (
     DELETE FROM {schema}.type_limit
     WHERE type = ANY (%(job_types)s::text[]) AND type <> ALL (ARRAY(SELECT reported.type FROM reported))
 ),
-by_clients AS MATERIALIZED (
-    SELECT params.* FROM unnest(%(client_types)s::text[], %(overdue)s::float8[]) AS params (type, overdue_seconds)
+traits AS MATERIALIZED (
+    SELECT params.* FROM unnest(%(traits)s::text[], %(by_clients)s::bool[], %(overdue)s::float8[], %(closing)s::bool[])
+        AS params (type, completed_by_client, overdue_seconds, closes_with_parent)
 ),
 -- What this heartbeat changes or deletes, locked in one order: workers of another version may write the same rows.
 outdated AS MATERIALIZED (
-    SELECT known.type, by_clients.type IS NULL AS gone
-    FROM {schema}.client_type AS known LEFT JOIN by_clients ON by_clients.type = known.type
+    SELECT known.type, traits.type IS NULL AS gone
+    FROM {schema}.type_trait AS known LEFT JOIN traits ON traits.type = known.type
     WHERE known.type = ANY (%(known_types)s::text[])
-        AND (by_clients.type IS NULL OR by_clients.overdue_seconds IS DISTINCT FROM known.overdue_seconds)
+        AND (known.completed_by_client, known.overdue_seconds, known.closes_with_parent)
+            IS DISTINCT FROM (traits.completed_by_client, traits.overdue_seconds, traits.closes_with_parent)
     ORDER BY known.type COLLATE "C" FOR UPDATE OF known
 ),
-client_types AS (
-    INSERT INTO {schema}.client_type (type, overdue_seconds)
-    SELECT by_clients.* FROM (SELECT count(*) FROM outdated) AS locked CROSS JOIN by_clients
+new_traits AS (
+    INSERT INTO {schema}.type_trait (type, completed_by_client, overdue_seconds, closes_with_parent)
+    SELECT traits.* FROM (SELECT count(*) FROM outdated) AS locked CROSS JOIN traits
     WHERE NOT EXISTS (
-        SELECT FROM {schema}.client_type AS known
-        WHERE known.type = by_clients.type AND known.overdue_seconds IS NOT DISTINCT FROM by_clients.overdue_seconds
+        SELECT FROM {schema}.type_trait AS known
+        WHERE known.type = traits.type
+            AND (known.completed_by_client, known.overdue_seconds, known.closes_with_parent)
+                IS NOT DISTINCT FROM (traits.completed_by_client, traits.overdue_seconds, traits.closes_with_parent)
     )
-    ORDER BY by_clients.type COLLATE "C"
-    ON CONFLICT (type) DO UPDATE SET overdue_seconds = excluded.overdue_seconds
+    ORDER BY traits.type COLLATE "C"
+    ON CONFLICT (type) DO UPDATE SET completed_by_client = excluded.completed_by_client,
+        overdue_seconds = excluded.overdue_seconds, closes_with_parent = excluded.closes_with_parent
 ),
-types_of_workers AS (
-    DELETE FROM {schema}.client_type USING outdated WHERE client_type.type = outdated.type AND outdated.gone
+without_traits AS (
+    DELETE FROM {schema}.type_trait USING outdated WHERE type_trait.type = outdated.type AND outdated.gone
 ),
 {record_activity}
 INSERT INTO {schema}.worker AS beating
@@ -89,9 +94,9 @@ SELECT id, name, host, pid, version, job_types, concurrency, running, state, sta
 FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id
 
--- name: list_client_types
--- Reads the job types that clients complete, by name.
-SELECT type, overdue_seconds FROM {schema}.client_type ORDER BY type COLLATE "C"
+-- name: list_type_traits
+-- Reads what workers know of job types, by name.
+SELECT type, completed_by_client, overdue_seconds, closes_with_parent FROM {schema}.type_trait ORDER BY type COLLATE "C"
 
 -- name: count_held
 -- Counts the running jobs of workers. All running jobs are read: as many as all workers have slots.

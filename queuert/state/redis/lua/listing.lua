@@ -360,7 +360,8 @@ for _, type in ipairs(params.types) do
         local stored = call('HGET', P .. 'limits', type)
         local limits = stored and cjson.decode(stored)
         if limits and limits.concurrency then free = math.max(0, limits.concurrency - running) end
-        if call('HEXISTS', P .. 'paused', type) == 1 or call('HEXISTS', P .. 'client_types', type) == 1 then free = 0 end
+        local traits = call('HGET', P .. 'traits', type)
+        if call('HEXISTS', P .. 'paused', type) == 1 or (traits and cjson.decode(traits).client) then free = 0 end
         if limits and free > 0 and (limits.per_key or limits.rate) then
             ready, due = admitted_by_keys(type, limits, in_all, found_due)
         end

@@ -10,34 +10,24 @@ if missing then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local done, named_types, answer = {}, {}, {}
 for at, id in ipairs(ids) do
-    if not done[id] then
-        local first = load(id)
-        local tail = tail_of(id)
-        if first.chain_status ~= 'open' then
-            done[id] = chain_update(first, tail, tail.status, first.chain_status, false)
-        else
-            local previous_status, due_types = tail.status, {}
-            finish_workerless(tail, 'cancelled', {})
-            call('SET', P .. 'e:' .. tail.id, ARGV[2])
-            log_event(tail, 'cancelled', 'cancelled', nil, ARGV[2])
-            local took = close_chain(tail.id == id and tail or first, 'cancelled', due_types)
-            done[id] = chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types), took)
-        end
-    end
+    done[id] = done[id] or cancel_chain(id, ARGV[2], named_types)
     answer[at] = done[id]
 end
 return answer
 
 -- name: complete_chains
--- Finishes the last jobs of chains for a client, all or none. ARGV[1]: {chains: list of {chain, tail, output,
--- continuation}, check, refused}; ARGV[2...]: payloads. None is finished with `refused`, or if one of the chains is not
--- open or has another last job.
+-- Finishes the last jobs of chains for a client, all or none, and cancels others with them. ARGV[1]: {chains: list of
+-- {chain, tail, output, continuation}, check, refused, cancel: ids, error}; ARGV[2...]: payloads. None is finished with
+-- `refused`, or if one of the chains is not open or has another last job.
 
 local request, ids, fits = decoded(1), {}, true
 local params = request.chains
 for at, one in ipairs(params) do ids[at] = one.chain end
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
+local to_cancel = request.cancel or {}
+local _, absent_one = chains_of(to_cancel)
+if absent_one then return refusal('chain_not_found', absent_one) end
 for _, one in ipairs(params) do
     local chain = chains[one.chain]
     fits = fits and chain.first.chain_status == 'open' and chain.tail.id == one.tail
@@ -82,6 +72,7 @@ for at, one in ipairs(params) do
     local status = following and 'open' or 'completed'
     answer[at] = chain_update(first, tail, previous_status, status, true, fresh(due_types, named_types), took)
 end
+for _, id in ipairs(to_cancel) do answer[#answer + 1] = cancel_chain(id, ARGV[request.error], named_types) end
 return answer
 
 -- name: get_relations

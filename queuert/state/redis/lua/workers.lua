@@ -1,9 +1,10 @@
 -- name: record_heartbeat
--- Records that a worker is alive, and what it did. ARGV[1]: {ttl, uptime, record, limits, client_types, known_types,
+-- Records that a worker is alive, and what it did. ARGV[1]: {ttl, uptime, record, limits, traits, known_types,
 -- activity}. Also deletes workers whose heartbeat has expired. Returns the time.
 --
 -- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire, limits a HASH of the limits of job
--- types, client_types a HASH of the job types that clients complete, with the microseconds after which they are overdue.
+-- types, traits a HASH of what is particular to some: whether clients complete them, the microseconds after which they
+-- are overdue, and whether they close with their parent.
 
 local params = decoded(1)
 local id, record = params.record.id, params.record
@@ -17,8 +18,8 @@ for _, type in ipairs(record.job_types) do
     if limits then call('HSET', P .. 'limits', type, cjson.encode(limits)) else call('HDEL', P .. 'limits', type) end
 end
 for _, type in ipairs(params.known_types) do
-    local overdue = params.client_types[type]
-    if overdue then call('HSET', P .. 'client_types', type, overdue) else call('HDEL', P .. 'client_types', type) end
+    local traits = params.traits[type]
+    if traits then call('HSET', P .. 'traits', type, cjson.encode(traits)) else call('HDEL', P .. 'traits', type) end
 end
 for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
     if other ~= id then
@@ -38,11 +39,10 @@ add_report(id, params.activity)
 call('ZREM', P .. 'workers:until', id)
 return call('HDEL', P .. 'workers', id)
 
--- name: list_client_types
--- Reads the job types that clients complete, each followed by the microseconds after which its jobs are overdue, if they
--- ever are.
+-- name: list_type_traits
+-- Reads what is particular to job types, each followed by its traits.
 
-return call('HGETALL', P .. 'client_types')
+return call('HGETALL', P .. 'traits')
 
 -- name: list_workers
 -- Reads the last heartbeats of the workers that are alive.

@@ -20,23 +20,26 @@ DELETE FROM queuert_type_limit WHERE type = :type
 -- The limits of a job type.
 SELECT limits FROM queuert_type_limit WHERE type = :type
 
--- name: record_client_type
--- Clients complete the jobs of this type.
-INSERT INTO queuert_client_type (type, overdue_seconds) VALUES (:type, :seconds)
-ON CONFLICT (type) DO UPDATE SET overdue_seconds = excluded.overdue_seconds
-    WHERE overdue_seconds IS NOT excluded.overdue_seconds
+-- name: record_traits
+-- What is particular to a job type.
+INSERT INTO queuert_type_trait (type, completed_by_client, overdue_seconds, closes_with_parent)
+VALUES (:type, :completed_by_client, :overdue_after, :closes_with_parent)
+ON CONFLICT (type) DO UPDATE SET completed_by_client = excluded.completed_by_client,
+    overdue_seconds = excluded.overdue_seconds, closes_with_parent = excluded.closes_with_parent
+    WHERE (completed_by_client, overdue_seconds, closes_with_parent)
+        IS NOT (excluded.completed_by_client, excluded.overdue_seconds, excluded.closes_with_parent)
 
--- name: delete_client_type
--- Clients do not complete the jobs of this type any more.
-DELETE FROM queuert_client_type WHERE type = :type
+-- name: delete_traits
+-- Nothing is particular to a job type any more.
+DELETE FROM queuert_type_trait WHERE type = :type
 
--- name: list_client_types
--- Reads the job types that clients complete, by name.
-SELECT type, overdue_seconds FROM queuert_client_type ORDER BY type
+-- name: list_type_traits
+-- Reads what is particular to job types, by name.
+SELECT type, completed_by_client, overdue_seconds, closes_with_parent FROM queuert_type_trait ORDER BY type
 
--- name: is_client_type
+-- name: is_completed_by_client
 -- Whether clients complete the jobs of a type.
-SELECT 1 FROM queuert_client_type WHERE type = :type
+SELECT 1 FROM queuert_type_trait WHERE type = :type AND completed_by_client
 
 -- name: delete_stale_workers
 -- Deletes workers whose heartbeat has expired.

@@ -209,6 +209,60 @@ async def closed_chain(stores: Stores) -> None:
 
 
 @case()
+async def others_are_cancelled_with_it(stores: Stores) -> None:
+    """Chains that go on for nothing then: in the same transaction, with the reason; those that are closed stay so."""
+    store = await stores.open()
+    children = await start(store, job("child"), job("child"), job("child"))
+    await store.cancel_chains([children[2]], reason="before")
+    parent, other = await start(store, job(blockers=children[:2]), job(blockers=[children[1]]))
+    results = await store.complete_chains(
+        [WorkerlessCompletion(parent, parent, output="1")], cancel=[*children, children[0]], reason="with its parent"
+    )
+    assert [(one.chain_id, one.status.value, one.written) for one in results] == [
+        (parent, "completed", True),
+        (children[0], "cancelled", True),
+        (children[1], "cancelled", True),
+        (children[2], "cancelled", False),
+    ]
+    reasons = [chain.error.message for id in children if (chain := await read_chain(store, id)).error]
+    assert reasons == ["with its parent", "with its parent", "before"]
+    assert (await read(store, other)).status is JobStatus.READY
+    assert [type for one in results for type in one.due_types] == ["work"]
+    assert (await read(store, parent)).status is JobStatus.COMPLETED
+
+
+@case()
+async def others_are_cancelled_with_a_continuation(stores: Stores) -> None:
+    """So it is if the chain goes on."""
+    store = await stores.open()
+    [child] = await start(store, job("child"))
+    [parent] = await start(store, job(blockers=[child]))
+    following = WorkerlessCompletion(parent, parent, continuation=job("next", id="b"))
+    results = await store.complete_chains([following], cancel=[child], reason="x")
+    assert [(one.status.value, one.written) for one in results] == [("open", True), ("cancelled", True)]
+    assert ((await read(store, "b")).status, (await read(store, child)).status) == (
+        JobStatus.READY,
+        JobStatus.CANCELLED,
+    )
+
+
+@case()
+async def nothing_is_cancelled_if_nothing_is_completed(stores: Stores) -> None:
+    """Neither beside a chain that is closed, or is elsewhere, nor beside one that does not exist."""
+    store = await stores.open()
+    child, parent, closed = await start(store, job("child"), job(), job())
+    await store.cancel_chains([closed], reason="before")
+    for completion in (WorkerlessCompletion(closed, closed, output="1"), WorkerlessCompletion(parent, "b", output="1")):
+        [result] = await store.complete_chains([completion], cancel=[child], reason="x")
+        assert not result.written
+    good = WorkerlessCompletion(parent, parent, output="1")
+    error = await error_of(ChainNotFoundError, store.complete_chains([good], cancel=[child, "nowhere"], reason="x"))
+    assert error.id == "nowhere"
+    await error_of(InvalidIdentifierError, store.complete_chains([good], cancel=[parent], reason="x"))
+    assert [(await read(store, id)).status for id in (child, parent)] == [JobStatus.READY] * 2
+
+
+@case()
 async def another_last_job(stores: Stores) -> None:
     """A chain that has gone on to another job than the caller saw is not touched; the result names its last job."""
     store = await stores.open()

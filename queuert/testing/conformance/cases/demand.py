@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from queuert.limits import ClientType, Limits, Rate
+from queuert.limits import Limits, Rate, TypeTraits
 from queuert.run_at import after
 from queuert.state import AsyncStore
 from queuert.state.types import ClaimedJob, NewJob, TypeDemand
@@ -31,6 +31,10 @@ def _beat(limits: Mapping[str, Limits], *types: str) -> WorkerHeartbeat:
         uptime=0.0,
         limits=limits,
     )
+
+
+def _by_client(type: str, overdue_after: float | None = None) -> TypeTraits:
+    return TypeTraits(type, completed_by_client=True, overdue_after=overdue_after)
 
 
 async def _limit(store: AsyncStore, limits: Limits) -> None:
@@ -125,35 +129,45 @@ async def jobs_that_clients_complete_are_held_back(stores: Stores) -> None:
     """No worker would help. It is so while no worker is alive, until one that handles the type says otherwise."""
     store = await stores.open()
     await start(store, job("approve"), job("approve"), job("work"))
-    assert await store.list_client_types() == []
-    await store.record_heartbeat(replace(_beat({}), client_types={"approve": 86_400.5, "answer": None}), 60.0)
+    assert await store.list_type_traits() == []
+    answer, approve = _by_client("answer"), _by_client("approve", 86_400.5)
+    await store.record_heartbeat(replace(_beat({}), traits=(approve, answer)), 60.0)
     await store.remove_worker("worker")
-    assert await store.list_client_types() == [ClientType("answer", None), ClientType("approve", 86_400.5)]
+    assert await store.list_type_traits() == [answer, approve]
     assert await _numbers(store, "approve") == (0, 0, 0, 2)
     assert await _numbers(store) == (1, 0, 0, 0)
     await store.record_heartbeat(_beat({}, "approve"), 60.0)
-    assert await store.list_client_types() == [ClientType("answer", None)]
+    assert await store.list_type_traits() == [answer]
     assert await _numbers(store, "approve") == (2, 0, 0, 0)
+    await store.record_heartbeat(replace(_beat({}), traits=(TypeTraits("approve", closes_with_parent=True),)), 60.0)
+    assert await _numbers(store, "approve") == (2, 0, 0, 0), "this alone holds nothing back"
 
 
 @case()
 async def a_type_that_workers_complete_again(stores: Stores) -> None:
     """A worker that knows a type as one of workers says so, whether it handles it or not; others leave it alone."""
     store = await stores.open()
-    await store.record_heartbeat(replace(_beat({}), client_types={"approve": None, "answer": None}), 60.0)
+    await store.record_heartbeat(replace(_beat({}), traits=(_by_client("approve"), _by_client("answer"))), 60.0)
     await store.record_heartbeat(replace(_beat({}), known_types=("work", "other")), 60.0)
-    assert [one.type for one in await store.list_client_types()] == ["answer", "approve"]
+    assert [one.type for one in await store.list_type_traits()] == ["answer", "approve"]
     await store.record_heartbeat(replace(_beat({}), known_types=("work", "approve")), 60.0)
-    assert [one.type for one in await store.list_client_types()] == ["answer"]
+    assert [one.type for one in await store.list_type_traits()] == ["answer"]
 
 
 @case()
-async def a_time_after_which_jobs_are_overdue_is_changed(stores: Stores) -> None:
+async def traits_are_changed(stores: Stores) -> None:
     """The last heartbeat decides, as for limits."""
     store = await stores.open()
-    for seconds in (60.0, None, 0.5):
-        await store.record_heartbeat(replace(_beat({}), client_types={"approve": seconds}), 60.0)
-        assert await store.list_client_types() == [ClientType("approve", seconds)]
+    for traits in (
+        _by_client("approve", 60.0),
+        _by_client("approve"),
+        replace(_by_client("approve", 0.5), closes_with_parent=True),
+        replace(_by_client("approve", 0.5), closes_with_parent=True),
+        TypeTraits("approve", closes_with_parent=True),
+        _by_client("approve", 0.5),
+    ):
+        await store.record_heartbeat(replace(_beat({}), traits=(traits,)), 60.0)
+        assert await store.list_type_traits() == [traits]
 
 
 @case()
@@ -161,11 +175,11 @@ async def limits_beside_a_type_that_clients_complete(stores: Stores) -> None:
     """A worker records both, and neither is taken for the other."""
     store = await stores.open()
     limits = Limits(concurrency=1, fair=True)
-    await store.record_heartbeat(replace(_beat({"work": limits}), client_types={"approve": None}), 60.0)
+    await store.record_heartbeat(replace(_beat({"work": limits}), traits=(_by_client("approve"),)), 60.0)
     approval, other, _ = await start(store, job("approve"), job("work"), job("work"))
     facts = [await store.get_wait_facts(id) for id in (approval, other)]
     assert [one and one.limits for one in facts] == [None, limits]
-    assert [one.type for one in await store.list_client_types()] == ["approve"]
+    assert await store.list_type_traits() == [_by_client("approve")]
     assert await _numbers(store) == (1, 0, 0, 1)
 
 

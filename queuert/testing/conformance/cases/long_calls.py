@@ -147,6 +147,24 @@ async def completed_all_or_none(stores: Stores) -> None:
 
 
 @case()
+async def completed_with_many_that_are_cancelled(stores: Stores) -> None:
+    """All or none, however many there are of both."""
+    store = await stores.open()
+    ids = await start(store, *(job() for _ in range(2 * _MANY)))
+    completions = [WorkerlessCompletion(id, id, output="1") for id in ids[:_MANY]]
+    others = ids[_MANY:]
+    await error_of(ChainNotFoundError, store.complete_chains(completions, cancel=[*others, "nowhere"], reason="no"))
+    assert await _statuses(store, ids) == {"open": 2 * _MANY}
+    stale = WorkerlessCompletion(ids[0], "another", output="1")
+    results = await store.complete_chains([stale, *completions[1:]], cancel=others, reason="no")
+    assert [one.written for one in results] == [False] * _MANY
+    assert await _statuses(store, ids) == {"open": 2 * _MANY}
+    results = await store.complete_chains(completions, cancel=others, reason="no")
+    assert [(one.chain_id, one.written) for one in results] == [(id, True) for id in ids]
+    assert await _statuses(store, ids) == {"completed": _MANY, "cancelled": _MANY}
+
+
+@case()
 async def continuations_with_one_id(stores: Stores) -> None:
     """Two continuations of a call cannot have one id, wherever they are in it."""
     store = await stores.open()

@@ -118,6 +118,18 @@ local function fresh(due_types, named_types)
     return new
 end
 
+-- Cancels a chain if it is open. `error` is that of its last job, as stored. Returns its update.
+local function cancel_chain(id, error, named_types)
+    local first, tail = load(id), tail_of(id)
+    if first.chain_status ~= 'open' then return chain_update(first, tail, tail.status, first.chain_status, false) end
+    local previous_status, due_types = tail.status, {}
+    finish_workerless(tail, 'cancelled', {})
+    call('SET', P .. 'e:' .. tail.id, error)
+    log_event(tail, 'cancelled', 'cancelled', nil, error)
+    local took = close_chain(tail.id == id and tail or first, 'cancelled', due_types)
+    return chain_update(first, tail, previous_status, 'cancelled', true, fresh(due_types, named_types), took)
+end
+
 -- What a sweep mends beside stranded jobs: dead entries, and running jobs without a lease.
 --
 -- holders SET of those who have, or had, a processing list

@@ -1,4 +1,4 @@
-"""Which job types clients complete, and after how long their jobs are overdue.
+"""What workers know of job types: which of them clients complete, and which close with their parent.
 
 Only additions: workers of the version before neither write the table nor read it, and `demand` has the columns that it
 had.
@@ -13,17 +13,20 @@ down_revision = "0027"
 branch_labels = None
 depends_on = None
 
-CLIENT_TYPE = """
-CREATE TABLE client_type (
-    type            text COLLATE "C" PRIMARY KEY,
-    overdue_seconds float8
+TYPE_TRAIT = """
+CREATE TABLE type_trait (
+    type                text COLLATE "C" PRIMARY KEY,
+    completed_by_client boolean NOT NULL,
+    overdue_seconds     float8,
+    closes_with_parent  boolean NOT NULL
 )
 """
 
 PAUSED = "IF EXISTS (SELECT FROM ' || here || '.paused_type WHERE paused_type.type = this) THEN"
 HELD_BACK = (
     "IF EXISTS (SELECT FROM ' || here || '.paused_type WHERE paused_type.type = this)\n"
-    "            OR EXISTS (SELECT FROM ' || here || '.client_type WHERE client_type.type = this) THEN"
+    "            OR EXISTS (SELECT FROM ' || here || '.type_trait WHERE type_trait.type = this AND completed_by_client)"
+    " THEN"
 )
 
 # The function is the one of revision 0011, but for a condition. It keeps its owner, and who may call it.
@@ -47,10 +50,10 @@ COUNT_AGAIN = CHANGE_DEMAND.format(before=HELD_BACK, after=PAUSED)
 
 
 def upgrade() -> None:
-    op.execute(CLIENT_TYPE)
+    op.execute(TYPE_TRAIT)
     op.execute(HOLD_BACK)
 
 
 def downgrade() -> None:
     op.execute(COUNT_AGAIN)
-    op.execute("DROP TABLE client_type")
+    op.execute("DROP TABLE type_trait")
