@@ -60,6 +60,10 @@ https://videos.example/small-cat.mov
 paid 5
 refused: too much
 too late: the chain is completed
+published the news
+too late: the chain is cancelled
+refunded 12, approved by ada
+approve: 0 overdue
 """,
     "attempt_middleware": """\
 hello attempt 1: before, outer

@@ -16,7 +16,7 @@ from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
 from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
 
-REQUIRED_REVISION = "0028"
+REQUIRED_REVISION = "0029"
 """The oldest revision of the schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
