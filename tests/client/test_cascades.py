@@ -25,6 +25,7 @@ from queuert.workers import WorkerHeartbeat
 
 work = JobType("work", input=int, output=int)
 join = JobType("join", input=int, output=int)
+child = JobType("child", input=int, output=int, closes_with_parent=True)
 JOB_TYPES = JobTypes(work, join)
 BEAT = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=(TypeTraits("child", closes_with_parent=True),))
 """What a worker has told of a type that closes with its parent."""
@@ -155,8 +156,8 @@ async def test_cancel_takes_the_children_of_a_job_and_theirs(queue: Queue) -> No
     parent = await queue.client.start_chain(join, 1)
     claimed = await claim_one(queue.store, "join")
     await queue.store.finish([wait(claimed, NewJob("child", "work", "1"))])
-    child = await claim_one(queue.store)
-    await queue.store.finish([wait(child, NewJob("grandchild", "work", "1"))])
+    claimed = await claim_one(queue.store)
+    await queue.store.finish([wait(claimed, NewJob("grandchild", "work", "1"))])
     assert await queue.client.cancel_chains([parent], cascade=True) == [True, True, True]
     assert set(await queue.statuses(parent.id, "child", "grandchild")) == {ChainStatus.CANCELLED}
 
@@ -167,19 +168,15 @@ async def test_two_chains_that_share_a_blocker_are_cancelled_with_it(queue: Queu
     assert await queue.client.cancel_chains(chains, cascade=True) == [True, True, True]
 
 
-def child(name: str) -> JobType[int, int]:
-    return JobType(name, input=int, output=int, closes_with_parent=True)
-
-
 async def test_children_close_with_their_parent_if_their_type_says_so(state: StateAdapter, queue: Queue) -> None:
     """Those alone that nobody else waits for, and theirs; whether workers have recorded it or the client knows it."""
-    job_types = JobTypes(work, join, child("child"))
+    job_types = JobTypes(work, join, child)
     async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
         for caller in (client, queue.client):
             grandchild, plain, shared = await client.start_chains(
-                [NewChain(child("child"), 1), NewChain(work, 1), NewChain(child("child"), 2)]
+                [NewChain(child, 1), NewChain(work, 1), NewChain(child, 2)]
             )
-            mine = await client.start_chain(child("child"), 3, blockers=[grandchild])
+            mine = await client.start_chain(child, 3, blockers=[grandchild])
             parent = await client.start_chain(join, 1, blockers=[mine, plain, shared])
             other = await client.start_chain(join, 2, blockers=[shared])
             assert await caller.cancel_chains([parent, parent]) == [True]
@@ -197,10 +194,10 @@ async def test_children_close_with_a_parent_that_a_client_completes(
 ) -> None:
     """In one write; the error says why. Nothing of it concerns a chain that waits for nothing."""
     parent_type = JobType("parent", input=int, output=int, continues_with=work)
-    job_types = JobTypes(work, parent_type, child("child"))
+    job_types = JobTypes(work, parent_type, child)
     log = EventLog()
     async with AsyncClient(state, job_types, notify=InProcessNotify(), observability=log) as client:
-        mine = await client.start_chain(child("child"), 3)
+        mine = await client.start_chain(child, 3)
         parent = await client.start_chain(parent_type, 1, blockers=[mine])
         if goes_on:
             await client.continue_chain(parent, work, 2)
@@ -213,7 +210,7 @@ async def test_children_close_with_a_parent_that_a_client_completes(
         )
         closed = [(one.chain_id, str(one.status)) for one in log.of(ChainClosed)]
         assert closed == [*([] if goes_on else [(parent.id, "completed")]), (mine.id, "cancelled")]
-        alone = await client.start_chain(child("child"), 4)
+        alone = await client.start_chain(child, 4)
         await client.complete_chain(alone, 5)
         assert await alone.result() == 5
 
@@ -222,9 +219,9 @@ async def test_a_child_that_is_deleted_while_its_parent_is_completed(
     state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is looked at again, and the parent is completed."""
-    job_types = JobTypes(work, join, child("child"))
+    job_types = JobTypes(work, join, child)
     async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
-        mine = await client.start_chain(child("child"), 3)
+        mine = await client.start_chain(child, 3)
         parent = await client.start_chain(join, 1, blockers=[mine])
         looked = []
         before = async_management.closing_with
@@ -242,10 +239,10 @@ async def test_a_child_that_is_deleted_while_its_parent_is_completed(
 
 
 async def test_bulk_cancellations_close_children_and_count_what_was_chosen(state: StateAdapter, queue: Queue) -> None:
-    job_types = JobTypes(work, join, child("child"))
+    job_types = JobTypes(work, join, child)
     async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
         await queue.store.record_heartbeat(BEAT, 60.0)
-        mine = await client.start_chain(child("child"), 3)
+        mine = await client.start_chain(child, 3)
         parent = await client.start_chain(join, 1, blockers=[mine])
         operation = await client.start_bulk_operation("cancel", requested_by="ana", job_types=[join])
         await client.run_bulk_operations()

@@ -126,6 +126,7 @@ async def test_calls_that_wait_out_an_outage_keep_their_places(
     await connections.aclose()
 
 
+@pytest.mark.quick
 async def test_a_call_learns_at_once_of_an_outage(dsn: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pool fails to replace the dead connection before the call that put it back waits again.
     connections = await opened(dsn, proxy, WAIT)
@@ -284,6 +285,7 @@ def test_threads_that_wait_out_an_outage_keep_their_places(
     connections.close()
 
 
+@pytest.mark.quick
 def test_a_thread_learns_at_once_of_an_outage(dsn: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     connections = opened_in_threads(dsn, proxy, WAIT)
     tries, pool = Tries(connections, monkeypatch), connections._pool
