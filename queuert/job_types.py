@@ -179,9 +179,9 @@ class JobType(Generic[I, R]):
         retention: which closed chains are kept that begin with a job of this type, if clients complete it: by default
             completed and cancelled ones for 14 days. Any worker that knows the type applies it. For other types it is
             an argument of ``Processors`` and ``handles``.
-        closes_with_parent: whether an open chain that begins with a job of this type is cancelled when the last job
-            that waits for it ends without it, because that was cancelled, or a client completed or continued its chain.
-            By default it goes on.
+        closes_with_parent: True for work that is of no use without the job that waits for it. Open chains of it are
+            cancelled when their last waiting job is cancelled, or when a client completes or continues the chain of
+            that job. By default they go on.
 
     Attributes:
         name: the name.

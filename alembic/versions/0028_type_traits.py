@@ -49,8 +49,29 @@ HOLD_BACK = CHANGE_DEMAND.format(before=PAUSED, after=HELD_BACK)
 COUNT_AGAIN = CHANGE_DEMAND.format(before=HELD_BACK, after=PAUSED)
 
 
+# Workers of this version write it with each heartbeat, and whoever cancels chains reads it: also before
+# `queuert migrate roles` is run again.
+GRANT_AS_LIMITS = """
+DO $migration$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT acl.privilege_type AS what, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(rolname) END AS who
+        FROM pg_class CROSS JOIN LATERAL aclexplode(relacl) AS acl LEFT JOIN pg_roles ON pg_roles.oid = acl.grantee
+        WHERE pg_class.oid = 'type_limit'::regclass AND acl.grantee <> relowner
+            AND acl.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+    LOOP
+        EXECUTE 'GRANT ' || one.what || ' ON type_trait TO ' || one.who;
+    END LOOP;
+END
+$migration$
+"""
+
+
 def upgrade() -> None:
     op.execute(TYPE_TRAIT)
+    op.execute(GRANT_AS_LIMITS)
     op.execute(HOLD_BACK)
 
 

@@ -15,10 +15,11 @@ depends_on = None
 WRITE = "    IF written THEN\n        -- A blocked job keeps"
 REFUSE = (
     "    IF written AND EXISTS (\n"
-    "        SELECT FROM jsonb_array_elements(met) AS one (value) WHERE starts_with(one.value ->> ''tail_type'', ''queuert.'')\n"
+    "        SELECT FROM jsonb_array_elements(met) AS one (value)\n"
+    "        WHERE starts_with(one.value ->> ''tail_type'', ''queuert.'')\n"
     "    ) THEN\n"
     "        RAISE EXCEPTION USING ERRCODE = ''insufficient_privilege'',\n"
-    "            MESSAGE = ''complete_chains: jobs of types that begin with queuert. are completed by workers alone'';\n"
+    "            MESSAGE = ''complete_chains: jobs of types that begin with queuert. are for workers alone'';\n"
     "    END IF;\n\n"
 )
 

@@ -17,7 +17,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
-from queuert.client.async_cascades import closing_with
+from queuert.client.async_cascades import cancel_closing
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
 from queuert.errors import (
     BlockerReferenceError,
@@ -202,8 +202,7 @@ class _AsyncBatch:
             results = await self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            concerned = await closing_with(self._store, ids, connection)
-            results = await self._store.cancel_chains(concerned, reason=reason, connection=connection)
+            results = await cancel_closing(self._store, ids, reason, connection)
         else:
             results = await self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection

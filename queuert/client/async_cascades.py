@@ -5,20 +5,24 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.errors import ChainNotFoundError, ConfigurationError, NotInStatusError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import MAX_PAGE, PageRequest
+from queuert.state.types import ChainUpdate
 
 MAX_CASCADE = 10_000
 """The most chains of a cascade, which is one transaction."""
 
 _READ = 500
 """The chains that are read at once."""
+
+ROUNDS = 5
+"""How often an operation is repeated because chains have changed meanwhile."""
 
 
 async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
@@ -52,55 +56,89 @@ async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any
     return list(found)
 
 
-async def awaited_by_none_else(
-    store: AsyncStore, ids: Sequence[str], connection: Any, types: Collection[str] | None = None
-) -> list[str]:
+async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
-
-    With ``types``, those alone that begin with one of them.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
+    return await _spread(store, ids, connection, most=MAX_CASCADE)
+
+
+async def closing_with(
+    store: AsyncStore,
+    ids: Sequence[str],
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+    kept: Collection[str] = (),
+) -> list[str]:
+    """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
+
+    That is known of the types that workers have recorded, and of the given ones. ``kept`` are chains that a job is
+    about to wait for, which do not close.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+    """
+    types = {one.type for one in await store.list_type_traits(connection=connection) if one.closes_with_parent}
+    types.update(one.name for one in job_types if one.closes_with_parent)
+    return await _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+
+
+async def cancel_closing(
+    store: AsyncStore, ids: Sequence[str], reason: str, connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> list[ChainUpdate]:
+    """Cancel chains, and those that close with them. The results of the given ones come first, each once.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+        NotInStatusError: those that close with them were deleted again and again meanwhile.
+    """
+    for _ in range(ROUNDS):
+        concerned = await closing_with(store, ids, connection, job_types)
+        try:
+            return await store.cancel_chains(concerned, reason=reason, connection=connection)
+        except ChainNotFoundError as error:
+            if error.id in ids:
+                raise
+    raise NotInStatusError(f"the chains that close with {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
+
+
+async def _spread(
+    store: AsyncStore,
+    ids: Sequence[str],
+    connection: Any,
+    types: Collection[str] | None = None,
+    kept: Collection[str] = (),
+    most: int | None = None,
+) -> list[str]:
+    """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
     found = await _given(store, ids, connection)
     candidates: set[str] = set()
     following = list(found.values())
     while following:
         candidates |= await _awaited(store, following, connection, types)
-        candidates.difference_update(found)
+        candidates.difference_update(found, kept)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
         alone = [id for id in sorted(candidates) if not await _awaited_by_others(store, id, found, connection)]
         added = await _chains(store, alone, connection)
-        _add(found, added)
+        _add(found, added, most)
         following = list(added.values())
     return list(found)
-
-
-async def closing_with(
-    store: AsyncStore, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
-) -> list[str]:
-    """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
-
-    That is known of the types that workers have recorded, and of the given ones.
-
-    Raises:
-        ChainNotFoundError: one of the given chains does not exist.
-        ConfigurationError: there are too many.
-    """
-    types = {one.type for one in await store.list_type_traits() if one.closes_with_parent}
-    types.update(one.name for one in job_types if one.closes_with_parent)
-    return await awaited_by_none_else(store, ids, connection, types) if types else list(dict.fromkeys(ids))
 
 
 async def _awaited(
     store: AsyncStore, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None
 ) -> set[str]:
-    """Return the open chains that the last jobs of open chains have as blockers."""
+    """Return the open chains of some types that the last jobs of open chains have as blockers."""
+    tails = {chain.id: chain.tail_id for chain in chains if chain.status is ChainStatus.OPEN}
     found: set[str] = set()
-    for chain in chains:
-        if chain.status is ChainStatus.OPEN:
-            blockers = await store.get_blockers(chain.tail_id, outputs=False, connection=connection)
+    for part in _parts(list(tails)):
+        # Most chains have no blockers at all: one read says so of many.
+        links = await store.get_blocker_links(part, limit=1, connection=connection)
+        for chain_id in {link.chain_id for link in links}:
+            blockers = await store.get_blockers(tails[chain_id], outputs=False, connection=connection)
             found.update(
                 one.chain_id
                 for one in blockers
@@ -109,11 +147,15 @@ async def _awaited(
     return found
 
 
-def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord]) -> None:
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[begin : begin + _READ] for begin in range(0, len(ids), _READ))
+
+
+def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None = MAX_CASCADE) -> None:
     found.update(more)
-    if len(found) > MAX_CASCADE:
+    if most is not None and len(found) > most:
         raise ConfigurationError(
-            f"a cascade must have at most {MAX_CASCADE:,} chains, got more: use start_bulk_operation() for parts of it"
+            f"a cascade must have at most {most:,} chains, got more: use start_bulk_operation() for parts of it"
         )
 
 
@@ -128,8 +170,7 @@ async def _given(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict
 async def _chains(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
     """Read chains. Those that were deleted meanwhile are left out."""
     found: dict[str, ChainRecord] = {}
-    for begin in range(0, len(ids), _READ):
-        part = ids[begin : begin + _READ]
+    for part in _parts(ids):
         chains = await store.get_chains(part, connection=connection)
         found.update({chain.id: chain for chain in chains if chain is not None})
     return found

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from queuert.client.arguments import type_filter
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.async_cascades import awaited_by_none_else, closing_with, failed_together
+from queuert.client.async_cascades import ROUNDS, awaited_by_none_else, cancel_closing, closing_with, failed_together
 from queuert.client.commits import emit_committed
 from queuert.client.connections import AsyncConnectionLike
 from queuert.client.management import (
@@ -20,7 +20,7 @@ from queuert.client.management import (
     WorkerlessContinuation,
     chain_closed,
     checked_run_at,
-    closed_with_parent,
+    closed_with,
     edited_input,
     expected_last_type,
     job_ids,
@@ -51,9 +51,6 @@ from queuert.steps import event_codec
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
-
-_ROUNDS = 5
-"""How often an operation is repeated because the chain has advanced meanwhile."""
 
 _MAX_REASON = 2_000
 
@@ -133,7 +130,7 @@ class AsyncClientManagement(AsyncClientBase):
         """
         id = _only_id(chain)
         store = await self._open_store()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             state = await self._open_state(id)
             text = expected_last_type(self.job_types, state, expecting).encode_output(output)
             completion = WorkerlessCompletion(id, state.job_id, output=text)
@@ -160,6 +157,9 @@ class AsyncClientManagement(AsyncClientBase):
         connection: AsyncConnectionLike | None = None,
     ) -> str:
         """Continue a chain with another job, instead of its last job's handler: an approval that leads to the next job.
+
+        Chains that only the last job waited for go on, except those whose job type says ``closes_with_parent``, and
+        that the next job does not wait for: they are cancelled.
 
         Args:
             chain: its id, or a handle.
@@ -204,7 +204,7 @@ class AsyncClientManagement(AsyncClientBase):
         self, chain_id: str, continuation: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
     ) -> str:
         store = await self._open_store()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             state = await self._open_state(chain_id)
             last_type = expected_last_type(self.job_types, state, expecting)
             [last] = await store.get_jobs([state.job_id])
@@ -235,14 +235,22 @@ class AsyncClientManagement(AsyncClientBase):
     async def _complete(
         self, store: AsyncStore, completion: WorkerlessCompletion, state: ChainState, connection: Any
     ) -> list[ChainUpdate]:
-        """Finish the last job of a chain, and cancel the chains that close with it; return what was closed."""
-        for _ in range(_ROUNDS):
+        """Finish the last job of a chain, and cancel the chains that close with it.
+
+        The result of the chain comes first, then those of the others that were open.
+        """
+        following = completion.continuation
+        kept = () if following is None else following.blockers
+        reason = closed_with(state.id, "completed" if following is None else "continued")
+        for _ in range(ROUNDS):
             # Only a blocked job still has chains that it waits for.
             blocked = state.job_status is JobStatus.BLOCKED
-            own, *closing = await closing_with(store, [state.id], None, self.job_types) if blocked else [state.id]
+            closing: list[str] = []
+            if blocked:
+                _, *closing = await closing_with(store, [state.id], connection, self.job_types, kept)
             try:
                 result, *others = await store.complete_chains(
-                    [completion], cancel=closing, reason=closed_with_parent(own), connection=connection
+                    [completion], cancel=closing, reason=reason, connection=connection
                 )
             except ChainNotFoundError as error:
                 if error.id not in closing:
@@ -299,15 +307,16 @@ class AsyncClientManagement(AsyncClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
-            ConfigurationError: the cascade has more than 10,000 chains; none was cancelled.
+            ConfigurationError: with ``cascade`` there are more than 10,000 chains; none was cancelled.
         """
         store, given = await self._open_store(), chain_ids(chains)
-        if cascade:
-            ids = await awaited_by_none_else(store, given, connection)
-        else:
-            ids = await closing_with(store, given, connection, self.job_types)
+        message = safe_text(reason, _MAX_REASON)
+        ids = await awaited_by_none_else(store, given, connection) if cascade else given
         with self._changing("cancelled", ids, connection) as traced:
-            results = await store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
+            if cascade:
+                results = await store.cancel_chains(ids, reason=message, connection=connection)
+            else:
+                results = await cancel_closing(store, ids, message, connection, self.job_types)
             traced.changed(results)
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results[: None if cascade else len(given)]]
@@ -377,7 +386,7 @@ class AsyncClientManagement(AsyncClientBase):
             await self._retry(ids, None, connection)
             return list(ids)
         store = await self._open_store()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             together = await failed_together(store, ids, connection)
             try:
                 await self._retry(together, None, connection)
@@ -388,7 +397,7 @@ class AsyncClientManagement(AsyncClientBase):
                 # One of the cascade was retried or deleted meanwhile: look again.
                 continue
             return together
-        raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {_ROUNDS} times meanwhile: try again")
+        raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
 
     async def _retry(self, ids: Sequence[str], edit: InputEdit | None, connection: Any) -> None:
         store = await self._open_store()
@@ -755,4 +764,4 @@ def _only_id(chain: ChainReference) -> str:
 
 
 def _contention_error(chain_id: str) -> NotInStatusError:
-    return NotInStatusError(f"chain {chain_id!r} advanced {_ROUNDS} times during the operation: try again")
+    return NotInStatusError(f"chain {chain_id!r} advanced {ROUNDS} times during the operation: try again")

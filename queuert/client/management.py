@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from queuert.client.arguments import known_statuses
 from queuert.codecs.envelope import is_envelope
@@ -58,9 +58,9 @@ def expected_last_type(
     return job_types[state.job_type]
 
 
-def closed_with_parent(chain_id: str) -> str:
-    """Return the message of chains that are cancelled as a client has completed or continued their parent."""
-    return f"closed with its parent, chain {chain_id}, which goes on without it"
+def closed_with(chain_id: str, how: Literal["completed", "continued"]) -> str:
+    """Return the message of chains that are cancelled as a client has completed or continued the one they were for."""
+    return f"cancelled with chain {chain_id}, which a client has {how}"
 
 
 def chain_closed(result: ChainUpdate, *, in_callers_transaction: bool = False) -> ChainClosed:

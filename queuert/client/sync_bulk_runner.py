@@ -19,7 +19,7 @@ from queuert.bulk_operations import (
     encoded_counts,
 )
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
-from queuert.client.sync_cascades import closing_with
+from queuert.client.sync_cascades import cancel_closing
 from queuert.errors import (
     BlockerReferenceError,
     ChainNotFoundError,
@@ -203,8 +203,7 @@ class _AsyncBatch:
             results = self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            concerned = closing_with(self._store, ids, connection)
-            results = self._store.cancel_chains(concerned, reason=reason, connection=connection)
+            results = cancel_closing(self._store, ids, reason, connection)
         else:
             results = self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection

@@ -6,20 +6,24 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.errors import ChainNotFoundError, ConfigurationError, NotInStatusError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.paging import MAX_PAGE, PageRequest
 from queuert.state.sync_store import Store
+from queuert.state.types import ChainUpdate
 
 MAX_CASCADE = 10_000
 """The most chains of a cascade, which is one transaction."""
 
 _READ = 500
 """The chains that are read at once."""
+
+ROUNDS = 5
+"""How often an operation is repeated because chains have changed meanwhile."""
 
 
 def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[str]:
@@ -53,53 +57,87 @@ def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[s
     return list(found)
 
 
-def awaited_by_none_else(
-    store: Store, ids: Sequence[str], connection: Any, types: Collection[str] | None = None
-) -> list[str]:
+def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> list[str]:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
-
-    With ``types``, those alone that begin with one of them.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
+    return _spread(store, ids, connection, most=MAX_CASCADE)
+
+
+def closing_with(
+    store: Store,
+    ids: Sequence[str],
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+    kept: Collection[str] = (),
+) -> list[str]:
+    """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
+
+    That is known of the types that workers have recorded, and of the given ones. ``kept`` are chains that a job is
+    about to wait for, which do not close.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+    """
+    types = {one.type for one in store.list_type_traits(connection=connection) if one.closes_with_parent}
+    types.update(one.name for one in job_types if one.closes_with_parent)
+    return _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+
+
+def cancel_closing(
+    store: Store, ids: Sequence[str], reason: str, connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> list[ChainUpdate]:
+    """Cancel chains, and those that close with them. The results of the given ones come first, each once.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+        NotInStatusError: those that close with them were deleted again and again meanwhile.
+    """
+    for _ in range(ROUNDS):
+        concerned = closing_with(store, ids, connection, job_types)
+        try:
+            return store.cancel_chains(concerned, reason=reason, connection=connection)
+        except ChainNotFoundError as error:
+            if error.id in ids:
+                raise
+    raise NotInStatusError(f"the chains that close with {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
+
+
+def _spread(
+    store: Store,
+    ids: Sequence[str],
+    connection: Any,
+    types: Collection[str] | None = None,
+    kept: Collection[str] = (),
+    most: int | None = None,
+) -> list[str]:
+    """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
     found = _given(store, ids, connection)
     candidates: set[str] = set()
     following = list(found.values())
     while following:
         candidates |= _awaited(store, following, connection, types)
-        candidates.difference_update(found)
+        candidates.difference_update(found, kept)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
         alone = [id for id in sorted(candidates) if not _awaited_by_others(store, id, found, connection)]
         added = _chains(store, alone, connection)
-        _add(found, added)
+        _add(found, added, most)
         following = list(added.values())
     return list(found)
 
 
-def closing_with(
-    store: Store, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
-) -> list[str]:
-    """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
-
-    That is known of the types that workers have recorded, and of the given ones.
-
-    Raises:
-        ChainNotFoundError: one of the given chains does not exist.
-        ConfigurationError: there are too many.
-    """
-    types = {one.type for one in store.list_type_traits() if one.closes_with_parent}
-    types.update(one.name for one in job_types if one.closes_with_parent)
-    return awaited_by_none_else(store, ids, connection, types) if types else list(dict.fromkeys(ids))
-
-
 def _awaited(store: Store, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None) -> set[str]:
-    """Return the open chains that the last jobs of open chains have as blockers."""
+    """Return the open chains of some types that the last jobs of open chains have as blockers."""
+    tails = {chain.id: chain.tail_id for chain in chains if chain.status is ChainStatus.OPEN}
     found: set[str] = set()
-    for chain in chains:
-        if chain.status is ChainStatus.OPEN:
-            blockers = store.get_blockers(chain.tail_id, outputs=False, connection=connection)
+    for part in _parts(list(tails)):
+        # Most chains have no blockers at all: one read says so of many.
+        links = store.get_blocker_links(part, limit=1, connection=connection)
+        for chain_id in {link.chain_id for link in links}:
+            blockers = store.get_blockers(tails[chain_id], outputs=False, connection=connection)
             found.update(
                 one.chain_id
                 for one in blockers
@@ -108,11 +146,15 @@ def _awaited(store: Store, chains: Sequence[ChainRecord], connection: Any, types
     return found
 
 
-def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord]) -> None:
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[begin : begin + _READ] for begin in range(0, len(ids), _READ))
+
+
+def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None = MAX_CASCADE) -> None:
     found.update(more)
-    if len(found) > MAX_CASCADE:
+    if most is not None and len(found) > most:
         raise ConfigurationError(
-            f"a cascade must have at most {MAX_CASCADE:,} chains, got more: use start_bulk_operation() for parts of it"
+            f"a cascade must have at most {most:,} chains, got more: use start_bulk_operation() for parts of it"
         )
 
 
@@ -127,8 +169,7 @@ def _given(store: Store, ids: Sequence[str], connection: Any) -> dict[str, Chain
 def _chains(store: Store, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
     """Read chains. Those that were deleted meanwhile are left out."""
     found: dict[str, ChainRecord] = {}
-    for begin in range(0, len(ids), _READ):
-        part = ids[begin : begin + _READ]
+    for part in _parts(ids):
         chains = store.get_chains(part, connection=connection)
         found.update({chain.id: chain for chain in chains if chain is not None})
     return found

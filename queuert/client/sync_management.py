@@ -19,7 +19,7 @@ from queuert.client.management import (
     WorkerlessContinuation,
     chain_closed,
     checked_run_at,
-    closed_with_parent,
+    closed_with,
     edited_input,
     expected_last_type,
     job_ids,
@@ -27,7 +27,7 @@ from queuert.client.management import (
 )
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
-from queuert.client.sync_cascades import awaited_by_none_else, closing_with, failed_together
+from queuert.client.sync_cascades import ROUNDS, awaited_by_none_else, cancel_closing, closing_with, failed_together
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, ChainNotRetriableError, NotInStatusError
 from queuert.ids import new_id
 from queuert.job_types import JobType
@@ -52,9 +52,6 @@ from queuert.steps import event_codec
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
-
-_ROUNDS = 5
-"""How often an operation is repeated because the chain has advanced meanwhile."""
 
 _MAX_REASON = 2_000
 
@@ -134,7 +131,7 @@ class ClientManagement(ClientBase):
         """
         id = _only_id(chain)
         store = self._open_store()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             state = self._open_state(id)
             text = expected_last_type(self.job_types, state, expecting).encode_output(output)
             completion = WorkerlessCompletion(id, state.job_id, output=text)
@@ -161,6 +158,9 @@ class ClientManagement(ClientBase):
         connection: ConnectionLike | None = None,
     ) -> str:
         """Continue a chain with another job, instead of its last job's handler: an approval that leads to the next job.
+
+        Chains that only the last job waited for go on, except those whose job type says ``closes_with_parent``, and
+        that the next job does not wait for: they are cancelled.
 
         Args:
             chain: its id, or a handle.
@@ -205,7 +205,7 @@ class ClientManagement(ClientBase):
         self, chain_id: str, continuation: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
     ) -> str:
         store = self._open_store()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             state = self._open_state(chain_id)
             last_type = expected_last_type(self.job_types, state, expecting)
             [last] = store.get_jobs([state.job_id])
@@ -236,14 +236,22 @@ class ClientManagement(ClientBase):
     def _complete(
         self, store: Store, completion: WorkerlessCompletion, state: ChainState, connection: Any
     ) -> list[ChainUpdate]:
-        """Finish the last job of a chain, and cancel the chains that close with it; return what was closed."""
-        for _ in range(_ROUNDS):
+        """Finish the last job of a chain, and cancel the chains that close with it.
+
+        The result of the chain comes first, then those of the others that were open.
+        """
+        following = completion.continuation
+        kept = () if following is None else following.blockers
+        reason = closed_with(state.id, "completed" if following is None else "continued")
+        for _ in range(ROUNDS):
             # Only a blocked job still has chains that it waits for.
             blocked = state.job_status is JobStatus.BLOCKED
-            own, *closing = closing_with(store, [state.id], None, self.job_types) if blocked else [state.id]
+            closing: list[str] = []
+            if blocked:
+                _, *closing = closing_with(store, [state.id], connection, self.job_types, kept)
             try:
                 result, *others = store.complete_chains(
-                    [completion], cancel=closing, reason=closed_with_parent(own), connection=connection
+                    [completion], cancel=closing, reason=reason, connection=connection
                 )
             except ChainNotFoundError as error:
                 if error.id not in closing:
@@ -300,15 +308,16 @@ class ClientManagement(ClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
-            ConfigurationError: the cascade has more than 10,000 chains; none was cancelled.
+            ConfigurationError: with ``cascade`` there are more than 10,000 chains; none was cancelled.
         """
         store, given = self._open_store(), chain_ids(chains)
-        if cascade:
-            ids = awaited_by_none_else(store, given, connection)
-        else:
-            ids = closing_with(store, given, connection, self.job_types)
+        message = safe_text(reason, _MAX_REASON)
+        ids = awaited_by_none_else(store, given, connection) if cascade else given
         with self._changing("cancelled", ids, connection) as traced:
-            results = store.cancel_chains(ids, reason=safe_text(reason, _MAX_REASON), connection=connection)
+            if cascade:
+                results = store.cancel_chains(ids, reason=message, connection=connection)
+            else:
+                results = cancel_closing(store, ids, message, connection, self.job_types)
             traced.changed(results)
         self._report_closed([result for result in results if result.written], connection)
         return [result.written for result in results[: None if cascade else len(given)]]
@@ -378,7 +387,7 @@ class ClientManagement(ClientBase):
             self._retry(ids, None, connection)
             return list(ids)
         store = self._open_store()
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             together = failed_together(store, ids, connection)
             try:
                 self._retry(together, None, connection)
@@ -389,7 +398,7 @@ class ClientManagement(ClientBase):
                 # One of the cascade was retried or deleted meanwhile: look again.
                 continue
             return together
-        raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {_ROUNDS} times meanwhile: try again")
+        raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
 
     def _retry(self, ids: Sequence[str], edit: InputEdit | None, connection: Any) -> None:
         store = self._open_store()
@@ -752,4 +761,4 @@ def _only_id(chain: ChainReference) -> str:
 
 
 def _contention_error(chain_id: str) -> NotInStatusError:
-    return NotInStatusError(f"chain {chain_id!r} advanced {_ROUNDS} times during the operation: try again")
+    return NotInStatusError(f"chain {chain_id!r} advanced {ROUNDS} times during the operation: try again")

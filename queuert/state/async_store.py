@@ -367,7 +367,7 @@ class AsyncWorkerStore(Protocol):
         """
         ...
 
-    async def list_type_traits(self) -> list[TypeTraits]:
+    async def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
         ...
 

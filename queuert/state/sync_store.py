@@ -364,7 +364,7 @@ class WorkerStore(Protocol):
         """
         ...
 
-    def list_type_traits(self) -> list[TypeTraits]:
+    def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
         ...
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from queuert.client.async_cascades import closing_with
+from queuert.client.async_cascades import cancel_closing
 from queuert.client.management import chain_closed
 from queuert.client.schedules import superseded, tick_job
 from queuert.errors import ChainNotFoundError, ConfigurationError, StateUnavailableError
@@ -138,8 +138,7 @@ class ScheduleRunner:
             return
         # It may have been deleted, or closed, meanwhile.
         with suppress(ChainNotFoundError):
-            ids = await closing_with(self._store, [chain_id], None)
-            results = [one for one in await self._store.cancel_chains(ids, reason=reason) if one.written]
+            results = [one for one in await cancel_closing(self._store, [chain_id], reason, None) if one.written]
             for topic, keys in update_notifications(results).items():
                 self._notify.publish(topic, keys)
             for one in results:

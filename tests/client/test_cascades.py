@@ -206,7 +206,7 @@ async def test_children_close_with_a_parent_that_a_client_completes(
         found = await client.get_chain(mine.id)
         assert (found.status, str(found.error)) == (
             ChainStatus.CANCELLED,
-            f"closed with its parent, chain {parent.id}, which goes on without it",
+            f"cancelled with chain {parent.id}, which a client has {'continued' if goes_on else 'completed'}",
         )
         closed = [(one.chain_id, str(one.status)) for one in log.of(ChainClosed)]
         assert closed == [*([] if goes_on else [(parent.id, "completed")]), (mine.id, "cancelled")]

@@ -175,7 +175,7 @@ def test_a_chain_that_goes_on_while_it_is_completed(client: Client, monkeypatch:
     store = client._open_store()
     real, calls = store.complete_chains, 0
 
-    def late(completions: Any, *, connection: Any = None) -> list[ChainUpdate]:
+    def late(completions: Any, **others: Any) -> list[ChainUpdate]:
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -184,7 +184,7 @@ def test_a_chain_that_goes_on_while_it_is_completed(client: Client, monkeypatch:
             monkeypatch.setattr(store, "complete_chains", real)
             client.continue_chain(chain, publish, "moved on")
             monkeypatch.setattr(store, "complete_chains", late)
-        return real(completions, connection=connection)
+        return real(completions, **others)
 
     monkeypatch.setattr(store, "complete_chains", late)
     with pytest.raises(UndeclaredContinuationError, match="'publish' continues with nothing"):
@@ -194,7 +194,7 @@ def test_a_chain_that_goes_on_while_it_is_completed(client: Client, monkeypatch:
 
     restless = client.start_chain(publish, "x")
     met = ChainUpdate("x", "publish", ChainStatus.OPEN, "y", "publish", JobStatus.READY, written=False)
-    monkeypatch.setattr(store, "complete_chains", lambda completions, connection=None: [met])
+    monkeypatch.setattr(store, "complete_chains", lambda completions, **_: [met])
     with pytest.raises(NotInStatusError, match="try again"):
         client.complete_chain(restless, 1)
 

@@ -127,7 +127,6 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
     "a rare status": (JobFilter(statuses=(JobStatus.FAILED,)), len(TYPES)),
     "what there is none of": (JobFilter(types=("type7",), statuses=(JobStatus.CONTINUED,)), 1),
     "the great stretch": (JobFilter(types=("type0",), statuses=(JobStatus.COMPLETED,)), 1),
-    "what is due": (JobFilter(types=("type7", "type9"), statuses=(JobStatus.READY,)), 4),
     "what is not due": (JobFilter(types=("type0",), statuses=(JobStatus.SCHEDULED,)), 1),
     "a span": (JobFilter(since=MIDDLE, before=MIDDLE + timedelta(hours=1)), len(TYPES) * len(JobStatus)),
     "an old span of the great type": (JobFilter(types=("type0",), before=FIRST + timedelta(days=1)), len(JobStatus)),
@@ -142,6 +141,21 @@ def test_list_jobs(explained: Callable[..., Plan], params: tuple[JobFilter, int]
     types = 0 if filter.types else len(TYPES) + 1
     buffers = 2500 if page.limit == LIMIT else 8000
     check_page(plan, index_ranges=index_ranges, limit=page.limit, types=types, buffers=buffers)
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_list_jobs_that_are_due(
+    explained: Callable[..., Plan], connection: psycopg.Connection[Any], page: PageRequest
+) -> None:
+    """All scheduled jobs of the type that are due are read, for the first of a page and for the page; no others."""
+    [(due,)] = connection.execute(
+        "SELECT count(*) FROM queuert.job WHERE type = 'type0' AND status = 'scheduled' AND scheduled_at <= now()"
+    )
+    assert due > 100
+    filter = JobFilter(types=("type0",), statuses=(JobStatus.READY,))
+    plan = explained(SQL.list_jobs_oldest_first if page.oldest_first else SQL.list_jobs, listing.by_time(filter, page))
+    assert plan.scanned() == set()
+    assert plan.rows_of("job") <= 2 * due + 3 + 2 * (page.limit + 1) + 3 * (page.limit + 1)
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from queuert.errors import (
@@ -20,7 +21,7 @@ from queuert.run_at import RunAt
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
-from queuert.state.postgres.errors import was_deadlock
+from queuert.state.postgres.errors import naming_cancelled, was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
@@ -80,7 +81,8 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         results: list[ChainUpdate] = []
         waiting = management.completion_blockers(completions)
         if cancel or len(closing) < len(completions):
-            met, _ = await self._lock_chains(connection, [*ids, *cancel], waiting)
+            with naming_cancelled(self._settings.schema) if cancel else nullcontext():
+                met, _ = await self._lock_chains(connection, [*ids, *cancel], waiting)
             if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
                 return [met[id].update() for id in ids]
         if len(closing) < len(completions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from queuert.activity import (
     HOURS_KEPT,
@@ -36,9 +37,9 @@ class AsyncPostgresWorkers(AsyncPostgresBase):
         """Delete a worker that has stopped, and record the last of what it did."""
         await self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
 
-    async def list_type_traits(self) -> list[TypeTraits]:
+    async def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
-        return [TypeTraits(*row) for row in await self._fetch(self._sql.list_type_traits)]
+        return [TypeTraits(*row) for row in await self._read(connection, self._sql.list_type_traits, {})]
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""

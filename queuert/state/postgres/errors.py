@@ -16,7 +16,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.migrations import DEFAULT_SCHEMA, upgrade_command
-from queuert.state.postgres.rights import requested_operation, roles_that_may
+from queuert.state.postgres.rights import WORKING, requested_operation, roles_that_may
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
 BROKEN = (
@@ -54,6 +54,16 @@ def mapped(error: psycopg.Error, schema: str = DEFAULT_SCHEMA) -> Exception:
     if isinstance(error, _PASSING) and not (error.sqlstate or "").startswith("54"):
         return StateUnavailableError(_first_line(error))
     return StateError(_first_line(error))
+
+
+@contextmanager
+def naming_cancelled(schema: str) -> Iterator[None]:
+    """Say of a missing right that it is needed for the chains that close with a completed one."""
+    try:
+        yield
+    except errors.InsufficientPrivilege as error:
+        operation = "complete_chain of a chain that others close with"
+        raise RightMissingError(_first_line(error), operation, roles_that_may(WORKING, schema)) from error
 
 
 def was_deadlock(error: StateUnavailableError) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from queuert.activity import (
     HOURS_KEPT,
@@ -35,9 +36,9 @@ class PostgresWorkers(PostgresBase):
         """Delete a worker that has stopped, and record the last of what it did."""
         self._fetch(self._sql.remove_worker, workers.removed(worker_id, activity))
 
-    def list_type_traits(self) -> list[TypeTraits]:
+    def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
-        return [TypeTraits(*row) for row in self._fetch(self._sql.list_type_traits)]
+        return [TypeTraits(*row) for row in self._read(connection, self._sql.list_type_traits, {})]
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import randrange
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from queuert.errors import BlockerReferenceError, JobIdConflictError
+from queuert.errors import BlockerReferenceError, ChainNotFoundError, JobIdConflictError
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
 from queuert.state.redis import decode, encode
@@ -114,10 +114,13 @@ class AsyncRedisManagement:
             answer += await run(
                 "complete_chains", encode.completions(part, refused=refused, cancel=with_it, error=error)
             )
-        for others in [] if refused else behind:
+        updates = {one.chain_id: one for one in map(decode.update, answer)}
+        for others in behind if all(updates[id].written for id in of_chain) else []:
+            # One that was deleted since it was checked has no result.
             run = self._commit if others is behind[-1] else self._run
-            answer += await run("cancel_chains", encode.cancel(others, error, {"checked": True}))
-        return _in_given_order([*of_chain, *cancelled][: len(answer)], answer)
+            for one in map(decode.update, await run("cancel_chains", encode.cancel(others, error, {"checked": True}))):
+                updates[one.chain_id] = one
+        return [updates[id] for id in (*of_chain, *cancelled) if id in updates]
 
     async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
@@ -253,6 +256,13 @@ class AsyncRedisManagement:
 
 
 def _in_given_order(ids: Sequence[str], answer: Sequence[Any]) -> list[ChainUpdate]:
-    """Return the update of each id."""
+    """Return the update of each id.
+
+    Raises:
+        ChainNotFoundError: one of them was deleted after the call was checked.
+    """
     updates = {one.chain_id: one for one in map(decode.update, answer)}
+    for id in ids:
+        if id not in updates:
+            raise ChainNotFoundError(id)
     return [updates[id] for id in ids]

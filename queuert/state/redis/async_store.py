@@ -490,8 +490,9 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         params = {"id": worker_id, **encode.activity_report(activity)}
         await self._run("remove_worker", encode.plain(params))
 
-    async def list_type_traits(self) -> list[TypeTraits]:
+    async def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
+        refuse_connection(connection)
         return decode.traits(await self._run("list_type_traits", []))
 
     async def list_workers(self) -> list[WorkerRecord]:

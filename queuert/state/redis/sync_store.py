@@ -485,8 +485,9 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         params = {"id": worker_id, **encode.activity_report(activity)}
         self._run("remove_worker", encode.plain(params))
 
-    def list_type_traits(self) -> list[TypeTraits]:
+    def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
+        refuse_connection(connection)
         return decode.traits(self._run("list_type_traits", []))
 
     def list_workers(self) -> list[WorkerRecord]:

@@ -249,10 +249,10 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
                 workers.record_activity(connection, worker_id, activity)
             run(connection, "remove_worker", id=worker_id)
 
-    def list_type_traits(self) -> list[TypeTraits]:
+    def list_type_traits(self, *, connection: Any = None) -> list[TypeTraits]:
         """Return what is particular to job types, by name, as workers have recorded it."""
-        with self._reading() as connection:
-            return workers.type_traits(connection)
+        with self._reading(connection) as reader:
+            return workers.type_traits(reader)
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose heartbeat has not expired, the longest running first."""

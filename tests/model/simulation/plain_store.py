@@ -16,7 +16,7 @@ from queuert.errors import (
     ChainNotFoundError,
     JobIdConflictError,
 )
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, JobError, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.run_at import RunAt
 from queuert.state.types import (
@@ -396,6 +396,26 @@ class PlainStore:
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains."""
         return [self._chain(id) if id in self.chains else None for id in ids]
+
+    def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
+        """Read chains and their last jobs."""
+        return [self._state(id) if id in self.chains else None for id in ids]
+
+    def _state(self, id: str) -> ChainState:
+        first, tail = self.jobs[id], self.tail(id)
+        return ChainState(
+            id=id,
+            type=first.type,
+            status=self.chains[id],
+            job_id=tail.id,
+            job_type=tail.type,
+            job_status=tail.status,
+            attempt=tail.attempt,
+            scheduled_at=self._moment(tail.due_at),
+            open_blockers=sum(self.chains[one] is ChainStatus.OPEN for one in tail.blockers),
+            last_error=tail.error,
+            progress=None,
+        )
 
     def closed_chains(self, ids: Sequence[str], *, portion: int = 0) -> list[ChainRecord | ChainStatus | None]:
         """Read chains that have closed, all of them."""

@@ -14,6 +14,7 @@ from queuert.activity import ActivityMaintenance
 from queuert.errors import LeaseLostError, QueuertError, StateError, StateUnavailableError
 from queuert.event_log import EventLogMaintenance
 from queuert.jobs import AbortReason
+from queuert.limits import TypeTraits
 from queuert.state.types import (
     ClaimedJob,
     DueSchedules,
@@ -181,8 +182,11 @@ class Server:
         self._check_unlocked(ids)
         return self.store.cancel_chains(ids, reason=reason)
 
-    def complete_chains(self, completions: Sequence[WorkerlessCompletion], **_: Any) -> Any:
-        """Complete, once nobody's transaction has a row."""
+    def complete_chains(
+        self, completions: Sequence[WorkerlessCompletion], *, cancel: Sequence[str] = (), **_: Any
+    ) -> Any:
+        """Complete, once nobody's transaction has a row. No type here closes with its parent."""
+        assert not cancel
         self._check_unlocked([one.chain_id for one in completions])
         return self.store.complete_chains(completions)
 
@@ -198,6 +202,10 @@ class Server:
     def record_heartbeat(self, *_: Any) -> datetime:
         """The time."""
         return self.store._moment(self.world.now)
+
+    def list_type_traits(self, **_: Any) -> list[TypeTraits]:
+        """None."""
+        return []
 
     def maintain_activity(self) -> ActivityMaintenance:
         """There is none."""

@@ -1,17 +1,19 @@
 -- name: cancel_chains
 -- Closes open chains as cancelled. ARGV[1]: {ids, check}; ARGV[2]: the error, as stored. A call for many chains is first
--- checked and then written by several scripts: with `check` they write nothing, and with `checked`, where it matters, the
--- call was checked.
+-- checked and then written by several scripts: with `check` they write nothing, and with `checked` the call was checked,
+-- and a chain that was deleted since has no result.
 
 local params = decoded(1)
 local ids = params.ids
 local chains, missing = chains_of(ids)
-if missing then return refusal('chain_not_found', missing) end
+if missing and not params.checked then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local done, named_types, answer = {}, {}, {}
-for at, id in ipairs(ids) do
-    done[id] = done[id] or cancel_chain(id, ARGV[2], named_types)
-    answer[at] = done[id]
+for _, id in ipairs(ids) do
+    if is_first(load(id)) then
+        done[id] = done[id] or cancel_chain(id, ARGV[2], named_types)
+        answer[#answer + 1] = done[id]
+    end
 end
 return answer
 
