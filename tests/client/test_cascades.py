@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psycopg
 import pytest
 
-from queuert import AsyncClient, JobType, JobTypes, NewChain, after
+from queuert import AsyncClient, Attempt, JobType, JobTypes, NewChain, Outcome, Processors, after
 from queuert.client import async_cascades, async_management
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError, ConfigurationError, PayloadError
 from queuert.ids import new_token
@@ -19,6 +20,7 @@ from queuert.state import AsyncStore, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimRequest, NewJob
+from queuert.testing import AsyncJobQueue
 from queuert.testing.conformance.builders import ask, claim_one, complete, fail, wait
 from queuert.testing.events import EventLog
 from queuert.workers import WorkerHeartbeat
@@ -238,12 +240,81 @@ async def test_a_child_that_is_deleted_while_its_parent_is_completed(
         )
 
 
+async def test_a_child_that_the_next_job_waits_for_goes_on(state: StateAdapter, queue: Queue) -> None:
+    """So does what it waits for; the others close."""
+    parent_type = JobType("parent", input=int, output=int, continues_with=join)
+    async with AsyncClient(state, JobTypes(join, parent_type, child), notify=InProcessNotify()) as client:
+        grandchild = await client.start_chain(child, 1)
+        kept = await client.start_chain(child, 2, blockers=[grandchild])
+        closes = await client.start_chain(child, 3)
+        parent = await client.start_chain(parent_type, 1, blockers=[kept, closes])
+        step = await client.continue_chain(parent, join, 2, blockers=[kept])
+        assert (await client.get_job(step)).status is JobStatus.BLOCKED
+        still_open, cancelled = ChainStatus.OPEN, ChainStatus.CANCELLED
+        assert await queue.statuses(kept.id, grandchild.id, closes.id) == [still_open, still_open, cancelled]
+
+
+async def test_more_children_than_one_script_takes(state: StateAdapter, queue: Queue) -> None:
+    """All of them close, and the results are those of the given chains."""
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+        for number in range(2):
+            children = await client.start_chains([NewChain(child, one) for one in range(60)])
+            parent = await client.start_chain(join, 1, blockers=children)
+            if number:
+                await client.complete_chain(parent, 2)
+            else:
+                assert await client.cancel_chains([parent]) == [True]
+            statuses = await queue.statuses(*(one.id for one in children))
+            assert set(statuses) == {ChainStatus.CANCELLED}
+
+
+async def test_what_closes_is_read_in_the_callers_transaction(dsn: str) -> None:
+    """A job that has begun to wait there keeps the child open, before anybody else sees it."""
+    async with (
+        AsyncClient(PostgresState(dsn), JobTypes(join, child), notify=InProcessNotify()) as client,
+        await psycopg.AsyncConnection.connect(dsn) as connection,
+    ):
+        mine = await client.start_chain(child, 1)
+        parents = await client.start_chains([NewChain(join, one, blockers=[mine]) for one in range(2)])
+        other = await client.start_chain(join, 2, blockers=[mine], connection=connection)
+        await client.complete_chain(parents[0], 1, connection=connection)
+        await client.cancel_chain(parents[1], connection=connection)
+        await connection.commit()
+        assert (await mine.refresh()).status is ChainStatus.OPEN
+        assert (await other.refresh()).status is ChainStatus.OPEN
+        await client.cancel_chain(other, connection=connection)
+        assert (await mine.refresh()).status is ChainStatus.OPEN
+        await connection.commit()
+        assert (await mine.refresh()).status is ChainStatus.CANCELLED
+
+
+async def test_children_close_from_inside_of_an_attempt_in_memory() -> None:
+    """Its transaction has the only connection."""
+    job_types = JobTypes(work, join, child)
+    processors = Processors(job_types)
+
+    @processors.handles(work)
+    async def withdraw(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await queue.client.cancel_chain("parent", connection=tx.connection)
+            return tx.finish(1)
+
+    async with AsyncJobQueue(SQLiteState(), job_types) as queue:
+        mine = await queue.client.start_chain(child, 1)
+        await queue.client.start_chain(join, 1, id="parent", blockers=[mine])
+        await queue.client.start_chain(work, 1)
+        assert [one.outcome for one in await queue.run_until_idle(processors)] == ["completed"]
+        assert (await mine.refresh()).status is ChainStatus.CANCELLED
+
+
 async def test_bulk_cancellations_close_children_and_count_what_was_chosen(state: StateAdapter, queue: Queue) -> None:
     job_types = JobTypes(work, join, child)
     async with AsyncClient(state, job_types, notify=InProcessNotify()) as client:
         await queue.store.record_heartbeat(BEAT, 60.0)
         mine = await client.start_chain(child, 3)
         parent = await client.start_chain(join, 1, blockers=[mine])
+    # A connection is enough: the command line has no more.
+    async with AsyncClient(state, job_types, notify=InProcessNotify(), max_connections=1) as client:
         operation = await client.start_bulk_operation("cancel", requested_by="ana", job_types=[join])
         await client.run_bulk_operations()
         assert (await client.get_bulk_operation(operation.id)).changed == 1

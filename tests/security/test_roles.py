@@ -365,6 +365,36 @@ def test_the_function_completes_what_is_open_and_last(granted: str, login: Login
         assert [owner.get_chain(id).output for id in (one, long, closed)] == [9, 9, 2]
 
 
+def test_the_librarys_own_chains_are_not_completed(granted: str, login: LoginOf) -> None:
+    """Such as bulk operations, whose jobs workers alone carry out."""
+    with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as owner:
+        operation = owner.start_bulk_operation("retry", requested_by="ana").id
+        own = completions((operation, operation))
+        with (
+            psycopg.connect(login(Role.COMPLETER), autocommit=True) as connection,
+            pytest.raises(InsufficientPrivilege, match=r"that begin with queuert\. are for workers"),
+        ):
+            connection.execute("select * from queuert.complete_chains(%s::json)", [own])
+        assert owner.get_bulk_operation(operation).status is ChainStatus.OPEN
+
+
+def test_what_closes_with_a_chain_needs_a_workers_rights(granted: str, login: LoginOf) -> None:
+    """The error says so, and nothing is written."""
+    child = JobType("child", input=int, output=int, closes_with_parent=True)
+    types = JobTypes(number, child)
+    with Client(PostgresState(granted), types, notify=InProcessNotify()) as owner:
+        mine = owner.start_chain(child, 1)
+        parent = owner.start_chain(number, 1, blockers=[mine])
+        with Client(PostgresState(login(Role.COMPLETER)), types, notify=InProcessNotify()) as completer:
+            with pytest.raises(RightMissingError, match="that others close with needs a right") as caught:
+                completer.complete_chain(parent, 2)
+            assert caught.value.roles == ("queuert_worker",)
+        assert {one.refresh().status for one in (mine, parent)} == {ChainStatus.OPEN}
+        with Client(PostgresState(login(Role.WORKER)), types, notify=InProcessNotify()) as worker:
+            worker.complete_chain(parent, 2)
+        assert mine.refresh().status is ChainStatus.CANCELLED
+
+
 # --- what they may not ------------------------------------------------------------------------------------------------
 
 EVERYBODY: dict[str, str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, Client, PostgresState
+from queuert import (
+    AsyncClient,
+    Attempt,
+    Client,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    NewChain,
+    Outcome,
+    PostgresState,
+    Processors,
+)
 from queuert.errors import ConfigurationError, ScheduleNotFoundError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.notify import InProcessNotify
@@ -20,6 +32,7 @@ from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number
+from tests.support.waiting import WAIT
 
 FAR = 86_400.0 * 300
 DAY = timedelta(days=1)
@@ -84,6 +97,30 @@ async def test_a_tick_while_the_last_chain_is_open(harness: Harness, overlap: Ov
         assert "schedule 'far' takes its place" in str(first.error)
     ids = [chain.id for chain in (await harness.client.list_chains()).items]
     assert (tick_id("far", tick) in ids) == (overlap is not Overlap.SKIP)
+
+
+async def test_what_the_last_chain_waits_for_closes_with_it(harness: Harness) -> None:
+    """If its type says so: nobody else would end it."""
+    child = JobType("child", input=int, output=int, completed_by="client", closes_with_parent=True)
+    job_types = JobTypes(number, child)
+    processors = Processors(job_types)
+
+    @processors.handles(number)
+    async def ask(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.wait_for(NewChain(child, 1, id=f"child of {attempt.chain_id}"))
+
+    async with AsyncClient(harness.state, job_types, notify=InProcessNotify(), observability=harness.log) as client:
+        await client.put_schedules([far(overlap="cancel")])
+        async with InProcessWorker(client, processors, poll_interval=0.05):
+            first = await client.run_schedule("far")
+            assert first is not None
+            async with asyncio.timeout(WAIT):
+                while (await client.get_job(first.id)).status is not JobStatus.BLOCKED:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            second = await client.run_schedule("far")
+            assert second is not None
+        assert (await first.refresh()).status is ChainStatus.CANCELLED
+        assert (await client.get_chain(f"child of {first.id}")).status is ChainStatus.CANCELLED
 
 
 async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
