@@ -42,7 +42,7 @@ async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any
             for dependent in await _failed_after(store, chain, connection):
                 if dependent.id not in found:
                     failed[dependent.id] = dependent
-        _add(found, failed)
+        _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     following = list(found.values())
     while following:
@@ -51,7 +51,7 @@ async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any
             for blocker in await store.get_blockers(chain.tail_id, outputs=False, connection=connection):
                 if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
                     failed.update(await _chains(store, [blocker.chain_id], connection))
-        _add(found, failed)
+        _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     return list(found)
 
@@ -151,7 +151,7 @@ def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     return (ids[begin : begin + _READ] for begin in range(0, len(ids), _READ))
 
 
-def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None = MAX_CASCADE) -> None:
+def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None) -> None:
     found.update(more)
     if most is not None and len(found) > most:
         raise ConfigurationError(

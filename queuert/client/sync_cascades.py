@@ -43,7 +43,7 @@ def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[s
             for dependent in _failed_after(store, chain, connection):
                 if dependent.id not in found:
                     failed[dependent.id] = dependent
-        _add(found, failed)
+        _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     following = list(found.values())
     while following:
@@ -52,7 +52,7 @@ def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[s
             for blocker in store.get_blockers(chain.tail_id, outputs=False, connection=connection):
                 if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
                     failed.update(_chains(store, [blocker.chain_id], connection))
-        _add(found, failed)
+        _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     return list(found)
 
@@ -150,7 +150,7 @@ def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     return (ids[begin : begin + _READ] for begin in range(0, len(ids), _READ))
 
 
-def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None = MAX_CASCADE) -> None:
+def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int | None) -> None:
     found.update(more)
     if most is not None and len(found) > most:
         raise ConfigurationError(

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from queuert import AsyncClient, Attempt, JobType, JobTypes, NewChain, Outcome, Processors, after
-from queuert.client import async_cascades, async_management
+from queuert.client import async_cascades
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError, ConfigurationError, PayloadError
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobStatus
@@ -226,13 +226,13 @@ async def test_a_child_that_is_deleted_while_its_parent_is_completed(
         mine = await client.start_chain(child, 3)
         parent = await client.start_chain(join, 1, blockers=[mine])
         looked = []
-        before = async_management.closing_with
+        before = async_cascades.closing_with
 
         async def closing_with(*arguments: Any) -> list[str]:
             looked.append(1)
             return [*(await before(*arguments)), *([] if len(looked) > 1 else ["deleted"])]
 
-        monkeypatch.setattr(async_management, "closing_with", closing_with)
+        monkeypatch.setattr("queuert.client.async_management.closing_with", closing_with)
         await client.complete_chain(parent, 2)
         assert (len(looked), await queue.statuses(parent.id, mine.id)) == (
             2,
@@ -296,14 +296,14 @@ async def test_children_close_from_inside_of_an_attempt_in_memory() -> None:
     @processors.handles(work)
     async def withdraw(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
-            await queue.client.cancel_chain("parent", connection=tx.connection)
+            await own.client.cancel_chain("parent", connection=tx.connection)
             return tx.finish(1)
 
-    async with AsyncJobQueue(SQLiteState(), job_types) as queue:
-        mine = await queue.client.start_chain(child, 1)
-        await queue.client.start_chain(join, 1, id="parent", blockers=[mine])
-        await queue.client.start_chain(work, 1)
-        assert [one.outcome for one in await queue.run_until_idle(processors)] == ["completed"]
+    async with AsyncJobQueue(SQLiteState(), job_types) as own:
+        mine = await own.client.start_chain(child, 1)
+        await own.client.start_chain(join, 1, id="parent", blockers=[mine])
+        await own.client.start_chain(work, 1)
+        assert [one.outcome for one in await own.run_until_idle(processors)] == ["completed"]
         assert (await mine.refresh()).status is ChainStatus.CANCELLED
 
 
