@@ -22,7 +22,7 @@ request = JobType("request", input=int, continues_with=approve)
 
 # A chain that waits for the decisions of others, each a chain of its own. They close when it is withdrawn.
 review = JobType("review", input=str, output=bool, completed_by="client", closes_with_parent=True)
-publish = JobType("publish", input=str, output=str)
+publish = JobType("publish_article", input=str, output=str)
 
 # A handler that goes on with the answer.
 refund = JobType("refund", input=int, output=str)

@@ -129,13 +129,13 @@ def test_a_chain_that_is_retried_waits_again_before_anybody_can_claim_it(store: 
     assert got == []
 
 
-def before_the_last_part(store: Observed, name: str, act: Callable[[], object]) -> None:
-    """Act as another client after the check of four parts, and the first write."""
+def before_the_last_part(store: Observed, name: str, act: Callable[[], object], after_calls: int = 5) -> None:
+    """Act as another client after so many scripts: by default the check of four parts, and the first write."""
     calls: list[str] = []
 
     def interfere(called: str) -> None:
         calls.append(called)
-        if called == name and calls.count(name) == 5:
+        if called == name and calls.count(name) == after_calls:
             store.after_script = None
             act()
 
@@ -165,6 +165,24 @@ def test_a_chain_that_is_deleted_meanwhile_is_an_error(store: Observed) -> None:
         store.cancel_chains(ids, reason="no")
     found = [one.status if one is not None else None for one in store.get_chains(ids)]
     assert found == [ChainStatus.CANCELLED] * 75 + [ChainStatus.OPEN] * 24 + [None]
+
+
+def test_one_that_is_deleted_while_it_closes_with_a_completed_chain(store: Observed) -> None:
+    """The chain is completed by then: the others are cancelled, and that one has no result."""
+    [parent, *children] = start(store, jobs(1 + 2 * WRITTEN))
+    before_the_last_part(store, "cancel_chains", lambda: store.delete_chains(children[-1:]), 2)
+    completion = WorkerlessCompletion(parent, parent, output="1")
+    results = store.complete_chains([completion], cancel=children, reason="with it")
+    assert [(one.chain_id, one.written) for one in results] == [(id, True) for id in [parent, *children[:-1]]]
+
+
+def test_a_chain_that_is_closed_after_the_check_closes_nothing_else(store: Observed) -> None:
+    [parent, *children] = start(store, jobs(1 + 2 * WRITTEN))
+    before_the_last_part(store, "complete_chains", lambda: store.cancel_chains([parent], reason="before"), 1)
+    completion = WorkerlessCompletion(parent, parent, output="1")
+    [result] = store.complete_chains([completion], cancel=children, reason="with it")
+    assert not result.written
+    assert {one.status for one in store.get_chains(children) if one is not None} == {ChainStatus.OPEN}
 
 
 def test_what_comes_before_a_job_of_a_long_list(store: Observed) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import randrange
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from queuert.errors import BlockerReferenceError, ChainNotFoundError, JobIdConflictError
+from queuert.errors import BlockerReferenceError, JobIdConflictError
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
 from queuert.state.redis import decode, encode
@@ -118,7 +118,7 @@ class AsyncRedisManagement:
         for others in behind if all(updates[id].written for id in of_chain) else []:
             # One that was deleted since it was checked has no result.
             run = self._commit if others is behind[-1] else self._run
-            for one in map(decode.update, await run("cancel_chains", encode.cancel(others, error, {"checked": True}))):
+            for one in map(decode.update, await run("cancel_chains", encode.cancel(others, error, {"gone": True}))):
                 updates[one.chain_id] = one
         return [updates[id] for id in (*of_chain, *cancelled) if id in updates]
 
@@ -256,13 +256,6 @@ class AsyncRedisManagement:
 
 
 def _in_given_order(ids: Sequence[str], answer: Sequence[Any]) -> list[ChainUpdate]:
-    """Return the update of each id.
-
-    Raises:
-        ChainNotFoundError: one of them was deleted after the call was checked.
-    """
+    """Return the update of each id."""
     updates = {one.chain_id: one for one in map(decode.update, answer)}
-    for id in ids:
-        if id not in updates:
-            raise ChainNotFoundError(id)
     return [updates[id] for id in ids]

@@ -1,12 +1,12 @@
 -- name: cancel_chains
--- Closes open chains as cancelled. ARGV[1]: {ids, check}; ARGV[2]: the error, as stored. A call for many chains is first
--- checked and then written by several scripts: with `check` they write nothing, and with `checked` the call was checked,
--- and a chain that was deleted since has no result.
+-- Closes open chains as cancelled. ARGV[1]: {ids, check, gone}; ARGV[2]: the error, as stored. A call for many chains is first
+-- checked and then written by several scripts: with `check` they write nothing, and with `checked`, where it matters, the
+-- call was checked. With `gone`, a chain that does not exist has no result.
 
 local params = decoded(1)
 local ids = params.ids
 local chains, missing = chains_of(ids)
-if missing and not params.checked then return refusal('chain_not_found', missing) end
+if missing and not params.gone then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local done, named_types, answer = {}, {}, {}
 for _, id in ipairs(ids) do
