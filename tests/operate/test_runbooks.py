@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from queuert.cli import main
 from queuert.embedded import EmbeddedRedis
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
+from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
 from queuert.state.diagnosis import Thresholds
@@ -107,11 +109,12 @@ def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     sys.modules.pop("application_of_runbooks", None)
 
 
-def alive(client: Client, *types: str) -> None:
-    """Let a worker of these types be alive."""
+def alive(client: Client, *types: str, traits: tuple[TypeTraits, ...] = ()) -> None:
+    """Let a worker of these types be alive, and record what else it knows of types."""
     store = client.state.sync_store(max_connections=1)
     store.open()
-    store.record_heartbeat(WorkerHeartbeat("worker-1", "worker-1", "here", 1, "1", types, 5, 0, 0.0), 60.0)
+    heartbeat = WorkerHeartbeat("worker-1", "worker-1", "here", 1, "1", types, 5, 0, 0.0)
+    store.record_heartbeat(replace(heartbeat, traits=traits), 60.0)
     store.close()
 
 
@@ -126,6 +129,23 @@ def test_a_paused_type(runbook: Callable[[str], Runbook], client: Client) -> Non
     assert "ana" in listed
     assert run("job-types resume", TYPE="page") == "resumed 1: page\n"
     assert client.list_paused_job_types() == []
+
+
+def test_an_approval_that_nobody_gives(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
+    run = runbook("An approval that nobody gives")
+    review = client.start_chain(book, 1)
+    chain = client.start_chain(page, 1, blockers=[review])
+    alive(client, "page", traits=(TypeTraits("book", completed_by_client=True, overdue_after=3600.0),))
+    assert "the oldest job of type book" not in run("doctor", code=_anything())
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            "UPDATE queuert.job SET scheduled_at = scheduled_at - interval '2 h' WHERE id = %s", [review.id]
+        )
+    assert "the oldest job of type book has waited for a client for 7,2" in run("doctor", code=_anything())
+    assert review.id in run("jobs list", TYPE="book")
+    assert re.search("waits for a client to complete it, since 20.*; overdue since 20", run("why", ID=review.id))
+    assert run("chains cancel", ID=chain.id).startswith("cancelled 2")
+    assert review.refresh().status == "cancelled"
 
 
 def test_a_poison_job(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
@@ -299,5 +319,5 @@ def test_a_forgotten_handler(runbook: Callable[[str], Runbook], client: Client, 
 
 def test_every_runbook_is_tried() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    assert len(SECTIONS) == 10
+    assert len(SECTIONS) == 11
     assert [heading for heading in SECTIONS if f'"{heading}"' not in source] == []

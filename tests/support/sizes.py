@@ -23,7 +23,7 @@ SLOW_FILE = Path(__file__).with_name("slow.txt")
 CASES = 2
 """How many cases of a function are in the quick size: those that come first by a hash of their names."""
 
-SLOW = 0.4
+SLOW = 0.3
 """Seconds from which a function is slow: none of its cases is in the quick size.
 
 It is the median of its cases, on two cores that all tests share.
