@@ -252,8 +252,15 @@ class ScheduleNotFoundError(NotFoundError):
 class JobTypeMismatchError(QueuertError, TypeError):
     """The job type of a chain, or of its last job, is not the expected one. Pass the right job type, or none."""
 
-    def __init__(self, chain_id: str, expected: str, actual: str) -> None:
-        super().__init__(f"chain {chain_id!r} is of job type {actual!r}, not {expected!r}")
+    def __init__(self, chain_id: str, expected: str, actual: str, *, of_last_job: bool = False) -> None:
+        if of_last_job:
+            message = (
+                f"chain {chain_id!r} must be at a job of type {expected!r}, and is at one of type {actual!r}: "
+                "it has gone on meanwhile, or has not come to it yet"
+            )
+        else:
+            message = f"chain {chain_id!r} is of job type {actual!r}, not {expected!r}"
+        super().__init__(message)
         self.chain_id = chain_id
         self.expected = expected
         self.actual = actual

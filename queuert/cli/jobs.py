@@ -20,7 +20,7 @@ _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and thei
   queuert jobs list --type resize --status running
 """
 
-_COLUMNS = ("id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
+_COLUMNS = ("id", "chain_id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
 _PHASE_COLUMNS = ("number", "name", "status", "attempt", "started_at", "completed_at", "progress", "error")
 _STEP_COLUMNS = ("number", "name", "attempt", "recorded_at", "wake_at", "answered_at", "result")
 _FAILURE_COLUMNS = ("attempt", "failed_at", "worker", "kind", "error")

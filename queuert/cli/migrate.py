@@ -44,8 +44,8 @@ _ADOPT_CODES: Mapping[int, str] = {
     Exit.FAILED: "the command failed, or without --yes: an adoption is needed",
 }
 
-_ROLES = """Print the SQL that creates roles for workers, clients, Spark's writers,
-producers in SQL, operators and observers, and grants each what it needs.
+_ROLES = """Print the SQL that creates roles for workers, clients, completers, Spark's
+writers, producers in SQL, operators and observers, and grants each what it needs.
 --apply runs it, as the owner of the schema. Run it again after each upgrade.
 """
 

@@ -25,10 +25,13 @@ ROUNDS = 5
 """How often an operation is repeated because chains have changed meanwhile."""
 
 
-async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
+async def failed_together(
+    store: AsyncStore, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> list[str]:
     """Return the chains, those that failed because one of them had, and the failed blockers of all of them.
 
-    A chain failed because of another if its last job waited for it, and if it closed after it.
+    A chain failed because of another if its last job waited for it, and if it closed after it. A blocker that closes
+    with its parent counts as failed when it is cancelled.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
@@ -44,12 +47,14 @@ async def failed_together(store: AsyncStore, ids: Sequence[str], connection: Any
                     failed[dependent.id] = dependent
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
+    types = await _closing_types(store, connection, job_types)
     following = list(found.values())
     while following:
         failed = {}
         for chain in following:
             for blocker in await store.get_blockers(chain.tail_id, outputs=False, connection=connection):
-                if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
+                cancelled_with_it = blocker.status is ChainStatus.CANCELLED and blocker.type in types
+                if (blocker.status is ChainStatus.FAILED or cancelled_with_it) and blocker.chain_id not in found:
                     failed.update(await _chains(store, [blocker.chain_id], connection))
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
@@ -81,9 +86,15 @@ async def closing_with(
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
     """
+    types = await _closing_types(store, connection, job_types)
+    return await _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+
+
+async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
+    """Return the job types that close with their parents, by what workers have recorded and by the given ones."""
     types = {one.type for one in await store.list_type_traits(connection=connection) if one.closes_with_parent}
     types.update(one.name for one in job_types if one.closes_with_parent)
-    return await _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+    return types
 
 
 async def cancel_closing(

@@ -370,7 +370,8 @@ class AsyncClientManagement(AsyncClientBase):
         Args:
             chains: ids or handles.
             cascade: retry also the chains that failed while they waited for one of these, or after, and those that
-                failed because of those; and the failed blockers of all of them. All wait for their blockers again.
+                failed because of those; and the blockers of all of them that failed, or that were cancelled and close
+                with their parents. All wait for their blockers again.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
@@ -387,7 +388,7 @@ class AsyncClientManagement(AsyncClientBase):
             return list(ids)
         store = await self._open_store()
         for _ in range(ROUNDS):
-            together = await failed_together(store, ids, connection)
+            together = await failed_together(store, ids, connection, self.job_types)
             try:
                 await self._retry(together, None, connection)
             except (ChainNotFoundError, ChainNotRetriableError) as error:

@@ -54,7 +54,7 @@ def expected_last_type(
         UnknownJobTypeError: it is not registered with the client.
     """
     if expecting is not None and expecting.name != state.job_type:
-        raise JobTypeMismatchError(state.id, expecting.name, state.job_type)
+        raise JobTypeMismatchError(state.id, expecting.name, state.job_type, of_last_job=True)
     return job_types[state.job_type]
 
 

@@ -26,10 +26,13 @@ ROUNDS = 5
 """How often an operation is repeated because chains have changed meanwhile."""
 
 
-def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[str]:
+def failed_together(
+    store: Store, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> list[str]:
     """Return the chains, those that failed because one of them had, and the failed blockers of all of them.
 
-    A chain failed because of another if its last job waited for it, and if it closed after it.
+    A chain failed because of another if its last job waited for it, and if it closed after it. A blocker that closes
+    with its parent counts as failed when it is cancelled.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
@@ -45,12 +48,14 @@ def failed_together(store: Store, ids: Sequence[str], connection: Any) -> list[s
                     failed[dependent.id] = dependent
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
+    types = _closing_types(store, connection, job_types)
     following = list(found.values())
     while following:
         failed = {}
         for chain in following:
             for blocker in store.get_blockers(chain.tail_id, outputs=False, connection=connection):
-                if blocker.status is ChainStatus.FAILED and blocker.chain_id not in found:
+                cancelled_with_it = blocker.status is ChainStatus.CANCELLED and blocker.type in types
+                if (blocker.status is ChainStatus.FAILED or cancelled_with_it) and blocker.chain_id not in found:
                     failed.update(_chains(store, [blocker.chain_id], connection))
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
@@ -82,9 +87,15 @@ def closing_with(
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
     """
+    types = _closing_types(store, connection, job_types)
+    return _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+
+
+def _closing_types(store: Store, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
+    """Return the job types that close with their parents, by what workers have recorded and by the given ones."""
     types = {one.type for one in store.list_type_traits(connection=connection) if one.closes_with_parent}
     types.update(one.name for one in job_types if one.closes_with_parent)
-    return _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+    return types
 
 
 def cancel_closing(

@@ -371,7 +371,8 @@ class ClientManagement(ClientBase):
         Args:
             chains: ids or handles.
             cascade: retry also the chains that failed while they waited for one of these, or after, and those that
-                failed because of those; and the failed blockers of all of them. All wait for their blockers again.
+                failed because of those; and the blockers of all of them that failed, or that were cancelled and close
+                with their parents. All wait for their blockers again.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
@@ -388,7 +389,7 @@ class ClientManagement(ClientBase):
             return list(ids)
         store = self._open_store()
         for _ in range(ROUNDS):
-            together = failed_together(store, ids, connection)
+            together = failed_together(store, ids, connection, self.job_types)
             try:
                 self._retry(together, None, connection)
             except (ChainNotFoundError, ChainNotRetriableError) as error:

@@ -193,7 +193,7 @@ def _clients(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
                 f"the oldest job of type {count.type} has waited for a client for {waited:,.0f} seconds, and is "
                 f"overdue after {after:,.0f}",
                 "nobody has completed it, and its chain goes on when a client does",
-                f"queuert jobs list --type {count.type} --oldest-first; complete them, or cancel their chains",
+                f"queuert jobs list --type {count.type} --status ready --oldest-first; complete or cancel their chains",
             )
     if healthy:
         yield ok("clients", "no job has waited for a client for longer than its type allows")

@@ -102,5 +102,11 @@ async def _run_to_the_end(
         if not due:
             break
         await queue.advance(max(min(due), timedelta(0)))
-    unfinished = [f"  {job.type} {job.id}: {job.status.value}" for job in await queue.jobs() if not job.status.final]
-    raise AssertionError("\n".join(["the chain cannot close; these jobs have not ended:", *unfinished]))
+    for_clients = {one.name for one in queue.job_types if one.completed_by == "client"}
+    unfinished = [
+        f"  {job.type} {job.id}: {job.status.value}{', until a client completes it' if job.type in for_clients else ''}"
+        for job in await queue.jobs()
+        if not job.status.final
+    ]
+    advice = ["run it on a JobQueue, and complete it there with queue.client"] if for_clients else []
+    raise AssertionError("\n".join(["the chain cannot close; these jobs have not ended:", *unfinished, *advice]))

@@ -329,7 +329,7 @@ async def complete_chain(call: Call) -> ChainResource:
     state = await call.state()
     expected = call.body.expecting or state.job_type
     if expected != state.job_type:
-        raise JobTypeMismatchError(call.id, expected, state.job_type)
+        raise JobTypeMismatchError(call.id, expected, state.job_type, of_last_job=True)
     job_type = call.client.job_types[state.job_type]
     output = read_payload(job_type, "output", call.body.output)
     await call.client.complete_chain(call.id, output, expecting=job_type)

@@ -128,7 +128,7 @@ class CallbackApp:
             raise _used()
         last = page.items[0].type
         if callback.expecting is not None and last != callback.expecting:
-            raise JobTypeMismatchError(callback.chain_id, callback.expecting, last)
+            raise JobTypeMismatchError(callback.chain_id, callback.expecting, last, of_last_job=True)
         return last
 
 

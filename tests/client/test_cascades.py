@@ -217,6 +217,20 @@ async def test_children_close_with_a_parent_that_a_client_completes(
         assert await alone.result() == 5
 
 
+async def test_what_closed_with_its_parent_is_opened_with_it(state: StateAdapter, queue: Queue) -> None:
+    """By a cascade. What somebody cancelled that does not close with a parent stays cancelled."""
+    async with AsyncClient(state, JobTypes(work, join, child), notify=InProcessNotify()) as client:
+        grandchild, plain = await client.start_chain(child, 1), await client.start_chain(work, 1)
+        mine = await client.start_chain(child, 2, blockers=[grandchild])
+        parent = await client.start_chain(join, 1, blockers=[mine, plain])
+        await client.cancel_chains([parent])
+        await client.cancel_chains([plain])
+        assert await client.retry_chain(parent, cascade=True) == [parent.id, mine.id, grandchild.id]
+        still_open = [ChainStatus.OPEN] * 3
+        assert await queue.statuses(parent.id, mine.id, grandchild.id) == still_open
+        assert await queue.statuses(plain.id) == [ChainStatus.CANCELLED]
+
+
 async def test_a_child_that_is_deleted_while_its_parent_is_completed(
     state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,7 +174,7 @@ def test_jobs_that_wait_for_a_client(file: Path) -> None:
     assert found[0.0] is not None
     assert found[0.0].severity is Severity.WARNING
     assert found[0.0].found.startswith("the oldest job of type number has waited for a client for ")
-    assert found[0.0].remedy.startswith("queuert jobs list --type number --oldest-first; complete")
+    assert found[0.0].remedy.startswith("queuert jobs list --type number --status ready --oldest-first; complete")
 
 
 def heartbeat(*types: str) -> WorkerHeartbeat:

@@ -143,8 +143,8 @@ def test_an_approval_that_nobody_gives(runbook: Callable[[str], Runbook], client
         )
     assert "the oldest job of type book has waited for a client for 7,2" in run("doctor", code=_anything())
     assert review.id in run("jobs list", TYPE="book")
-    assert re.search("waits for a client to complete it, since 20.*; overdue since 20", run("why", ID=review.id))
-    assert run("chains cancel", ID=chain.id).startswith("cancelled 2")
+    assert re.search("waits for a client to complete it, since 20.*; overdue since 20", run("why", CHAIN=review.id))
+    assert run("chains cancel", CHAIN=chain.id).startswith("cancelled 2")
     assert review.refresh().status == "cancelled"
 
 

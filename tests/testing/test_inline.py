@@ -95,6 +95,19 @@ def test_a_chain_that_cannot_close() -> None:
         run_inline(processors, orphan, 1)
 
 
+def test_a_chain_that_waits_for_a_client() -> None:
+    ask = JobType("ask", input=int, output=int, completed_by="client")
+    request = JobType("request", input=int, continues_with=ask)
+    asking = Processors(JobTypes(request, ask))
+
+    @asking.handles(request)
+    def go_on(attempt: Attempt[int, Any]) -> Outcome[Any]:
+        return attempt.continue_with(ask, attempt.input)
+
+    with pytest.raises(AssertionError, match=r"(?s)ask .*: ready, until a client completes it\nrun it on a JobQueue"):
+        run_inline(asking, request, 1)
+
+
 def test_a_wrong_input() -> None:
     wrong: Any = "text"
     with pytest.raises(ValueError, match="input of job type 'double'"):

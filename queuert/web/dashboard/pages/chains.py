@@ -247,7 +247,9 @@ async def confirm_complete(visit: Visit) -> Response:
     found = await visit.client.get_chain(visit.wanted("id"))
     job = await _last_job(visit, found)
     known = visit.client.job_types.get(job.type)
-    return visit.render("complete.html", chain=found, job=job, can_complete=known is not None and known.can_complete)
+    can_complete = known is not None and known.can_complete
+    continuations = () if known is None else known.continuations
+    return visit.render("complete.html", chain=found, job=job, can_complete=can_complete, continuations=continuations)
 
 
 async def complete(visit: Visit) -> Response:
