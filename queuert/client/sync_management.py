@@ -155,6 +155,7 @@ class ClientManagement(ClientBase):
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         limit_key: str | None = None,
+        output: Any = None,
         connection: ConnectionLike | None = None,
     ) -> str:
         """Continue a chain with another job, instead of its last job's handler: an approval that leads to the next job.
@@ -172,6 +173,8 @@ class ClientManagement(ClientBase):
             priority: higher priorities are claimed sooner; by default that of the last job.
             blockers: chains that must close before the next job may run.
             limit_key: the key under which the per-key limits of the job type count the next job.
+            output: kept with the job that is continued, such as who decided: of the type that its job type declares as
+                ``output``, if it does, else any JSON. ``get_job`` returns it; the output of a chain is its last job's.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
@@ -179,7 +182,7 @@ class ClientManagement(ClientBase):
 
         Raises:
             UndeclaredContinuationError: the last job's type does not declare this continuation.
-            PayloadError: the input cannot be stored; the error has path and reason.
+            PayloadError: the input or the output cannot be stored; the error has path and reason.
             UnknownJobTypeError: one of the two job types is not registered with this client.
             InvalidIdentifierError: an id cannot be stored.
             JobIdConflictError: a job with this id exists.
@@ -199,10 +202,15 @@ class ClientManagement(ClientBase):
             blockers=blockers,
             limit_key=limit_key,
         )
-        return self._continue(_only_id(chain), continuation, expecting, connection)
+        return self._continue(_only_id(chain), continuation, output, expecting, connection)
 
     def _continue(
-        self, chain_id: str, continuation: WorkerlessContinuation, expecting: JobType[Any, Any] | None, connection: Any
+        self,
+        chain_id: str,
+        continuation: WorkerlessContinuation,
+        output: Any,
+        expecting: JobType[Any, Any] | None,
+        connection: Any,
     ) -> str:
         store = self._open_store()
         for _ in range(ROUNDS):
@@ -210,10 +218,11 @@ class ClientManagement(ClientBase):
             last_type = expected_last_type(self.job_types, state, expecting)
             [last] = store.get_jobs([state.job_id])
             job = continuation.after(chain_id, last_type, 0 if last is None else last.priority)
+            kept = None if output is None else last_type.encode_kept_output(output)
             with self._continuing(job, connection) as sending:
                 if sending is not None:
                     job = replace(job, trace_context=sending.context(job.type, job.id))
-                completion = WorkerlessCompletion(chain_id, state.job_id, continuation=job)
+                completion = WorkerlessCompletion(chain_id, state.job_id, output=kept, continuation=job)
                 result, *others = self._complete(store, completion, state, connection)
             if result.written:
                 self._report_continued(result, job.type, job.id, connection)

@@ -509,7 +509,7 @@ class BlockerLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerlessCompletion:
-    """Closes or continues the last job of a chain from a client. Exactly one of output and continuation is set."""
+    """Closes or continues the last job of a chain from a client. One that continues it may keep an output as well."""
 
     chain_id: str
     tail_id: str

@@ -84,10 +84,15 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
     chain = client.start_chain(order, "tea", priority=3)
     step = client.continue_chain(chain, approve, "tea?", expecting=order)
     assert (client.get_job(step).chain_id, client.get_job(step).priority) == (chain.id, 3)
-    last = client.continue_chain(chain.id, publish, "tea!", id="last", priority=5, run_at=after(hours=1))
+    with pytest.raises(PayloadError, match="output of job type 'approve'"):
+        client.continue_chain(chain, publish, "tea!", output="five", expecting=approve)
+    last = client.continue_chain(
+        chain.id, publish, "tea!", id="last", priority=5, run_at=after(hours=1), output=5, expecting=approve
+    )
     assert (last, client.get_job("last").priority, status_of(client, "last")) == ("last", 5, JobStatus.SCHEDULED)
     client.complete_chain(chain, 7, expecting=publish)
     assert chain.result(timeout=WAIT) == 7
+    assert (client.get_job(step).output, client.get_job(chain.id).output) == (5, None)
     [one, two] = log.of(ChainContinued, chain_id=chain.id, type="order")
     assert (one.next_job_id, two.next_job_id, two.next_type) == (step, "last", "publish")
     [closed] = log.of(ChainClosed, chain_id=chain.id, type="order", status=ChainStatus.COMPLETED)
@@ -116,7 +121,9 @@ def test_what_cannot_be_completed(client: Client) -> None:
         client.complete_chain(chain, 1)
     with pytest.raises(PayloadError, match="output"):
         client.complete_chain(waiting, "no number")  # type: ignore[misc]
-    with pytest.raises(JobTypeMismatchError, match="'approve', not 'publish'"):
+    with pytest.raises(
+        JobTypeMismatchError, match="must be at a job of type 'publish', and is at one of type 'approve'"
+    ):
         client.complete_chain(waiting, 1, expecting=publish)
     with pytest.raises(ChainNotFoundError, match="nowhere"):
         client.complete_chain("nowhere", 1)

@@ -24,11 +24,17 @@ from queuert import (
     Processors,
 )
 from queuert.errors import StateUnavailableError
+from queuert.jobs import JobStatus
 from queuert.observability.events import WorkerStarted, WorkerStopped
+from queuert.state.paging import JobFilter, PageRequest
+from queuert.testing.conformance import Mode, Stores
+from queuert.testing.conformance.builders import ask, complete, fail, go_on, job, read, start, wait
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, Plan, patient, quick
 from tests.faults.harness import FaultHarness
 from tests.faults.roles import Role
+from tests.redis.test_identifiers import Tour
+from tests.security.test_conformance_as_roles import Touring
 from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.fault
@@ -171,3 +177,59 @@ async def test_transactions_of_handlers_are_as_the_role_has_them(role: Role, lev
             assert await chain.result(WAIT) == level.strip("'")
         store = await client._open_store()
         assert await store._fetch(b"show transaction_isolation") == [("read committed",)]  # type: ignore[attr-defined]
+
+
+GUARD = """
+create function not_strict() returns trigger language plpgsql as $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'a write to % in a transaction that is %', tg_relid::regclass,
+            current_setting('transaction_isolation');
+    end if;
+    return null;
+end $$;
+select 'create trigger not_strict before insert or update or delete on ' || oid::regclass
+    || ' execute function not_strict()'
+from pg_class where relnamespace = 'queuert'::regnamespace and relkind in ('r', 'p') and not relispartition
+"""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mode", list(Mode), ids=str)
+async def test_writes_of_ours_have_their_own_level(dsn: str, role: Role, mode: Mode) -> None:
+    """Whichever operation it is, and whatever the role has by default."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        cursor = connection.execute(GUARD)
+        while cursor.nextset():
+            pass
+        for [trigger] in cursor.fetchall():
+            connection.execute(trigger)
+    role.set("default_transaction_isolation", "serializable")
+    with pytest.raises(psycopg.errors.RaiseException), psycopg.connect(role.address) as connection:
+        connection.execute("delete from queuert.job")
+    stores = Stores(PostgresState(role.address), mode)
+    try:
+        store = await stores.open()
+        [blocker] = await start(store, job())
+        [waits] = await start(store, job(blockers=[blocker]))
+        [held] = await store.claim(ask())
+        await store.finish([go_on(held, job("next"))])
+        await store.finish([complete(one) for one in await store.claim(ask("next"))])
+        assert (await read(store, waits)).status is JobStatus.READY
+        [held] = await store.claim(ask())
+        await store.finish([wait(held, job("child"))])
+        await store.finish([fail(one) for one in await store.claim(ask("child"))])
+        failed = await store.list_jobs(JobFilter(types=("child",)), PageRequest(9))
+        await store.retry_chains([one.chain_id for one in failed])
+        await store.cancel_chains([waits], reason="x")
+        await store.delete_chains([waits], cascade=True)
+    finally:
+        await stores.aclose()
+    if mode is Mode.SYNC:
+        state = PostgresState(role.address)
+        toured: Any = Touring(state._settings, state._statements, 2)
+        toured.open()
+        try:
+            Tour(toured, "plain").go()
+        finally:
+            toured.close()

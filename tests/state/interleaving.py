@@ -21,7 +21,7 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.protocol import PooledConnection, Step, sync_begin_with, sync_execute_pipeline
+from queuert.state.postgres.protocol import BEGIN, PooledConnection, Step, sync_begin_with, sync_execute_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
@@ -75,7 +75,7 @@ class SteppedStore(PostgresStore):
     def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         try:
             # The first sets how long to wait for locks, and takes none.
-            answers = sync_begin_with(connection, steps[:2], prepare=False)
+            answers = sync_begin_with(connection, BEGIN, steps[:2], prepare=False)
             for step in steps[2:]:
                 answers += sync_execute_pipeline(connection, [step], prepare=False)
         except psycopg.Error:

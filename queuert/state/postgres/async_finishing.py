@@ -27,7 +27,7 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.protocol import AsyncPooledConnection, Step, async_begin_with
+from queuert.state.postgres.protocol import BEGIN, AsyncPooledConnection, Step, async_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult, check_finishes
 
@@ -100,7 +100,7 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
     async def _exchanged(self, connection: AsyncPooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         """Run a transaction in one round trip, so that its locks are not held while the server waits for the client."""
         try:
-            return await async_begin_with(connection, steps, prepare=self._connections.prepares)
+            return await async_begin_with(connection, BEGIN, steps, prepare=self._connections.prepares)
         except Error:
             with suppress(Error):
                 await connection.rollback()

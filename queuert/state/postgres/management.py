@@ -129,8 +129,11 @@ def completed(closing: Sequence[WorkerlessCompletion], rows: Sequence[Row]) -> l
 
 def continuations(completions: Sequence[WorkerlessCompletion]) -> Parameters:
     """Return the parameters of ``continue_chains``, of those that have a continuation."""
-    following = [(one.tail_id, one.continuation) for one in completions if one.continuation is not None]
-    rows = (f'{{"id":{quoted(tail_id)},"next_id":{quoted(job.id)}}}' for tail_id, job in following)
+    following = [(one, one.continuation) for one in completions if one.continuation is not None]
+    rows = (
+        f'{{"id":{quoted(one.tail_id)},"next_id":{quoted(job.id)},"output":{one.output or "null"}}}'
+        for one, job in following
+    )
     return {"continued": array(rows), "continuations": array(new_job(job) for _, job in following)}
 
 

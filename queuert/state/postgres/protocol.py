@@ -382,40 +382,46 @@ def sync_execute_two(connection: PooledConnection, step: Step, second: Step) -> 
 
 
 async def async_begin_with(
-    connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
+    connection: AsyncPooledConnection, begin: NamedStatement, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
-    """Begin a transaction of a handler with these steps and return their results; retry if the prepared statements were
-    not as recorded."""
+    """Begin a transaction, ``BEGIN`` or what :func:`begin_with_level` returns, with these steps and return their
+    results; retry if the prepared statements were not as recorded."""
     for _ in steps:
         try:
-            return await _async_begin(connection, steps, prepare)
+            return await _async_begin(connection, begin, steps, prepare)
         except PREPARED_STATE_MISMATCH:
             await connection.rollback()
-    return await _async_begin(connection, steps, prepare)
+    return await _async_begin(connection, begin, steps, prepare)
 
 
-async def _async_begin(connection: AsyncPooledConnection, steps: Sequence[Step], prepare: bool) -> list[PGresult]:
-    if connection.begin_for_handlers is BEGIN:
+async def _async_begin(
+    connection: AsyncPooledConnection, begin: NamedStatement, steps: Sequence[Step], prepare: bool
+) -> list[PGresult]:
+    if begin is BEGIN:
         return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
     # A level must be set before anything is prepared, so it takes a round trip of its own.
-    await connection.execute(connection.begin_for_handlers.text)
+    await connection.execute(begin.text)
     return await async_execute_pipeline(connection, steps, prepare=prepare)
 
 
-def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+def sync_begin_with(
+    connection: PooledConnection, begin: NamedStatement, steps: Sequence[Step], *, prepare: bool
+) -> list[PGresult]:
     """Sync version of :func:`async_begin_with`."""
     for _ in steps:
         try:
-            return _sync_begin(connection, steps, prepare)
+            return _sync_begin(connection, begin, steps, prepare)
         except PREPARED_STATE_MISMATCH:
             connection.rollback()
-    return _sync_begin(connection, steps, prepare)
+    return _sync_begin(connection, begin, steps, prepare)
 
 
-def _sync_begin(connection: PooledConnection, steps: Sequence[Step], prepare: bool) -> list[PGresult]:
-    if connection.begin_for_handlers is BEGIN:
+def _sync_begin(
+    connection: PooledConnection, begin: NamedStatement, steps: Sequence[Step], prepare: bool
+) -> list[PGresult]:
+    if begin is BEGIN:
         return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
-    connection.execute(connection.begin_for_handlers.text)
+    connection.execute(begin.text)
     return sync_execute_pipeline(connection, steps, prepare=prepare)
 
 

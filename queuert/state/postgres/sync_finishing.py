@@ -26,7 +26,7 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.protocol import PooledConnection, Step, sync_begin_with
+from queuert.state.postgres.protocol import BEGIN, PooledConnection, Step, sync_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
@@ -101,7 +101,7 @@ class PostgresFinishing(PostgresBase):
     def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         """Run a transaction in one round trip, so that its locks are not held while the server waits for the client."""
         try:
-            return sync_begin_with(connection, steps, prepare=self._connections.prepares)
+            return sync_begin_with(connection, BEGIN, steps, prepare=self._connections.prepares)
         except Error:
             with suppress(Error):
                 connection.rollback()

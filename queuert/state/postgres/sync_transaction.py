@@ -167,7 +167,8 @@ class PostgresTransaction:
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         params = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
         steps = [Step(self._sql.prepared["lock_for_attempt"], params)]
-        [held] = sync_begin_with(self.connection, steps, prepare=self._connections.prepares)
+        begin = self.connection.begin_for_handlers
+        [held] = sync_begin_with(self.connection, begin, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
             raise LeaseLostError(lease.job_id, self._reason())

@@ -83,7 +83,7 @@ FROM {schema}.complete_chains(%(completions)s::json)
 -- Completes the last jobs of chains for a client with a continuation. All are locked and known to be open. A blocked job
 -- keeps its count of open blockers, which goes on to fall.
 WITH params AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%(continued)s::json) AS c (id text, next_id text)
+    SELECT * FROM json_to_recordset(%(continued)s::json) AS c (id text, next_id text, output jsonb)
 ),
 following AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(continuations)s::json) AS n (
@@ -94,6 +94,7 @@ finished AS (
     SET status = 'continued',
         finished_at = clock_timestamp(),
         completed_tx = pg_current_xact_id(),
+        output = params.output,
         error = NULL,
         continued_by = params.next_id,
         lease_token = NULL,

@@ -247,6 +247,27 @@ async def others_are_cancelled_with_a_continuation(stores: Stores) -> None:
 
 
 @case()
+async def a_continuation_may_keep_an_output(stores: Stores) -> None:
+    """With the job that is continued, such as who decided; the chain has none yet. Without one there is none."""
+    store = await stores.open()
+    [chain, other] = await start(store, job(), job())
+    kept = {"by": "ada"}
+    await store.complete_chains(
+        [
+            WorkerlessCompletion(chain, chain, output='{"by":"ada"}', continuation=job("next", id="b")),
+            WorkerlessCompletion(other, other, continuation=job("next", id="c")),
+        ]
+    )
+    assert [(one.status, one.output) for one in (await read(store, chain), await read(store, other))] == [
+        (JobStatus.CONTINUED, kept),
+        (JobStatus.CONTINUED, None),
+    ]
+    assert (await read_chain(store, chain)).output is None
+    await _complete(store, chain, "b")
+    assert ((await read(store, chain)).output, (await read_chain(store, chain)).output) == (kept, '"outside"')
+
+
+@case()
 async def nothing_is_cancelled_if_nothing_is_completed(stores: Stores) -> None:
     """Neither beside a chain that is closed, or is elsewhere, nor beside one that does not exist."""
     store = await stores.open()
