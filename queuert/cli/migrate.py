@@ -45,7 +45,7 @@ _ADOPT_CODES: Mapping[int, str] = {
 }
 
 _ROLES = """Print the SQL that creates roles for workers, clients, completers, Spark's
-writers, producers in SQL, operators and observers, and grants each what it needs.
+writers, producers in SQL, operators and observers, and grants what they need.
 --apply runs it, as the owner of the schema. Run it again after each upgrade.
 """
 

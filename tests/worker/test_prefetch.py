@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, cast
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -18,6 +18,14 @@ from tests.support.waiting import until
 def _nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is released after a second without a start: a test that stands still for so long starts nothing."""
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3_600.0)
+
+
+@pytest.fixture(autouse=True)
+async def _handlers_end() -> AsyncIterator[None]:
+    """Those that still run when a test has seen enough would be destroyed as garbage, in the middle of another test."""
+    yield
+    while Handlers.made:
+        await Handlers.made.pop().end()
 
 
 class TestHandlerDurationEstimate:
@@ -66,12 +74,22 @@ class Runner:
 class Handlers:
     """What the prefetch starts; each runs until it is let go."""
 
+    made: ClassVar[list[Handlers]] = []
+
     def __init__(self, slots: int, *, enabled: bool = True) -> None:
+        self.made.append(self)
         self.started: list[int] = []
         self.gates: dict[int, asyncio.Event] = {}
         self.began: asyncio.Queue[int] = asyncio.Queue()
         self.released: list[int] = []
         self.prefetch = Prefetch(cast(Any, self), slots, enabled=enabled)
+
+    async def end(self) -> None:
+        """Cancel those that still run."""
+        slots = self.prefetch.slots
+        slots.close()
+        slots.cancel()
+        await asyncio.gather(*slots._tasks, return_exceptions=True)
 
     def may_begin(self, runner: object) -> bool:
         """As the worker, which lets each begin."""
