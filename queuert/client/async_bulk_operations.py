@@ -174,6 +174,7 @@ class AsyncClientBulkOperations(AsyncClientBase):
             store,
             self.notify,
             self.observers,
+            self.job_types,
             transactional=Capability.USER_TRANSACTIONS in self.state.capabilities,
             holder=f"client-{os.getpid()}-{new_id()[-12:]}",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.ids import new_id, new_token
+from queuert.job_types import JobType
 from queuert.jobs import ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications
@@ -63,14 +64,23 @@ class AsyncBulkRunner:
     is done once. On Redis a batch whose process died is repeated, and skips the chains that it has changed.
 
     Args:
+        job_types: those of this program, besides what workers have recorded of types.
         transactional: whether the store has transactions of the caller's.
         holder: who holds the leases, for those who look.
     """
 
     def __init__(
-        self, store: AsyncStore, notify: NotifyAdapter, observers: Observers, *, transactional: bool, holder: str
+        self,
+        store: AsyncStore,
+        notify: NotifyAdapter,
+        observers: Observers,
+        job_types: Iterable[JobType[Any, Any]],
+        *,
+        transactional: bool,
+        holder: str,
     ) -> None:
         self._store = store
+        self._job_types = tuple(job_types)
         self._notify = notify
         self._observers = observers
         self._transactional = transactional
@@ -106,7 +116,7 @@ class AsyncBulkRunner:
         return True
 
     async def _do(self, job: ClaimedJob) -> None:
-        batch = _AsyncBatch(self._store, job)
+        batch = _AsyncBatch(self._store, job, self._job_types)
         if self._transactional:
             async with self._store.transaction(job) as transaction:
                 finish = await batch.change(transaction.connection)
@@ -133,9 +143,10 @@ class AsyncBulkRunner:
 class _AsyncBatch:
     """One batch: what it changes, and what is to be told of it when it is committed."""
 
-    def __init__(self, store: AsyncStore, job: ClaimedJob) -> None:
+    def __init__(self, store: AsyncStore, job: ClaimedJob, job_types: Sequence[JobType[Any, Any]]) -> None:
         self._store = store
         self._job = job
+        self._job_types = job_types
         self.notifications: Notifications = {}
         """For the caller to send, on a store without transactions; the others send them with the commit."""
         self.events: list[BaseEvent] = []
@@ -202,7 +213,7 @@ class _AsyncBatch:
             results = await self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            results = await cancel_closing(self._store, ids, reason, connection)
+            results = await cancel_closing(self._store, ids, reason, connection, self._job_types)
         else:
             results = await self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection

@@ -5,8 +5,9 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from queuert.errors import ChainNotFoundError, ConfigurationError, NotInStatusError
 from queuert.job_types import JobType
@@ -68,7 +69,14 @@ async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
-    return await _spread(store, ids, connection, most=MAX_CASCADE)
+    return (await _spread(store, ids, connection, most=MAX_CASCADE)).ids
+
+
+class Cascade(NamedTuple):
+    """Chains that an operation concerns, and open ones that it spares since other jobs wait for them."""
+
+    ids: list[str]
+    spared: set[str]
 
 
 async def closing_with(
@@ -77,7 +85,7 @@ async def closing_with(
     connection: Any,
     job_types: Iterable[JobType[Any, Any]] = (),
     kept: Collection[str] = (),
-) -> list[str]:
+) -> Cascade:
     """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
 
     That is known of the types that workers have recorded, and of the given ones. ``kept`` are chains that a job is
@@ -87,7 +95,7 @@ async def closing_with(
         ChainNotFoundError: one of the given chains does not exist.
     """
     types = await _closing_types(store, connection, job_types)
-    return await _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+    return await _spread(store, ids, connection, types, kept) if types else Cascade(list(dict.fromkeys(ids)), set())
 
 
 async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
@@ -102,6 +110,8 @@ async def cancel_closing(
 ) -> list[ChainUpdate]:
     """Cancel chains, and those that close with them. The results of the given ones come first, each once.
 
+    Those that were spared are looked at again: see :func:`cancel_spared`.
+
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         NotInStatusError: those that close with them were deleted again and again meanwhile.
@@ -109,11 +119,34 @@ async def cancel_closing(
     for _ in range(ROUNDS):
         concerned = await closing_with(store, ids, connection, job_types)
         try:
-            return await store.cancel_chains(concerned, reason=reason, connection=connection)
+            results = await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
         except ChainNotFoundError as error:
             if error.id in ids:
                 raise
+        else:
+            return results + await cancel_spared(store, concerned.spared, reason, connection, job_types)
     raise NotInStatusError(f"the chains that close with {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
+
+
+async def cancel_spared(
+    store: AsyncStore,
+    ids: Collection[str],
+    reason: str,
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+) -> list[ChainUpdate]:
+    """Cancel those chains that no job waits for any more, and what closes with them; return what was written.
+
+    Whoever closes a parent spares the children that another one waits for. If that one is closed at the same moment, it
+    spares them as well: so each looks again when its own is closed, and the last one sees both.
+    """
+    written: list[ChainUpdate] = []
+    for id in sorted(ids):
+        if not await _awaited_by_others(store, id, {}, connection):
+            with suppress(ChainNotFoundError):
+                results = await cancel_closing(store, [id], reason, connection, job_types)
+                written += [one for one in results if one.written]
+    return written
 
 
 async def _spread(
@@ -123,7 +156,7 @@ async def _spread(
     types: Collection[str] | None = None,
     kept: Collection[str] = (),
     most: int | None = None,
-) -> list[str]:
+) -> Cascade:
     """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
     found = await _given(store, ids, connection)
     candidates: set[str] = set()
@@ -136,7 +169,7 @@ async def _spread(
         added = await _chains(store, alone, connection)
         _add(found, added, most)
         following = list(added.values())
-    return list(found)
+    return Cascade(list(found), candidates.difference(found))
 
 
 async def _awaited(
@@ -187,24 +220,24 @@ async def _chains(store: AsyncStore, ids: Sequence[str], connection: Any) -> dic
     return found
 
 
-async def _dependents(store: AsyncStore, chain_id: str, connection: Any) -> list[Job]:
-    jobs: list[Job] = []
+async def _dependents(store: AsyncStore, chain_id: str, connection: Any) -> AsyncIterator[Sequence[Job]]:
+    """Yield the pages of the jobs that wait or waited for a chain."""
     cursor = None
     while True:
         page = await store.list_dependents(chain_id, PageRequest(MAX_PAGE, cursor), connection=connection)
-        jobs += page
+        yield page.items
         cursor = page.next_cursor
-        if cursor is None or len(jobs) > MAX_CASCADE:
-            return jobs
+        if cursor is None:
+            return
 
 
 async def _failed_after(store: AsyncStore, blocker: ChainRecord, connection: Any) -> list[ChainRecord]:
     """Return the chains whose last job waited for the chain, and that failed after it had closed."""
-    failed = {
-        job.chain_id: job.id
-        for job in await _dependents(store, blocker.id, connection)
-        if job.status is JobStatus.FAILED
-    }
+    failed: dict[str, str] = {}
+    async for page in _dependents(store, blocker.id, connection):
+        failed.update({job.chain_id: job.id for job in page if job.status is JobStatus.FAILED})
+        if len(failed) > MAX_CASCADE:
+            break  # Too many, as the caller will find.
     return [
         chain
         for chain in (await _chains(store, list(failed), connection)).values()
@@ -217,5 +250,7 @@ def _closed_after(chain: ChainRecord, blocker: ChainRecord) -> bool:
 
 
 async def _awaited_by_others(store: AsyncStore, chain_id: str, found: dict[str, ChainRecord], connection: Any) -> bool:
-    jobs = await _dependents(store, chain_id, connection)
-    return any(job.status is JobStatus.BLOCKED and job.chain_id not in found for job in jobs)
+    async for page in _dependents(store, chain_id, connection):
+        if any(job.status is JobStatus.BLOCKED and job.chain_id not in found for job in page):
+            return True
+    return False

@@ -10,7 +10,15 @@ from typing import Any, Literal, TypeVar, overload
 
 from queuert.client.arguments import type_filter
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.async_cascades import ROUNDS, awaited_by_none_else, cancel_closing, closing_with, failed_together
+from queuert.client.async_cascades import (
+    ROUNDS,
+    Cascade,
+    awaited_by_none_else,
+    cancel_closing,
+    cancel_spared,
+    closing_with,
+    failed_together,
+)
 from queuert.client.commits import emit_committed
 from queuert.client.connections import AsyncConnectionLike
 from queuert.client.management import (
@@ -27,7 +35,13 @@ from queuert.client.management import (
     pruning,
 )
 from queuert.client.schedules import JobTypeReference, type_names
-from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, ChainNotRetriableError, NotInStatusError
+from queuert.errors import (
+    ChainAlreadyClosedError,
+    ChainNotFoundError,
+    ChainNotRetriableError,
+    ConfigurationError,
+    NotInStatusError,
+)
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import ChainState, ChainStatus, JobStatus, TtlUpdate
@@ -254,9 +268,10 @@ class AsyncClientManagement(AsyncClientBase):
         for _ in range(ROUNDS):
             # Only a blocked job still has chains that it waits for.
             blocked = state.job_status is JobStatus.BLOCKED
-            closing: list[str] = []
+            cascade = Cascade([state.id], set())
             if blocked:
-                _, *closing = await closing_with(store, [state.id], connection, self.job_types, kept)
+                cascade = await closing_with(store, [state.id], connection, self.job_types, kept)
+            _, *closing = cascade.ids
             try:
                 result, *others = await store.complete_chains(
                     [completion], cancel=closing, reason=reason, connection=connection
@@ -266,7 +281,10 @@ class AsyncClientManagement(AsyncClientBase):
                     raise
                 # It was deleted meanwhile: look again.
                 continue
-            return [result, *(one for one in others if one.written)]
+            cancelled = [one for one in others if one.written]
+            if result.written:
+                cancelled += await cancel_spared(store, cascade.spared, reason, connection, self.job_types)
+            return [result, *cancelled]
         raise _contention_error(state.id)
 
     async def _open_state(self, chain_id: str) -> ChainState:
@@ -316,9 +334,12 @@ class AsyncClientManagement(AsyncClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
-            ConfigurationError: with ``cascade`` there are more than 10,000 chains; none was cancelled.
+            ConfigurationError: with ``cascade`` there are more than 10,000 chains, or the reason is no text; none was
+                cancelled.
         """
         store, given = await self._open_store(), chain_ids(chains)
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"reason must be text, got {reason!r}")
         message = safe_text(reason, _MAX_REASON)
         ids = await awaited_by_none_else(store, given, connection) if cascade else given
         with self._changing("cancelled", ids, connection) as traced:

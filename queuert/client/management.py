@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from queuert.client.arguments import known_statuses
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
-from queuert.job_types import JobType, JobTypes
+from queuert.job_types import JobType, JobTypes, not_a_job_type
 from queuert.jobs import ChainState, ChainStatus
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.observability.events import ChainClosed
@@ -50,9 +50,12 @@ def expected_last_type(
     """Return the job type of a chain's last job.
 
     Raises:
+        DefinitionError: what is expected is no JobType.
         JobTypeMismatchError: it is not the expected one.
         UnknownJobTypeError: it is not registered with the client.
     """
+    if expecting is not None and not isinstance(expecting, JobType):
+        raise not_a_job_type(expecting)
     if expecting is not None and expecting.name != state.job_type:
         raise JobTypeMismatchError(state.id, expecting.name, state.job_type, of_last_job=True)
     return job_types[state.job_type]

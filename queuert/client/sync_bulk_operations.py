@@ -175,6 +175,7 @@ class ClientBulkOperations(ClientBase):
             store,
             self.notify,
             self.observers,
+            self.job_types,
             transactional=Capability.USER_TRANSACTIONS in self.state.capabilities,
             holder=f"client-{os.getpid()}-{new_id()[-12:]}",
         )

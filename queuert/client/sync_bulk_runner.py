@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,7 @@ from queuert.errors import (
     StateUnavailableError,
 )
 from queuert.ids import new_id, new_token
+from queuert.job_types import JobType
 from queuert.jobs import ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications
@@ -64,14 +65,23 @@ class BulkRunner:
     is done once. On Redis a batch whose process died is repeated, and skips the chains that it has changed.
 
     Args:
+        job_types: those of this program, besides what workers have recorded of types.
         transactional: whether the store has transactions of the caller's.
         holder: who holds the leases, for those who look.
     """
 
     def __init__(
-        self, store: Store, notify: NotifyAdapter, observers: Observers, *, transactional: bool, holder: str
+        self,
+        store: Store,
+        notify: NotifyAdapter,
+        observers: Observers,
+        job_types: Iterable[JobType[Any, Any]],
+        *,
+        transactional: bool,
+        holder: str,
     ) -> None:
         self._store = store
+        self._job_types = tuple(job_types)
         self._notify = notify
         self._observers = observers
         self._transactional = transactional
@@ -107,7 +117,7 @@ class BulkRunner:
         return True
 
     def _do(self, job: ClaimedJob) -> None:
-        batch = _AsyncBatch(self._store, job)
+        batch = _AsyncBatch(self._store, job, self._job_types)
         if self._transactional:
             with self._store.transaction(job) as transaction:
                 finish = batch.change(transaction.connection)
@@ -134,9 +144,10 @@ class BulkRunner:
 class _AsyncBatch:
     """One batch: what it changes, and what is to be told of it when it is committed."""
 
-    def __init__(self, store: Store, job: ClaimedJob) -> None:
+    def __init__(self, store: Store, job: ClaimedJob, job_types: Sequence[JobType[Any, Any]]) -> None:
         self._store = store
         self._job = job
+        self._job_types = job_types
         self.notifications: Notifications = {}
         """For the caller to send, on a store without transactions; the others send them with the commit."""
         self.events: list[BaseEvent] = []
@@ -203,7 +214,7 @@ class _AsyncBatch:
             results = self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            results = cancel_closing(self._store, ids, reason, connection)
+            results = cancel_closing(self._store, ids, reason, connection, self._job_types)
         else:
             results = self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection

@@ -7,7 +7,8 @@ The reads are not one snapshot; the write that follows checks each chain under i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from queuert.errors import ChainNotFoundError, ConfigurationError, NotInStatusError
 from queuert.job_types import JobType
@@ -69,7 +70,14 @@ def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> l
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
-    return _spread(store, ids, connection, most=MAX_CASCADE)
+    return (_spread(store, ids, connection, most=MAX_CASCADE)).ids
+
+
+class Cascade(NamedTuple):
+    """Chains that an operation concerns, and open ones that it spares since other jobs wait for them."""
+
+    ids: list[str]
+    spared: set[str]
 
 
 def closing_with(
@@ -78,7 +86,7 @@ def closing_with(
     connection: Any,
     job_types: Iterable[JobType[Any, Any]] = (),
     kept: Collection[str] = (),
-) -> list[str]:
+) -> Cascade:
     """Return the chains, and those that close with them: see ``JobType(closes_with_parent=True)``.
 
     That is known of the types that workers have recorded, and of the given ones. ``kept`` are chains that a job is
@@ -88,7 +96,7 @@ def closing_with(
         ChainNotFoundError: one of the given chains does not exist.
     """
     types = _closing_types(store, connection, job_types)
-    return _spread(store, ids, connection, types, kept) if types else list(dict.fromkeys(ids))
+    return _spread(store, ids, connection, types, kept) if types else Cascade(list(dict.fromkeys(ids)), set())
 
 
 def _closing_types(store: Store, connection: Any, job_types: Iterable[JobType[Any, Any]]) -> set[str]:
@@ -103,6 +111,8 @@ def cancel_closing(
 ) -> list[ChainUpdate]:
     """Cancel chains, and those that close with them. The results of the given ones come first, each once.
 
+    Those that were spared are looked at again: see :func:`cancel_spared`.
+
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         NotInStatusError: those that close with them were deleted again and again meanwhile.
@@ -110,11 +120,34 @@ def cancel_closing(
     for _ in range(ROUNDS):
         concerned = closing_with(store, ids, connection, job_types)
         try:
-            return store.cancel_chains(concerned, reason=reason, connection=connection)
+            results = store.cancel_chains(concerned.ids, reason=reason, connection=connection)
         except ChainNotFoundError as error:
             if error.id in ids:
                 raise
+        else:
+            return results + cancel_spared(store, concerned.spared, reason, connection, job_types)
     raise NotInStatusError(f"the chains that close with {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
+
+
+def cancel_spared(
+    store: Store,
+    ids: Collection[str],
+    reason: str,
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+) -> list[ChainUpdate]:
+    """Cancel those chains that no job waits for any more, and what closes with them; return what was written.
+
+    Whoever closes a parent spares the children that another one waits for. If that one is closed at the same moment, it
+    spares them as well: so each looks again when its own is closed, and the last one sees both.
+    """
+    written: list[ChainUpdate] = []
+    for id in sorted(ids):
+        if not _awaited_by_others(store, id, {}, connection):
+            with suppress(ChainNotFoundError):
+                results = cancel_closing(store, [id], reason, connection, job_types)
+                written += [one for one in results if one.written]
+    return written
 
 
 def _spread(
@@ -124,7 +157,7 @@ def _spread(
     types: Collection[str] | None = None,
     kept: Collection[str] = (),
     most: int | None = None,
-) -> list[str]:
+) -> Cascade:
     """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
     found = _given(store, ids, connection)
     candidates: set[str] = set()
@@ -137,7 +170,7 @@ def _spread(
         added = _chains(store, alone, connection)
         _add(found, added, most)
         following = list(added.values())
-    return list(found)
+    return Cascade(list(found), candidates.difference(found))
 
 
 def _awaited(store: Store, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None) -> set[str]:
@@ -186,22 +219,24 @@ def _chains(store: Store, ids: Sequence[str], connection: Any) -> dict[str, Chai
     return found
 
 
-def _dependents(store: Store, chain_id: str, connection: Any) -> list[Job]:
-    jobs: list[Job] = []
+def _dependents(store: Store, chain_id: str, connection: Any) -> Iterator[Sequence[Job]]:
+    """Yield the pages of the jobs that wait or waited for a chain."""
     cursor = None
     while True:
         page = store.list_dependents(chain_id, PageRequest(MAX_PAGE, cursor), connection=connection)
-        jobs += page
+        yield page.items
         cursor = page.next_cursor
-        if cursor is None or len(jobs) > MAX_CASCADE:
-            return jobs
+        if cursor is None:
+            return
 
 
 def _failed_after(store: Store, blocker: ChainRecord, connection: Any) -> list[ChainRecord]:
     """Return the chains whose last job waited for the chain, and that failed after it had closed."""
-    failed = {
-        job.chain_id: job.id for job in _dependents(store, blocker.id, connection) if job.status is JobStatus.FAILED
-    }
+    failed: dict[str, str] = {}
+    for page in _dependents(store, blocker.id, connection):
+        failed.update({job.chain_id: job.id for job in page if job.status is JobStatus.FAILED})
+        if len(failed) > MAX_CASCADE:
+            break  # Too many, as the caller will find.
     return [
         chain
         for chain in (_chains(store, list(failed), connection)).values()
@@ -214,5 +249,7 @@ def _closed_after(chain: ChainRecord, blocker: ChainRecord) -> bool:
 
 
 def _awaited_by_others(store: Store, chain_id: str, found: dict[str, ChainRecord], connection: Any) -> bool:
-    jobs = _dependents(store, chain_id, connection)
-    return any(job.status is JobStatus.BLOCKED and job.chain_id not in found for job in jobs)
+    for page in _dependents(store, chain_id, connection):
+        if any(job.status is JobStatus.BLOCKED and job.chain_id not in found for job in page):
+            return True
+    return False

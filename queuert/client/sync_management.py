@@ -27,8 +27,22 @@ from queuert.client.management import (
 )
 from queuert.client.schedules import JobTypeReference, type_names
 from queuert.client.sync_base import ClientBase
-from queuert.client.sync_cascades import ROUNDS, awaited_by_none_else, cancel_closing, closing_with, failed_together
-from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, ChainNotRetriableError, NotInStatusError
+from queuert.client.sync_cascades import (
+    ROUNDS,
+    Cascade,
+    awaited_by_none_else,
+    cancel_closing,
+    cancel_spared,
+    closing_with,
+    failed_together,
+)
+from queuert.errors import (
+    ChainAlreadyClosedError,
+    ChainNotFoundError,
+    ChainNotRetriableError,
+    ConfigurationError,
+    NotInStatusError,
+)
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import ChainState, ChainStatus, JobStatus, TtlUpdate
@@ -255,9 +269,10 @@ class ClientManagement(ClientBase):
         for _ in range(ROUNDS):
             # Only a blocked job still has chains that it waits for.
             blocked = state.job_status is JobStatus.BLOCKED
-            closing: list[str] = []
+            cascade = Cascade([state.id], set())
             if blocked:
-                _, *closing = closing_with(store, [state.id], connection, self.job_types, kept)
+                cascade = closing_with(store, [state.id], connection, self.job_types, kept)
+            _, *closing = cascade.ids
             try:
                 result, *others = store.complete_chains(
                     [completion], cancel=closing, reason=reason, connection=connection
@@ -267,7 +282,10 @@ class ClientManagement(ClientBase):
                     raise
                 # It was deleted meanwhile: look again.
                 continue
-            return [result, *(one for one in others if one.written)]
+            cancelled = [one for one in others if one.written]
+            if result.written:
+                cancelled += cancel_spared(store, cascade.spared, reason, connection, self.job_types)
+            return [result, *cancelled]
         raise _contention_error(state.id)
 
     def _open_state(self, chain_id: str) -> ChainState:
@@ -317,9 +335,12 @@ class ClientManagement(ClientBase):
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
-            ConfigurationError: with ``cascade`` there are more than 10,000 chains; none was cancelled.
+            ConfigurationError: with ``cascade`` there are more than 10,000 chains, or the reason is no text; none was
+                cancelled.
         """
         store, given = self._open_store(), chain_ids(chains)
+        if not isinstance(reason, str):
+            raise ConfigurationError(f"reason must be text, got {reason!r}")
         message = safe_text(reason, _MAX_REASON)
         ids = awaited_by_none_else(store, given, connection) if cascade else given
         with self._changing("cancelled", ids, connection) as traced:

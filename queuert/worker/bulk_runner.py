@@ -29,7 +29,7 @@ class BulkOperationRunner:
         self, store: AsyncStore, notify: NotifyAdapter, *, transactional: bool, worker: str, observers: Observers
     ) -> None:
         self._notify = notify
-        self._runner = AsyncBulkRunner(store, notify, observers, transactional=transactional, holder=worker)
+        self._runner = AsyncBulkRunner(store, notify, observers, (), transactional=transactional, holder=worker)
         self._pause = random.uniform(0.0, INTERVAL / 2)
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from queuert import AsyncClient, Attempt, JobType, JobTypes, NewChain, Outcome, Processors, after
 from queuert.client import async_cascades
+from queuert.client.async_cascades import Cascade
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError, ConfigurationError, PayloadError
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobStatus
@@ -242,9 +244,10 @@ async def test_a_child_that_is_deleted_while_its_parent_is_completed(
         looked = []
         before = async_cascades.closing_with
 
-        async def closing_with(*arguments: Any) -> list[str]:
+        async def closing_with(*arguments: Any) -> Cascade:
             looked.append(1)
-            return [*(await before(*arguments)), *([] if len(looked) > 1 else ["deleted"])]
+            found = await before(*arguments)
+            return found if len(looked) > 1 else Cascade([*found.ids, "deleted"], found.spared)
 
         monkeypatch.setattr("queuert.client.async_management.closing_with", closing_with)
         await client.complete_chain(parent, 2)
@@ -252,6 +255,62 @@ async def test_a_child_that_is_deleted_while_its_parent_is_completed(
             2,
             [ChainStatus.COMPLETED, ChainStatus.CANCELLED],
         )
+
+
+@pytest.mark.parametrize("how", ["cancel", "complete", "continue"])
+async def test_the_last_of_several_parents_closes_a_child(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Also if both are closed at once, so that each sees the child awaited by the other one."""
+    parent_type = JobType("parent", input=int, output=int, continues_with=work)
+    both, before, looks = asyncio.Barrier(2), async_cascades._spread, []
+
+    async def spread(*arguments: Any, **more: Any) -> Cascade:
+        found = await before(*arguments, **more)
+        looks.append(found)
+        if len(looks) <= 2:
+            await both.wait()
+        return found
+
+    monkeypatch.setattr(async_cascades, "_spread", spread)
+    async with AsyncClient(state, JobTypes(work, parent_type, child), notify=InProcessNotify()) as client:
+        grandchild = await client.start_chain(child, 1)
+        mine = await client.start_chain(child, 1, blockers=[grandchild])
+        parents = await client.start_chains([NewChain(parent_type, one, blockers=[mine]) for one in range(2)])
+        if how == "cancel":
+            await asyncio.gather(*(client.cancel_chain(one) for one in parents))
+        elif how == "complete":
+            await asyncio.gather(*(client.complete_chain(one, 1) for one in parents))
+        else:
+            await asyncio.gather(*(client.continue_chain(one, work, 1) for one in parents))
+        assert [found.spared for found in looks[:2]] == [{mine.id}] * 2
+        assert await queue.statuses(mine.id, grandchild.id) == [ChainStatus.CANCELLED] * 2
+
+
+async def test_one_of_very_many_that_wait_keeps_a_child_open(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many others have closed: all pages of them are looked at."""
+    monkeypatch.setattr(async_cascades, "MAX_PAGE", 2)
+    monkeypatch.setattr(async_cascades, "MAX_CASCADE", 3)
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+        mine = await client.start_chain(child, 1)
+        waits, *others = [await client.start_chain(join, number, blockers=[mine]) for number in range(8)]
+        for one in reversed(others):
+            await client.cancel_chain(one)
+            assert await queue.statuses(mine.id) == [ChainStatus.OPEN]
+        await client.cancel_chain(waits)
+        assert await queue.statuses(mine.id) == [ChainStatus.CANCELLED]
+
+
+async def test_a_bulk_operation_knows_the_job_types_of_its_program(state: StateAdapter, queue: Queue) -> None:
+    """No worker has recorded them."""
+    async with AsyncClient(state, JobTypes(join, child), notify=InProcessNotify()) as client:
+        mine = await client.start_chain(child, 1)
+        parent = await client.start_chain(join, 1, blockers=[mine])
+        await client.start_bulk_operation("cancel", requested_by="ada", job_types=[join])
+        await client.run_bulk_operations()
+        assert await queue.statuses(parent.id, mine.id) == [ChainStatus.CANCELLED] * 2
 
 
 async def test_a_child_that_the_next_job_waits_for_goes_on(state: StateAdapter, queue: Queue) -> None:

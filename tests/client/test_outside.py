@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -27,6 +27,7 @@ from queuert.errors import (
     ChainNotFoundError,
     ChainNotRetriableError,
     ConfigurationError,
+    DefinitionError,
     InvalidIdentifierError,
     JobIdConflictError,
     JobNotFoundError,
@@ -84,6 +85,11 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
     chain = client.start_chain(order, "tea", priority=3)
     step = client.continue_chain(chain, approve, "tea?", expecting=order)
     assert (client.get_job(step).chain_id, client.get_job(step).priority) == (chain.id, 3)
+    wrong: Any = "approve"
+    with pytest.raises(DefinitionError, match="must be a JobType"):
+        client.continue_chain(chain, publish, "tea!", expecting=wrong)
+    with pytest.raises(ConfigurationError, match="reason must be text, got 5"):
+        client.cancel_chain(chain, reason=cast(Any, 5))
     with pytest.raises(PayloadError, match="output of job type 'approve'"):
         client.continue_chain(chain, publish, "tea!", output="five", expecting=approve)
     last = client.continue_chain(
