@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
+from types import BuiltinFunctionType, TracebackType
 from typing import Any, Self
 
 from queuert.client import AsyncClient
 from queuert.client.arguments import decoded_job
 from queuert.client.middleware import ClientMiddleware
-from queuert.errors import ClosedError, JobNotFoundError
+from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Job, JobStatus
 from queuert.new_chain import ChainReference
@@ -127,6 +128,7 @@ class AsyncJobQueue:
 
         Raises:
             UnexpectedFailureError: jobs failed, or handlers raised; nevertheless all ready jobs have run.
+            ConfigurationError: the clock of the event loop is frozen, see the guide, *Test your jobs*.
             AssertionError: some jobs could still be claimed, or handlers ran, after ``timeout`` seconds.
         """
         store = await self._opened()
@@ -157,6 +159,7 @@ class AsyncJobQueue:
 
         Raises:
             JobNotFoundError: it does not exist.
+            ConfigurationError: the clock of the event loop is frozen, see the guide, *Test your jobs*.
             AssertionError: it is not ready or scheduled, or did not end within ``timeout`` seconds.
         """
         store = await self._opened()
@@ -321,6 +324,7 @@ class AsyncJobQueue:
         return self._store
 
     async def _opened(self) -> AsyncStore:
+        _check_clock()
         found = self._found()
         if found is not None:
             return found
@@ -332,3 +336,13 @@ class AsyncJobQueue:
             return await self._opened()
         self._store = store
         return store
+
+
+def _check_clock() -> None:
+    """Raise if the clock of the event loop, by which all here waits, was replaced by one that stands still."""
+    loop = asyncio.get_running_loop()
+    if type(loop).time is asyncio.BaseEventLoop.time and not isinstance(time.monotonic, BuiltinFunctionType):
+        raise ConfigurationError(
+            "the clock of the event loop must be the machine's, and is frozen: no wait would end. "
+            "Use freeze_time(..., real_asyncio=True) of freezegun, or time_machine.travel(...)"
+        )

@@ -51,7 +51,8 @@ def run_inline(
         JobFailedError: the chain failed, with ``allow_failures``.
         ChainCancelledError: the chain was cancelled.
         AssertionError: the chain cannot close, as a job has no handler; the message says what is left.
-        ConfigurationError: an event loop runs here: use :func:`run_inline_async`.
+        ConfigurationError: an event loop runs here: use :func:`run_inline_async`; or its clock is frozen, see the
+            guide, *Test your jobs*.
 
     It also raises the errors of ``start_chain``.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from queuert import (
     JobTypes,
     Limits,
     Outcome,
-    PostgresState,
     Processors,
     Rate,
     RecurringSchedule,
@@ -29,7 +27,6 @@ from queuert.errors import EventTimeoutError
 from queuert.ids import new_token
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimRequest, ReapRequest
 from queuert.testing import AsyncJobQueue
 from queuert.testing.redis_scan import scan
@@ -48,16 +45,6 @@ processors = Processors(JOB_TYPES, retry=RetryPolicy(initial_delay=3600.0, max_d
 @processors.handles(single, limits=Limits(concurrency=1))
 async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
     return attempt.retry() if attempt.input < 0 and attempt.number == 1 else attempt.input
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite", "memory"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db") if request.param == "sqlite" else SQLiteState()
 
 
 async def ran(queue: AsyncJobQueue) -> int:
