@@ -82,7 +82,8 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         waiting = management.completion_blockers(completions)
         if cancel or len(closing) < len(completions):
             with naming_cancelled(self._settings.schema) if cancel else nullcontext():
-                met, _ = await self._lock_chains(connection, [*ids, *cancel], waiting)
+                closed = [*(one.chain_id for one in closing), *cancel]
+                met, _ = await self._lock_chains(connection, [*ids, *cancel], waiting, closing=closed)
             if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
                 return [met[id].update() for id in ids]
         if len(closing) < len(completions):
@@ -106,7 +107,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         return management.for_each(ids, results)
 
     async def _cancel(self, connection: AsyncAnyConnection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
-        met, _ = await self._lock_chains(connection, ids)
+        met, _ = await self._lock_chains(connection, ids, closing=ids)
         return await self._cancel_locked(connection, list(met.values()), reason)
 
     async def _cancel_locked(
@@ -320,15 +321,16 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         waiting: Sequence[NewJob] = (),
         *,
         again: bool = False,
+        closing: Sequence[str] = (),
     ) -> tuple[dict[str, LockedChain], set[str]]:
-        """Lock the first and last jobs of chains, and the chains that jobs will wait for. Returns the state of the
-        chains under their locks, and the ids of all locked rows.
+        """Lock the first and last jobs of chains, the chains that jobs will wait for, and the jobs that wait for those
+        which are ``closing``. Returns the state of the chains under their locks, and the ids of their locked rows.
 
         Raises:
             ChainNotFoundError: one of them, or of those that ``waiting`` jobs name, does not exist.
         """
         awaited = sorted({chain_id for job in waiting for chain_id in job.blockers})
-        params = {"ids": list(ids), "awaited": awaited, "again": again}
+        params = {"ids": list(ids), "awaited": awaited, "again": again, "closing": list(closing)}
         locked: set[str] = set()
         for _ in range(_LOCK_ROUNDS):
             rows = await fetch(connection, self._sql.lock_chains, params)

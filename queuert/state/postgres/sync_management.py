@@ -83,7 +83,8 @@ class PostgresManagement(PostgresBase):
         waiting = management.completion_blockers(completions)
         if cancel or len(closing) < len(completions):
             with naming_cancelled(self._settings.schema) if cancel else nullcontext():
-                met, _ = self._lock_chains(connection, [*ids, *cancel], waiting)
+                closed = [*(one.chain_id for one in closing), *cancel]
+                met, _ = self._lock_chains(connection, [*ids, *cancel], waiting, closing=closed)
             if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
                 return [met[id].update() for id in ids]
         if len(closing) < len(completions):
@@ -107,7 +108,7 @@ class PostgresManagement(PostgresBase):
         return management.for_each(ids, results)
 
     def _cancel(self, connection: AnyConnection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
-        met, _ = self._lock_chains(connection, ids)
+        met, _ = self._lock_chains(connection, ids, closing=ids)
         return self._cancel_locked(connection, list(met.values()), reason)
 
     def _cancel_locked(self, connection: AnyConnection, met: Sequence[LockedChain], reason: str) -> list[ChainUpdate]:
@@ -311,15 +312,16 @@ class PostgresManagement(PostgresBase):
         waiting: Sequence[NewJob] = (),
         *,
         again: bool = False,
+        closing: Sequence[str] = (),
     ) -> tuple[dict[str, LockedChain], set[str]]:
-        """Lock the first and last jobs of chains, and the chains that jobs will wait for. Returns the state of the
-        chains under their locks, and the ids of all locked rows.
+        """Lock the first and last jobs of chains, the chains that jobs will wait for, and the jobs that wait for those
+        which are ``closing``. Returns the state of the chains under their locks, and the ids of their locked rows.
 
         Raises:
             ChainNotFoundError: one of them, or of those that ``waiting`` jobs name, does not exist.
         """
         awaited = sorted({chain_id for job in waiting for chain_id in job.blockers})
-        params = {"ids": list(ids), "awaited": awaited, "again": again}
+        params = {"ids": list(ids), "awaited": awaited, "again": again, "closing": list(closing)}
         locked: set[str] = set()
         for _ in range(_LOCK_ROUNDS):
             rows = fetch(connection, self._sql.lock_chains, params)

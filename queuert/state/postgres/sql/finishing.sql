@@ -290,7 +290,8 @@ WHERE name = 'transaction_timeout' AND setting = %(whole)s
 -- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
 -- transaction: a snapshot from before the chain was locked could miss a job that had just begun to wait. The entries of
 -- each chain are looked up separately (OFFSET 0), and rows are named one by one, so that tables with outdated
--- statistics are not scanned.
+-- statistics are not scanned. What belongs to a row is looked up in an object: the planner takes each of these lists for
+-- a few rows, and would join two of thousands row by row.
 WITH marked AS (
     UPDATE {schema}.job_blocker SET closed = true
     WHERE ctid = ANY (ARRAY(
@@ -307,28 +308,33 @@ WITH marked AS (
 counted AS MATERIALIZED (
     SELECT job_id, count(*) AS closed FROM marked GROUP BY job_id
 ),
+tally AS MATERIALIZED (
+    SELECT jsonb_object_agg(job_id, closed) AS closed FROM counted
+),
 locked AS MATERIALIZED (
-    SELECT id, status AS was FROM {schema}.job
+    SELECT id, status FROM {schema}.job
     WHERE id = ANY (ARRAY(SELECT job_id FROM counted)) ORDER BY created_at, id FOR NO KEY UPDATE
+),
+blocked AS MATERIALIZED (
+    SELECT jsonb_object_agg(id, true) AS ids FROM locked WHERE status = 'blocked'
 ),
 released AS (
     UPDATE {schema}.job
-    SET open_blockers = open_blockers - counted.closed,
-        scheduled_at = CASE WHEN open_blockers = counted.closed AND status = 'blocked'
+    SET open_blockers = open_blockers - ((SELECT closed FROM tally) ->> id)::int,
+        scheduled_at = CASE WHEN status = 'blocked' AND open_blockers = ((SELECT closed FROM tally) ->> id)::int
                             THEN greatest(scheduled_at, clock_timestamp()) ELSE scheduled_at END,
-        status = CASE WHEN open_blockers > counted.closed OR status <> 'blocked' THEN status
+        status = CASE WHEN status <> 'blocked' OR open_blockers > ((SELECT closed FROM tally) ->> id)::int THEN status
                       WHEN scheduled_at > clock_timestamp() THEN 'scheduled'
                       ELSE 'ready' END
-    FROM locked JOIN counted ON counted.job_id = locked.id
-    WHERE job.id = locked.id AND job.id = ANY (ARRAY(SELECT id FROM locked))
-    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, locked.was
+    WHERE id = ANY (ARRAY(SELECT id FROM locked))
+    RETURNING id, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        (SELECT ids FROM blocked) ? id AS was_blocked
 ),
 event AS (
     {insert_event}
     SELECT 'unblocked', {event_columns}, NULL, NULL
     FROM released
-    WHERE was = 'blocked' AND status <> 'blocked'
+    WHERE was_blocked AND status <> 'blocked'
         AND {event_level:released.type} = 'all'
 )
 SELECT type, status FROM released

@@ -1,7 +1,8 @@
 -- name: lock_chains
--- Locks chains by their first and their last job, the chains that new jobs are about to wait for, and (`again`) the
--- open chains that the last jobs have as blockers, oldest first. It returns each row as it is under the lock: if the
--- last job was continued while this waited, the caller looks for the last job again.
+-- Locks chains by their first and their last job, the chains that new jobs are about to wait for, (`again`) the open
+-- chains that the last jobs have as blockers, and the jobs that wait for chains which are about to close (`closing`),
+-- oldest first. It returns each row but the latter as it is under the lock: if the last job was continued while this
+-- waited, the caller looks for the last job again.
 WITH tail AS MATERIALIZED (
     SELECT coalesce(last.id, params.id) AS id
     FROM unnest(%(ids)s::text[]) AS params (id)
@@ -17,12 +18,21 @@ awaited AS MATERIALIZED (
     FROM tail JOIN {schema}.job_blocker ON job_id = tail.id
     WHERE %(again)s::bool AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open'
 ),
+concerned AS MATERIALIZED (
+    SELECT id FROM tail UNION SELECT id FROM awaited UNION SELECT unnest(%(ids)s::text[])
+),
 locked AS MATERIALIZED (
     SELECT id, chain_id, chain_index, type, chain_type, chain_status, status, scheduled_at,
         coalesce(attempt_trace_context, trace_context) AS trace_context
     FROM {schema}.job
     WHERE id = ANY (ARRAY(
-        SELECT id FROM tail UNION SELECT id FROM awaited UNION SELECT unnest(%(ids)s::text[])))
+        SELECT id FROM concerned
+        UNION
+        SELECT entry.job_id
+        FROM unnest(%(closing)s::text[]) AS about (id)
+        CROSS JOIN LATERAL (
+            SELECT job_id FROM {schema}.job_blocker WHERE blocker_chain_id = about.id AND NOT closed OFFSET 0
+        ) AS entry))
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
 marked AS (
@@ -33,6 +43,7 @@ marked AS (
 SELECT id, chain_id, chain_index, type, chain_type, chain_status,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END, trace_context
 FROM locked
+WHERE id IN (SELECT id FROM concerned)
 
 -- name: lock_jobs
 -- Locks jobs, oldest first, and reads their status under the lock.
