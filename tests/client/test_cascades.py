@@ -8,11 +8,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from queuert import AsyncClient, Attempt, JobType, JobTypes, NewChain, Outcome, Processors, after
 from queuert.client import async_cascades
 from queuert.client.async_cascades import Cascade
-from queuert.errors import ChainNotFoundError, ChainNotRetriableError, ConfigurationError, PayloadError
+from queuert.errors import (
+    ChainAlreadyClosedError,
+    ChainNotFoundError,
+    ChainNotRetriableError,
+    ConfigurationError,
+    PayloadError,
+)
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import TypeTraits
@@ -26,6 +33,7 @@ from queuert.testing import AsyncJobQueue
 from queuert.testing.conformance.builders import ask, claim_one, complete, fail, wait
 from queuert.testing.events import EventLog
 from queuert.workers import WorkerHeartbeat
+from tests.support.waiting import WAIT
 
 work = JobType("work", input=int, output=int)
 join = JobType("join", input=int, output=int)
@@ -460,3 +468,43 @@ async def test_bulk_operations_reschedule_and_reprioritize(queue: Queue) -> None
     [job] = await queue.store.get_jobs([waiting])
     assert job is not None
     assert (job.priority, job.status) == (3, JobStatus.SCHEDULED)
+
+
+LOCKED = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
+@pytest.mark.parametrize("how", ["cancel", "complete"])
+async def test_a_parent_and_its_children_are_locked_in_one_order(dsn: str, how: str) -> None:
+    """The parent is older than the children that its handler made. What completes these locks the parent first, since
+    it waits for them; whoever took the locks in another order would wait for ever here, as nobody looks for deadlocks.
+    """
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as operator:
+        name = operator.info.dbname
+        await operator.execute(sql.SQL("alter database {} set deadlock_timeout = '1h'").format(sql.Identifier(name)))
+        async with (
+            AsyncClient(PostgresState(dsn), JobTypes(work, join, child), notify=InProcessNotify()) as client,
+            await psycopg.AsyncConnection.connect(dsn) as holder,
+        ):
+            parent = await client.start_chain(join, 1)
+            store = await client._open_store()
+            children = [NewJob(f"child{n}", "child", "1") for n in range(3)]
+            await store.finish([wait(await claim_one(store, "join"), *children)])
+            await holder.execute("select from queuert.job where id = %s for update", [parent.id])
+            closing = client.cancel_chain(parent) if how == "cancel" else client.complete_chain(parent, 1)
+            calls = [asyncio.ensure_future(closing)]
+            await locked(operator, 1)
+            calls += [asyncio.ensure_future(client.complete_chain(one.id, 1)) for one in children]
+            await locked(operator, 4)
+            await holder.rollback()
+            closed, *refused = await asyncio.gather(*calls, return_exceptions=True)
+            assert not isinstance(closed, BaseException)
+            assert all(one is None or isinstance(one, ChainAlreadyClosedError) for one in refused)
+            assert (await parent.refresh()).status is not ChainStatus.OPEN
+            assert {one.status.value for one in await store.count_jobs(["child"])} <= {"cancelled", "completed"}
+
+
+async def locked(operator: psycopg.AsyncConnection[Any], count: int) -> None:
+    """Wait until so many sessions wait for locks."""
+    async with asyncio.timeout(WAIT):
+        while (await (await operator.execute(LOCKED)).fetchone()) != (count,):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)

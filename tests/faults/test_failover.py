@@ -84,12 +84,15 @@ class Side:
             self.arrived.set_result(attempt)
             await self._held()
         try:
-            async with attempt.complete() as tx:
-                await tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
-                return tx.finish(attempt.input)
+            return await repeated(lambda: self._complete(attempt))
         except LeaseLostError as error:
             self.refused.append(error)
             raise
+
+    async def _complete(self, attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
+            return tx.finish(attempt.input)
 
     async def _held(self) -> None:
         """Continue when it is cancelled."""
