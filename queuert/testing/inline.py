@@ -104,10 +104,11 @@ async def _run_to_the_end(
             break
         await queue.advance(max(min(due), timedelta(0)))
     for_clients = {one.name for one in queue.job_types if one.completed_by == "client"}
-    unfinished = [
+    unfinished = [job for job in await queue.jobs() if not job.status.final]
+    lines = [
         f"  {job.type} {job.id}: {job.status.value}{', until a client completes it' if job.type in for_clients else ''}"
-        for job in await queue.jobs()
-        if not job.status.final
+        for job in unfinished
     ]
-    advice = ["run it on a JobQueue, and complete it there with queue.client"] if for_clients else []
-    raise AssertionError("\n".join(["the chain cannot close; these jobs have not ended:", *unfinished, *advice]))
+    if any(job.type in for_clients for job in unfinished):
+        lines.append("run it on a JobQueue, and complete it there with queue.client")
+    raise AssertionError("\n".join(["the chain cannot close; these jobs have not ended:", *lines]))
