@@ -108,7 +108,7 @@ async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable
 async def cancel_closing(
     store: AsyncStore, ids: Sequence[str], reason: str, connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
 ) -> list[ChainUpdate]:
-    """Cancel chains, and those that close with them. The results of the given ones come first, each once.
+    """Cancel chains, and those that close with them. The results of the given ones come first.
 
     Those that were spared are looked at again: see :func:`cancel_spared`.
 

@@ -329,8 +329,8 @@ class AsyncClientManagement(AsyncClientBase):
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
-            For each chain, in order and each once: True if this call closed it, False if it was closed already. With
-            ``cascade`` those of the given chains come first.
+            For each chain, in order and each once: True if this call closed it, False if it was closed already or,
+            on Redis, deleted meanwhile. With ``cascade`` those of the given chains come first.
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
@@ -348,8 +348,9 @@ class AsyncClientManagement(AsyncClientBase):
             else:
                 results = await cancel_closing(store, ids, message, connection, self.job_types)
             traced.changed(results)
-        self._report_closed([result for result in results if result.written], connection)
-        return [result.written for result in results[: None if cascade else len(given)]]
+        closed = {result.chain_id: result for result in results if result.written}
+        self._report_closed(list(closed.values()), connection)
+        return [id in closed for id in ids]
 
     async def cancel_chains_of_key(
         self,
@@ -405,7 +406,8 @@ class AsyncClientManagement(AsyncClientBase):
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
-            The ids of the retried chains: the given ones, each once, then those of the cascade.
+            The ids of the retried chains: the given ones, each once, then those of the cascade. On Redis, of more
+            than 25, those that another client retries or deletes meanwhile are left out.
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was retried.
@@ -414,23 +416,20 @@ class AsyncClientManagement(AsyncClientBase):
         """
         ids = chain_ids(chains)
         if not cascade:
-            await self._retry(ids, None, connection)
-            return list(ids)
+            return await self._retry(ids, None, connection)
         store = await self._open_store()
         for _ in range(ROUNDS):
             together = await failed_together(store, ids, connection, self.job_types)
             try:
-                await self._retry(together, None, connection)
+                return await self._retry(together, None, connection)
             except (ChainNotFoundError, ChainNotRetriableError) as error:
                 refused = error.id if isinstance(error, ChainNotFoundError) else error.chain_id
                 if refused in ids:
                     raise
                 # One of the cascade was retried or deleted meanwhile: look again.
-                continue
-            return together
         raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
 
-    async def _retry(self, ids: Sequence[str], edit: InputEdit | None, connection: Any) -> None:
+    async def _retry(self, ids: Sequence[str], edit: InputEdit | None, connection: Any) -> list[str]:
         store = await self._open_store()
         with self._changing("retried", ids, connection) as traced:
             results = await store.retry_chains(ids, edit=edit, connection=connection)
@@ -441,8 +440,10 @@ class AsyncClientManagement(AsyncClientBase):
                 chain_id=result.chain_id, type=result.chain_type, in_callers_transaction=connection is not None
             )
             for result in results
+            if result.written
         ]
         emit_committed(self.observers, retried, connection)
+        return [one.chain_id for one in retried]
 
     async def retry_chain_with_input(
         self, chain: ChainReference, input: Any, *, connection: AsyncConnectionLike | None = None
@@ -493,7 +494,8 @@ class AsyncClientManagement(AsyncClientBase):
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
-            For each chain, in order and each once: True if it was changed, False if its job runs or it is closed.
+            For each chain, in order and each once: True if it was changed, False if its job runs or it is closed or,
+            on Redis, was deleted meanwhile.
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was changed.
@@ -557,7 +559,8 @@ class AsyncClientManagement(AsyncClientBase):
             ids, run_at=run_at, priority=priority, edit=edit, connection=connection
         )
         self._publish(update_notifications(results), connection)
-        return [result.written for result in results]
+        written = {result.chain_id for result in results if result.written}
+        return [id in written for id in ids]
 
     # --- trigger ------------------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def _closing_types(store: Store, connection: Any, job_types: Iterable[JobType[An
 def cancel_closing(
     store: Store, ids: Sequence[str], reason: str, connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
 ) -> list[ChainUpdate]:
-    """Cancel chains, and those that close with them. The results of the given ones come first, each once.
+    """Cancel chains, and those that close with them. The results of the given ones come first.
 
     Those that were spared are looked at again: see :func:`cancel_spared`.
 

@@ -163,7 +163,8 @@ class AsyncManagementStore(Protocol):
     async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones are not changed.
 
-        Jobs that waited for them are released.
+        Jobs that waited for them are released. A store that changes many chains in several steps leaves out of its
+        results, here and below, what is deleted between the check of all and its own step.
 
         Raises:
             ChainNotFoundError: one of them does not exist.

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import redis
 
-from queuert.errors import ChainNotFoundError, JobIdConflictError
+from queuert import Client, JobType, JobTypes, NewChain
+from queuert.errors import JobIdConflictError
 from queuert.ids import new_id, new_token
-from queuert.jobs import ChainStatus
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits
+from queuert.observability.events import ChainClosed, ChainRetried
 from queuert.policies import Keep, Retention
 from queuert.run_at import after
 from queuert.state.paging import ChainFilter, PageRequest
@@ -28,9 +30,12 @@ from queuert.state.types import (
     Renewal,
     WorkerlessCompletion,
 )
+from queuert.testing.events import EventLog
 from tests.conftest import StartRedis
 
 FEW, MANY = 200, 400
+
+job_type = JobType("work", input=int, output=int)
 
 
 class Observed(RedisStore):
@@ -157,14 +162,66 @@ def test_a_job_that_begins_meanwhile_needs_no_trigger(store: Observed) -> None:
     assert len(claim(store)) == 99
 
 
-def test_a_chain_that_is_deleted_meanwhile_is_an_error(store: Observed) -> None:
-    """What was written before stays, and each chain is whole."""
-    ids = start(store, jobs(4 * WRITTEN))
-    before_the_last_part(store, "cancel_chains", lambda: store.delete_chains(ids[-1:]))
-    with pytest.raises(ChainNotFoundError):
+@pytest.mark.parametrize("change", ["cancel_chains", "retry_chains", "change_waiting_jobs", "trigger_jobs"])
+def test_the_others_are_changed_if_a_chain_is_deleted_meanwhile(store: Observed, change: str) -> None:
+    ids = start(store, jobs(4 * WRITTEN, run_at=after(hours=1)))
+    if change == "retry_chains":
         store.cancel_chains(ids, reason="no")
-    found = [one.status if one is not None else None for one in store.get_chains(ids)]
-    assert found == [ChainStatus.CANCELLED] * 75 + [ChainStatus.OPEN] * 24 + [None]
+    before_the_last_part(store, change, lambda: store.delete_chains(ids[-2:-1]))
+    match change:
+        case "cancel_chains":
+            written = [one.chain_id for one in store.cancel_chains(ids, reason="no") if one.written]
+        case "retry_chains":
+            written = [one.chain_id for one in store.retry_chains(ids) if one.written]
+        case "change_waiting_jobs":
+            written = [one.chain_id for one in store.change_waiting_jobs(ids, priority=7) if one.written]
+        case _:
+            written = [one.id for one in store.trigger_jobs(ids)]
+    present = [one for one in store.get_jobs(ids) if one is not None]
+    assert written == [one.id for one in present] == [*ids[:-2], ids[-1]]
+    assert {(one.status, one.priority) for one in present} == {
+        {
+            "cancel_chains": (JobStatus.CANCELLED, 0),
+            "retry_chains": (JobStatus.READY, 0),
+            "change_waiting_jobs": (JobStatus.SCHEDULED, 7),
+            "trigger_jobs": (JobStatus.READY, 0),
+        }[change]
+    }
+
+
+@pytest.mark.parametrize("change", ["cancel", "retry", "reschedule", "reprioritize"])
+def test_a_client_reports_what_it_changed_if_a_chain_is_deleted_meanwhile(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Of a call of three scripts, each after its check, the third write finds one chain less."""
+    log, run, calls = EventLog(), RedisStore._commit, []
+    with Client(RedisState(redis_url, namespace=new_id()), JobTypes(job_type), observability=log) as client:
+        ids = [one.id for one in client.start_chains([NewChain(job_type, one) for one in range(3 * WRITTEN)])]
+        if change == "retry":
+            client.cancel_chains(ids)
+        left = [*ids[:-2], ids[-1]]
+
+        def interrupted(store: RedisStore, name: str, arguments: list[str]) -> Any:
+            if name in ("cancel_chains", "retry_chains", "change_waiting_jobs"):
+                calls.append(name)
+                client.delete_chain(ids[-2])
+            return run(store, name, arguments)
+
+        monkeypatch.setattr(RedisStore, "_commit", interrupted)
+        log.forget()
+        changed = [True] * len(ids[:-2]) + [False, True]
+        match change:
+            case "cancel":
+                assert client.cancel_chains(ids) == changed
+                assert [one.chain_id for one in log.of(ChainClosed)] == left
+            case "retry":
+                assert client.retry_chains(ids) == left
+                assert [one.chain_id for one in log.of(ChainRetried)] == left
+            case "reschedule":
+                assert client.reschedule_chains(ids, after(hours=1)) == changed
+            case _:
+                assert client.reprioritize_chains(ids, 3) == changed
+        assert len(calls) == 1
 
 
 def test_one_that_is_deleted_while_it_closes_with_a_completed_chain(store: Observed) -> None:

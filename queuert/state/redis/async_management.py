@@ -55,7 +55,10 @@ class AsyncRedisManagement:
         ) -> list[BlockerLink]: ...
 
     async def _write(self, name: str, parts: Sequence[Sequence[Any]], arguments: _Arguments) -> list[Any]:
-        """Run a script for each part, after a check of all if there are several, and return their answers."""
+        """Run a script for each part, after a check of all if there are several, and return their answers.
+
+        What is deleted after the check has none: the others are changed, so that a call is never half done.
+        """
         flags: Flags = {}
         if len(parts) > 1:
             for part in parts:
@@ -116,9 +119,8 @@ class AsyncRedisManagement:
             )
         updates = {one.chain_id: one for one in map(decode.update, answer)}
         for others in behind if all(updates[id].written for id in of_chain) else []:
-            # One that was deleted since it was checked has no result.
             run = self._commit if others is behind[-1] else self._run
-            for one in map(decode.update, await run("cancel_chains", encode.cancel(others, error, {"gone": True}))):
+            for one in map(decode.update, await run("cancel_chains", encode.cancel(others, error, {"checked": True}))):
                 updates[one.chain_id] = one
         return [updates[id] for id in (*of_chain, *cancelled) if id in updates]
 
@@ -173,7 +175,7 @@ class AsyncRedisManagement:
         parts = list(portions(list(dict.fromkeys(ids)), WRITTEN))
         answer = await self._write("trigger_jobs", parts, lambda part, flags: encode.trigger(part, flags))
         triggered = {one.id: one for one in map(decode.triggered, answer)}
-        return [triggered[id] for id in ids]
+        return [triggered[id] for id in ids if id in triggered]
 
     async def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
         """Keep an event for an open chain, and make its last job due if that waits for it."""
@@ -256,6 +258,6 @@ class AsyncRedisManagement:
 
 
 def _in_given_order(ids: Sequence[str], answer: Sequence[Any]) -> list[ChainUpdate]:
-    """Return the update of each id."""
+    """Return the update of each id that has one."""
     updates = {one.chain_id: one for one in map(decode.update, answer)}
-    return [updates[id] for id in ids]
+    return [updates[id] for id in ids if id in updates]

@@ -56,7 +56,10 @@ class RedisManagement:
         ) -> list[BlockerLink]: ...
 
     def _write(self, name: str, parts: Sequence[Sequence[Any]], arguments: _Arguments) -> list[Any]:
-        """Run a script for each part, after a check of all if there are several, and return their answers."""
+        """Run a script for each part, after a check of all if there are several, and return their answers.
+
+        What is deleted after the check has none: the others are changed, so that a call is never half done.
+        """
         flags: Flags = {}
         if len(parts) > 1:
             for part in parts:
@@ -115,9 +118,8 @@ class RedisManagement:
             answer += run("complete_chains", encode.completions(part, refused=refused, cancel=with_it, error=error))
         updates = {one.chain_id: one for one in map(decode.update, answer)}
         for others in behind if all(updates[id].written for id in of_chain) else []:
-            # One that was deleted since it was checked has no result.
             run = self._commit if others is behind[-1] else self._run
-            for one in map(decode.update, run("cancel_chains", encode.cancel(others, error, {"gone": True}))):
+            for one in map(decode.update, run("cancel_chains", encode.cancel(others, error, {"checked": True}))):
                 updates[one.chain_id] = one
         return [updates[id] for id in (*of_chain, *cancelled) if id in updates]
 
@@ -172,7 +174,7 @@ class RedisManagement:
         parts = list(portions(list(dict.fromkeys(ids)), WRITTEN))
         answer = self._write("trigger_jobs", parts, lambda part, flags: encode.trigger(part, flags))
         triggered = {one.id: one for one in map(decode.triggered, answer)}
-        return [triggered[id] for id in ids]
+        return [triggered[id] for id in ids if id in triggered]
 
     def send_event(self, chain_id: str, event: NewEvent, *, connection: Any = None) -> SendResult:
         """Keep an event for an open chain, and make its last job due if that waits for it."""
@@ -255,6 +257,6 @@ class RedisManagement:
 
 
 def _in_given_order(ids: Sequence[str], answer: Sequence[Any]) -> list[ChainUpdate]:
-    """Return the update of each id."""
+    """Return the update of each id that has one."""
     updates = {one.chain_id: one for one in map(decode.update, answer)}
-    return [updates[id] for id in ids]
+    return [updates[id] for id in ids if id in updates]

@@ -1,16 +1,16 @@
 -- name: cancel_chains
--- Closes open chains as cancelled. ARGV[1]: {ids, check, gone}; ARGV[2]: the error, as stored. A call for many chains is first
--- checked and then written by several scripts: with `check` they write nothing, and with `checked`, where it matters, the
--- call was checked. With `gone`, a chain that does not exist has no result.
+-- Closes open chains as cancelled. ARGV[1]: {ids, check, checked}; ARGV[2]: the error, as stored. A call for many chains is
+-- first checked and then written by several scripts: with `check` they write nothing, and with `checked` the call was
+-- checked, and a chain that does not exist has been deleted since and has no result.
 
 local params = decoded(1)
 local ids = params.ids
-local chains, missing = chains_of(ids)
-if missing and not params.gone then return refusal('chain_not_found', missing) end
+local chains, missing = chains_of(ids, params.checked)
+if missing then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local done, named_types, answer = {}, {}, {}
 for _, id in ipairs(ids) do
-    if is_first(load(id)) then
+    if chains[id] then
         done[id] = done[id] or cancel_chain(id, ARGV[2], named_types)
         answer[#answer + 1] = done[id]
     end
@@ -130,11 +130,12 @@ return {order, running}
 
 -- name: retry_chains
 -- Opens failed and cancelled chains again, all or none. ARGV[1]: {ids, edit, check, checked}, where edit is {job, input};
--- ARGV[2...]: payloads. With `checked`, chains that are open or completed are left as they are.
+-- ARGV[2...]: payloads. With `checked`, chains that are open or completed are left as they are, and those that do not
+-- exist have no result.
 
 local params = decoded(1)
 local ids, edit = params.ids, params.edit
-local chains, missing = chains_of(ids)
+local chains, missing = chains_of(ids, params.checked)
 if missing then return refusal('chain_not_found', missing) end
 local left = {}
 for id, chain in pairs(chains) do
@@ -182,23 +183,24 @@ for id, chain in pairs(chains) do
     if not left[id] then reopen(chain.first) end
 end
 local done, answer = left, {}
-for at, id in ipairs(ids) do
-    if not done[id] then
+for _, id in ipairs(ids) do
+    if chains[id] and not done[id] then
         local tail = load(chains[id].tail.id)
         local previous_status = tail.status
         local open = try_again(tail)
         done[id] = chain_update(chains[id].first, tail, previous_status, 'open', true, open == 0 and {[tail.type] = true} or {})
     end
-    answer[at] = done[id]
+    answer[#answer + 1] = done[id]
 end
 return answer
 
 -- name: change_waiting_jobs
 -- Gives the last jobs of chains another due time, priority or input, if they wait. ARGV[1]: {ids, moment or delay,
--- priority, edit, check}. A blocked job only keeps the time, for when it is released.
+-- priority, edit, check, checked}. A blocked job only keeps the time, for when it is released. With `checked`, a chain
+-- that does not exist has no result.
 
 local params = decoded(1)
-local chains, missing = chains_of(params.ids)
+local chains, missing = chains_of(params.ids, params.checked)
 if missing then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local edit = params.edit
@@ -206,8 +208,8 @@ if edit and not has_tail(chains, edit.job) then return refusal('job_not_found', 
 local due
 if params.moment then due = tonumber(params.moment) elseif params.delay then due = NOW + tonumber(params.delay) end
 local done, answer = {}, {}
-for at, id in ipairs(params.ids) do
-    if not done[id] then
+for _, id in ipairs(params.ids) do
+    if chains[id] and not done[id] then
         local first, tail = chains[id].first, chains[id].tail
         local previous_status, status = tail.status, tail.status
         if status == 'blocked' or status == 'scheduled' or status == 'ready' then
@@ -225,27 +227,29 @@ for at, id in ipairs(params.ids) do
             done[id] = chain_update(first, tail, previous_status, first.chain_status, false)
         end
     end
-    answer[at] = done[id]
+    answer[#answer + 1] = done[id]
 end
 return answer
 
 -- name: trigger_jobs
 -- Makes scheduled jobs due now, all or none. ARGV[1]: {ids, check, checked}. Returns {id, type} for each. With `checked`,
--- jobs that do not wait any more, since they run, are left as they are.
+-- jobs that do not wait any more, since they run, are left as they are, and those that do not exist have no result.
 
 local params, answer = decoded(1), {}
 local ids = params.ids
-for at, id in ipairs(ids) do
+for _, id in ipairs(ids) do
     local job = load(id)
-    if not job then return refusal('job_not_found', id) end
-    local waits = job.status == 'scheduled' or job.status == 'ready'
-    if not waits and not params.checked then return refusal('not_triggerable', id, job.status) end
-    answer[at] = {id, job.type}
+    local waits = job and (job.status == 'scheduled' or job.status == 'ready')
+    if not params.checked then
+        if not job then return refusal('job_not_found', id) end
+        if not waits then return refusal('not_triggerable', id, job.status) end
+    end
+    if job then answer[#answer + 1] = {id, job.type} end
 end
 if params.check then return 1 end
 for _, id in ipairs(ids) do
     local job = load(id)
-    if job.status == 'scheduled' then
+    if job and job.status == 'scheduled' then
         move(job, 'ready', {due = math.min(job.due, NOW)})
         log_event(job, 'triggered', 'ready')
     end

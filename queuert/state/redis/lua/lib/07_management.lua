@@ -86,15 +86,19 @@ local function finish_workerless(job, status, changes)
     move(job, status, changes)
 end
 
--- Returns the first and the last jobs of chains, each chain once; or the id of one that does not exist.
-local function chains_of(ids)
+-- Returns the first and the last jobs of chains, each chain once; or the id of one that does not exist. With `checked`,
+-- those that do not exist are left out.
+local function chains_of(ids, checked)
     local found = {}
     for _, id in ipairs(ids) do
         if not found[id] then
             local first = load(id)
-            if not is_first(first) then return nil, id end
-            local tail = tail_of(id)
-            found[id] = {first = first, tail = tail.id == id and first or tail}
+            if is_first(first) then
+                local tail = tail_of(id)
+                found[id] = {first = first, tail = tail.id == id and first or tail}
+            elseif not checked then
+                return nil, id
+            end
         end
     end
     return found
