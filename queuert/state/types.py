@@ -275,6 +275,17 @@ class Finish:
     """When the job is due again, for SNOOZE."""
     waits_for_event: bool = False
     """For SNOOZE until the end of the job's last step, a wait: the job is due at once if its event is there."""
+    progress: str | None = field(default=None, repr=False)
+    """The last progress of the attempt, JSON text, if no renewal has written it, or it is not in the event log."""
+
+
+def last_renewals(finishes: Sequence[Finish]) -> list[Renewal]:
+    """Return the renewals that write the last progress of attempts; a store makes them before the finishes."""
+    return [
+        Renewal(one.job.lease, one.job.lease_seconds, one.progress, logs_progress=True)
+        for one in finishes
+        if one.progress is not None
+    ]
 
 
 MAX_FAILURES = 20

@@ -469,11 +469,11 @@ class Attempt(AttemptSteps, AttemptPhases, Generic[I, R, S]):
     ) -> None:
         """Record how far the work is. It is shown as ``job.progress``, and by ``queuert jobs show``.
 
-        It does not wait, and may be called as often as you like, from any thread: the last progress is written with the
-        renewals of the worker's leases, at most once in a second. That of the last second of an attempt may be lost. It
-        is kept after the attempt; the next attempt begins without any. It emits no event, and an attempt that has lost
-        its lease writes nothing. Inside a :meth:`phase` it is the progress of the phase, and that of the job follows
-        from it; before the first phase of a job with phases it does nothing::
+        It does not wait, and may be called as often as you like, from any thread: the newest progress is written with
+        the renewals of the worker's leases, at most once in a second, and with the end of the attempt. It is kept then;
+        the next attempt begins without any. An attempt that has lost its lease writes nothing. Inside a :meth:`phase`
+        it is the progress of the phase, and that of the job follows from it; before the first phase of a job with
+        phases it does nothing::
 
             for number in range(10):
                 attempt.record_progress(number, 10, message="pages")

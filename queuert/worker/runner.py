@@ -18,6 +18,7 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from sys import getsizeof
@@ -253,6 +254,17 @@ class AttemptState:
         self.check_process()
         if self._worker.leases.set_progress(self.held, progress):
             self._worker.renewer.write_progress()
+
+    def with_progress(self, finish: Finish) -> Finish:
+        """Return the finish with the last progress of the attempt, if that is not written yet."""
+        progress = self._worker.leases.take_progress(self.held)
+        return finish if progress is None else replace(finish, progress=progress)
+
+    async def with_last_progress(self, finish: Finish) -> Finish:
+        """``with_progress``, after the renewing thread has written what it is writing: it is older."""
+        finish = self.with_progress(finish)
+        await self._withdraw_progress()
+        return finish
 
     def finish(self, outcome: Any) -> Finish:
         """Return the finish for an outcome."""
@@ -516,6 +528,8 @@ class AttemptRunner:
                 if worker.tracing is not None:
                     state.trace = worker.tracing.begin_attempt(self.job, worker.name)
                 finish = await self._outcome(task)
+            if finish is not None and self.held.unlogged_progress is not None:
+                finish = await state.with_last_progress(finish)
             ended_at = lease_time()
             self.duration = ended_at - state.began_at
             worker.on_handler_ended(self)
@@ -749,11 +763,11 @@ class AttemptRunner:
         else:
             self._rejected = True
             self.held.finish_since = None
-            self._worker.spawn(self._fail_instead(error))
+            self._worker.spawn(self._fail_instead(error, finish.progress))
 
-    async def _fail_instead(self, error: Exception) -> None:
+    async def _fail_instead(self, error: Exception, progress: str | None) -> None:
         try:
-            finish = await self._state.apply_after_attempt(self._failure(error))
+            finish = await self._state.apply_after_attempt(replace(self._failure(error), progress=progress))
             if self._state.trace is not None:
                 self._state.trace.rejected(error, finish)
             self._submit(finish)

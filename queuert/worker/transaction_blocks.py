@@ -80,6 +80,10 @@ class BlockHost(Protocol):
         """Write progress, as it is stored, soon. From any thread; it does not wait."""
         ...
 
+    def with_progress(self, finish: Finish) -> Finish:
+        """Return the finish with the last progress of the attempt, if that is not written yet."""
+        ...
+
     async def get_steps(self) -> list[StepRecord]:
         """Read the recorded steps of the job, in the worker's event loop."""
         ...
@@ -403,7 +407,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = await self._host.apply_after_attempt(finish)
+                    finish = self._host.with_progress(await self._host.apply_after_attempt(finish))
                     with self._host.settling(finish):
                         result = await self._transaction.finish(finish, last=True)
             except BaseException as failure:
@@ -460,7 +464,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = self._host.apply_after_attempt_in_thread(finish)
+                    finish = self._host.with_progress(self._host.apply_after_attempt_in_thread(finish))
                     with self._host.settling(finish):
                         result = self._transaction.finish(finish, last=True)
             except BaseException as failure:

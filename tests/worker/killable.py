@@ -237,6 +237,20 @@ def counts(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     return wait_for_leave(attempt)
 
 
+def counts_to_the_end(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Tell of progress before and after the test lets us go."""
+    outcome = counts(attempt)
+    attempt.record_progress(4, 4)
+    return outcome
+
+
+def counts_in_a_block(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """As ``counts_to_the_end``, and complete the job itself."""
+    outcome = counts_to_the_end(attempt)
+    with attempt.complete() as tx:
+        return tx.finish(outcome)
+
+
 def current_trace(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """The trace that is the current one of OpenTelemetry."""
     carrier: dict[str, str] = {}

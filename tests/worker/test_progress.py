@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, LeasePolicy, Outcome, Processors
+from queuert import (
+    AsyncClient,
+    Attempt,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    LeasePolicy,
+    Outcome,
+    Processors,
+    RetryPolicy,
+)
 from queuert.cli import main
 from queuert.codecs import EncryptionCodec, EncryptionKey, PayloadFormat
 from queuert.errors import ConfigurationError
@@ -18,7 +29,7 @@ from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, anything, number
 from tests.support.waiting import START, WAIT, Gate
 from tests.worker.completing import effects_of
-from tests.worker.killable import counts
+from tests.worker.killable import counts, counts_in_a_block, counts_to_the_end
 
 SECRET = "Rumpelstilzchen"
 secret = JobType(
@@ -84,6 +95,67 @@ async def test_it_is_written_after_a_transaction_and_kept_at_the_end(
     assert (kept.done, kept.total, kept.fraction, kept.message) == (1, 4, 0.25, "held")
     assert await asyncio.to_thread(main, ["jobs", "show", chain.id, "--url", harness.dsn]) == 0
     assert "25%, 1 of 4, held (20" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ["returns", "thread", "raises", "after_attempt", "block", "block in a thread"])
+async def test_what_an_attempt_records_last_is_written_with_its_finish(harness: PostgresHarness, how: str) -> None:
+    """Within the second in which a renewal has written progress."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        attempt.record_progress(1, 4)
+        await gate.pass_through(attempt)
+        attempt.record_progress(3, 4)
+        if how == "block":
+            async with attempt.complete() as tx:
+                attempt.record_progress(4, 4, message="done")
+                return tx.finish(1)
+        attempt.record_progress(4, 4, message="done")
+        if how == "raises":
+            raise ValueError
+        return 1
+
+    def in_a_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        attempt.record_progress(1, 4)
+        asyncio.run_coroutine_threadsafe(gate.pass_through(attempt), loop).result(WAIT)
+        attempt.record_progress(4, 4, message="done")
+        if how == "thread":
+            return 1
+        with attempt.complete() as tx:
+            return tx.finish(1)
+
+    loop = asyncio.get_running_loop()
+    in_loop = how not in ("thread", "block in a thread")
+    hook = (lambda ended: None) if how == "after_attempt" else None
+    harness.handles(number, handler if in_loop else in_a_thread, retry=RetryPolicy(max_attempts=1), after_attempt=hook)
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
+        await seen(harness.client, chain.id, 1)
+        gate.open()
+        await chain.wait(WAIT)
+    last = (await harness.job(chain.id)).progress
+    assert last is not None
+    assert (last.done, last.total, last.message) == (4, 4, "done")
+    page = await harness.client.list_events(chain=chain, oldest_first=True)
+    log = [(event.kind, None if event.progress is None else event.progress.done) for event in page]
+    assert log[-2:] == [("progressed", 4), ("failed" if how == "raises" else "completed", None)]
+
+
+@pytest.mark.timeout(2 * START)
+@pytest.mark.parametrize("handler", [counts_to_the_end, counts_in_a_block])
+async def test_the_last_progress_of_a_process(
+    harness: PostgresHarness, tmp_path: Path, handler: Callable[[Attempt[Any, Any]], Any]
+) -> None:
+    place = str(tmp_path / "here")
+    harness.handles(anything, handler, executor="process")
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, place)
+        await seen(harness.client, chain.id, 3, START)
+        Path(place + ".go").touch()
+        await chain.result(WAIT)
+    last = (await harness.job(chain.id)).progress
+    assert last is not None
+    assert last.done == 4
 
 
 @pytest.mark.timeout(2 * START)

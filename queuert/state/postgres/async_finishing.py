@@ -29,7 +29,16 @@ from queuert.state.postgres.finishing import (
 )
 from queuert.state.postgres.protocol import BEGIN, AsyncPooledConnection, Step, async_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult, check_finishes
+from queuert.state.types import (
+    Finish,
+    FinishResult,
+    Lease,
+    ReapedJob,
+    ReapRequest,
+    ReapResult,
+    check_finishes,
+    last_renewals,
+)
 
 _FINISH_ROUNDS = 4
 """A finish is repeated if a dependent was added to its chain meanwhile; more than one repetition is already rare."""
@@ -41,6 +50,8 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """Write finishes, each only if its token has the job's lease."""
         check_finishes(finishes)
+        if renewals := last_renewals(finishes):
+            await self._fetch(self._sql.renew_with_events, parameters.renewals(renewals))
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)

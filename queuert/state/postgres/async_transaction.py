@@ -31,7 +31,7 @@ from queuert.state.postgres.protocol import (
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.steps import NewStep, StepRecord
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes, last_renewals
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -77,6 +77,9 @@ class AsyncPostgresTransaction:
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Write the finish inside the transaction; the last one commits in the same round trip if it can."""
         check_finishes([finish])
+        if renewals := last_renewals([finish]):
+            with self._connections.limited(self.connection):
+                await fetch(self.connection, self._sql.renew_with_events, parameters.renewals(renewals))
         if last and self._goes_with_commit(finish):
             return await self._complete_and_commit(finish)
         with self._connections.limited(self.connection):

@@ -30,7 +30,16 @@ from queuert.state.postgres.protocol import BEGIN, PooledConnection, Step, sync_
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
-from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult, check_finishes
+from queuert.state.types import (
+    Finish,
+    FinishResult,
+    Lease,
+    ReapedJob,
+    ReapRequest,
+    ReapResult,
+    check_finishes,
+    last_renewals,
+)
 
 _FINISH_ROUNDS = 4
 """A finish is repeated if a dependent was added to its chain meanwhile; more than one repetition is already rare."""
@@ -42,6 +51,8 @@ class PostgresFinishing(PostgresBase):
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """Write finishes, each only if its token has the job's lease."""
         check_finishes(finishes)
+        if renewals := last_renewals(finishes):
+            self._fetch(self._sql.renew_with_events, parameters.renewals(renewals))
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)

@@ -32,7 +32,7 @@ from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch, finish_and_release
 from queuert.state.postgres.sync_steps import record_step
 from queuert.state.steps import NewStep, StepRecord
-from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease, check_finishes, last_renewals
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -78,6 +78,9 @@ class PostgresTransaction:
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Write the finish inside the transaction; the last one commits in the same round trip if it can."""
         check_finishes([finish])
+        if renewals := last_renewals([finish]):
+            with self._connections.limited(self.connection):
+                fetch(self.connection, self._sql.renew_with_events, parameters.renewals(renewals))
         if last and self._goes_with_commit(finish):
             return self._complete_and_commit(finish)
         with self._connections.limited(self.connection):

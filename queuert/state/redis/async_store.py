@@ -65,6 +65,7 @@ from queuert.state.types import (
     TypeCount,
     TypeDemand,
     WaitFacts,
+    last_renewals,
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
@@ -182,6 +183,8 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         """Write finishes, each only if its token has the job's lease. There are no locks to wait for."""
         if not finishes:
             return []
+        if renewals := last_renewals(finishes):
+            await self.renew(renewals)
         return [decode.finished(one) for one in decode.unpacked(await self._run("finish", encode.finish(finishes)))]
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:

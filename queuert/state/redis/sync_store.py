@@ -66,6 +66,7 @@ from queuert.state.types import (
     TypeCount,
     TypeDemand,
     WaitFacts,
+    last_renewals,
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
@@ -183,6 +184,8 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         """Write finishes, each only if its token has the job's lease. There are no locks to wait for."""
         if not finishes:
             return []
+        if renewals := last_renewals(finishes):
+            self.renew(renewals)
         return [decode.finished(one) for one in decode.unpacked(self._run("finish", encode.finish(finishes)))]
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:

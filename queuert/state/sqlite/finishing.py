@@ -56,6 +56,9 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     state = fetch_one(connection, "lease_state", id=job.id)
     if state is None or state[2] != job.token or not state[3]:
         return FinishResult(job.id, rows.lost_reason(finish.kind, job.token, state))
+    if finish.progress is not None:
+        run(connection, "set_progress", id=job.id, progress=finish.progress)
+        add_event(connection, EventKind.PROGRESSED, job.id, of_worker=True)
     if finish.kind is FinishKind.WAIT:
         return FinishResult(job.id, due_types=tuple(_wait(connection, finish)))
     ended = rows.ENDED.get(finish.kind)

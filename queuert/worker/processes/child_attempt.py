@@ -16,6 +16,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from dataclasses import replace
 from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, NoReturn
@@ -179,6 +180,8 @@ class ChildAttempt:
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
         self.applied_finishes: SimpleQueue[Finish] = SimpleQueue()
+        self._progress: str | None = None
+        """What the handler recorded last, unless a phase has replaced it."""
         self.written_phases: SimpleQueue[messages.PhaseWritten] = SimpleQueue()
         self.lifespan: ChildLifespan | None = None
         self._connection = connection
@@ -262,6 +265,7 @@ class ChildAttempt:
 
     def _written(self, request: messages.BeginPhase | messages.RecordPhase) -> Any:
         """Return what the worker has written: it also has progress to write, which must not come later."""
+        self._progress = None
         self._connection.send(request)
         written = self.written_phases.get()
         if written.error is not None:
@@ -294,7 +298,12 @@ class ChildAttempt:
     def record_progress(self, progress: str) -> None:
         """Send progress to the worker, which writes it."""
         self.check_process()
+        self._progress = progress
         self._connection.send(messages.Progressed(progress))
+
+    def with_progress(self, finish: Finish) -> Finish:
+        """Return the finish with the last progress, which the worker may not have written yet."""
+        return finish if self._progress is None else replace(finish, progress=self._progress)
 
     def finish(self, outcome: Any) -> Finish:
         """Return the finish for an outcome."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidCursorError
@@ -257,6 +258,14 @@ async def progress(stores: Stores) -> None:
     assert await tail.new() == [("a", "progressed", "running", 1, "holder")]
     [event] = await _read(store, EventFilter(kinds=("progressed",)))
     assert event.progress is not None and event.progress.done == 3
+    text = json.dumps({"attempt": 1, "at": "2026-01-02T03:04:05+00:00", "done": 4})
+    await store.finish([replace(complete(held), progress=text)])
+    assert await tail.new() == [
+        ("a", "progressed", "running", 1, "holder"),
+        ("a", "completed", "completed", 1, "holder"),
+    ]
+    *_, event = await _read(store, EventFilter(kinds=("progressed",)))
+    assert event.progress is not None and event.progress.done == 4
 
 
 @case(Capability.EVENTS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from queuert.jobs import JobProgress, JobStatus
@@ -11,6 +13,7 @@ from queuert.state.types import ClaimedJob, Renewal
 from queuert.testing.conformance.builders import (
     claim_one,
     complete,
+    fail,
     lost_to_reaper,
     read,
     retry,
@@ -78,6 +81,39 @@ async def is_the_last_attempts(stores: Stores) -> None:
     await store.finish([complete(again)])
     ended = await read(store, claimed.id)
     assert (ended.status, ended.progress) == (JobStatus.COMPLETED, _kept(4))
+
+
+@case()
+async def is_written_with_the_finish(stores: Stores) -> None:
+    """Whatever the finish is, and beside others; that of an attempt whose lease is lost is not."""
+    store = await stores.open()
+    completed, retried, failed, silent = await started_and_claimed(store, 4)
+    finishes = [complete(completed), retry(retried), fail(failed)]
+    reported = [replace(one, progress=_reported(one.job, 4)) for one in finishes]
+    stolen_one = replace(complete(stolen(silent)), progress=_reported(silent, 2))
+    await store.finish([*reported, stolen_one])
+    for job in (completed, retried, failed):
+        assert (await read(store, job.id)).progress == _kept(4)
+    await store.renew([Renewal(silent.lease, 60.0, _reported(silent, 1))])
+    await store.finish([complete(silent)])
+    assert (await read(store, silent.id)).progress == _kept(1)
+
+
+@case()
+async def is_written_with_the_finish_of_a_transaction(stores: Stores) -> None:
+    """It commits with the finish, and is rolled back with it."""
+    store = await stores.open()
+    held, undone = await started_and_claimed(store, 2)
+    for last, job in ((True, held), (False, undone)):
+        with suppress(ZeroDivisionError):
+            async with store.transaction(job) as transaction:
+                await transaction.finish(replace(complete(job), progress=_reported(job, 4)), last=last)
+                if not last:
+                    raise ZeroDivisionError
+    ended = await read(store, held.id)
+    assert (ended.status, ended.progress) == (JobStatus.COMPLETED, _kept(4))
+    again = await read(store, undone.id)
+    assert (again.status, again.progress) == (JobStatus.RUNNING, None)
 
 
 @case(Capability.ROW_LOCKS)
