@@ -24,7 +24,7 @@ from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.jobs import ChainState, ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.state.adapter import StateAdapter
 from queuert.state.paging import MAX_PAGE, PageRequest
 from queuert.state.sync_store import Store
@@ -195,7 +195,7 @@ class EventFeed:
     def _run(self) -> None:
         topics = [self._notify.subscribe(topic, self._on_notification) for topic in (Topic.CHAINS, Topic.JOBS)]
         store = self._state.sync_store(max_connections=1)
-        is_open = False
+        is_open, failures = False, 0
         try:
             while self._has_work():
                 try:
@@ -203,8 +203,13 @@ class EventFeed:
                         store.open()
                         is_open = True
                     self._tick(store)
+                    if failures:
+                        self._observers.emit(LoopRecovered(worker="client", loop="follow", failures=failures))
+                        failures = 0
                 except StateUnavailableError as error:
-                    self._observers.emit(StoreCallFailed(worker="client", operation="follow", error=str(error)))
+                    failures += 1
+                    failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=failures)
+                    self._observers.emit(failed)
                 except Exception as error:
                     with self.lock:
                         self._end_all(error)

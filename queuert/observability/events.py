@@ -22,6 +22,12 @@ class BaseEvent:
         return self.level
 
 
+def _level_of_failure(level: str, failures: int) -> str:
+    """Return the level of a failure that may be one of many in a row: the 1st, 2nd, 4th, 8th and so on have ``level``,
+    so that an outage does not fill the log. The others are debug."""
+    return "debug" if failures & (failures - 1) else level
+
+
 class Identity(TypedDict):
     """The fields that name an attempt, to be handed to its events."""
 
@@ -264,7 +270,10 @@ class WorkerStopped(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFailed(BaseEvent):
-    """A loop of a worker raised. It is started again after ``retry_in`` seconds; ``failures`` counts those in a row."""
+    """A loop of a worker raised. It is started again after ``retry_in`` seconds; ``failures`` counts those in a row.
+
+    Of many in a row, the 1st, 2nd, 4th, 8th and so on have the level ``error``, and the others ``debug``.
+    """
 
     level: ClassVar[str] = "error"
     worker: str
@@ -272,6 +281,11 @@ class LoopFailed(BaseEvent):
     error: str
     failures: int
     retry_in: float
+
+    @property
+    def own_level(self) -> str:
+        """The level of the class, or debug: see there."""
+        return _level_of_failure(self.level, self.failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +315,7 @@ class EventLoopUnblocked(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopRecovered(BaseEvent):
-    """A loop works again."""
+    """A loop works again, or an operation of which ``StoreCallFailed`` was emitted, after ``failures`` in a row."""
 
     worker: str
     loop: str
@@ -628,12 +642,21 @@ class FinishesWritten(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCallFailed(BaseEvent):
-    """The store was out of reach, or refused; the worker tries again."""
+    """The store was out of reach, or refused; the worker tries again. ``failures`` counts those in a row.
+
+    Of many in a row, the 1st, 2nd, 4th, 8th and so on have the level ``warning``, and the others ``debug``.
+    """
 
     level: ClassVar[str] = "warning"
     worker: str
     operation: str
     error: str
+    failures: int = 1
+
+    @property
+    def own_level(self) -> str:
+        """The level of the class, or debug: see there."""
+        return _level_of_failure(self.level, self.failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
-from queuert.observability.events import FinishesWritten, StoreCallFailed
+from queuert.observability.events import FinishesWritten, LoopRecovered, StoreCallFailed
 from queuert.observability.tracing import Tracing
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
@@ -231,7 +231,8 @@ class Completer:
                     results = await self._traced_finish(self._tracing, part, finishes)
             except StateUnavailableError as error:
                 failures += 1
-                self._report_failure(error)
+                failed = StoreCallFailed(worker=self._worker, operation="finish", error=str(error), failures=failures)
+                self._observers.emit(failed)
                 for queued in part:
                     queued.indeterminate = True
                 if len(part) > 1 or not await self._breaks_connections(part[0], error):
@@ -250,6 +251,8 @@ class Completer:
                 unsent.extendleft(reversed(part))
                 part_size = 1
             else:
+                if failures:
+                    self._observers.emit(LoopRecovered(worker=self._worker, loop="finish", failures=failures))
                 failures, part_size = 0, 2 * part_size
                 answered_at = lease_time()
                 self._decide(part, results)
@@ -340,9 +343,6 @@ class Completer:
         if queued in self._delayed:
             self._delayed.discard(queued)
             self._add(queued)
-
-    def _report_failure(self, error: Exception) -> None:
-        self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=str(error)))
 
 
 def _stopped_error() -> StateUnavailableError:

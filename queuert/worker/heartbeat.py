@@ -21,7 +21,7 @@ from queuert.activity import MINUTE
 from queuert.errors import RightMissingError
 from queuert.limits import Limits, TypeTraits
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState
@@ -100,6 +100,8 @@ class Heartbeat:
         """Whether a heartbeat was sent, so that there may be a row to remove."""
         self.error: Exception | None = None
         """Why the last heartbeat failed; None if it was recorded."""
+        self._failures = 0
+        """Heartbeats that failed in a row."""
         self._lock = threading.Lock()
 
     async def record_first(self, store: AsyncStore) -> None:
@@ -157,6 +159,10 @@ class Heartbeat:
 
     def _on_answer(self, store_time: datetime, sent_at: float) -> None:
         self.error = None
+        if self._failures:
+            failures, self._failures = self._failures, 0
+            recovered = LoopRecovered(worker=self._worker.holder, loop="record_heartbeat", failures=failures)
+            self._observers.emit(recovered)
         self._store_ahead = store_time.timestamp() - (sent_at + time.monotonic()) / 2
 
     def _collect(self, now: float) -> None:
@@ -193,5 +199,11 @@ class Heartbeat:
 
     def _on_failure(self, error: Exception) -> None:
         self.error = error
-        text = f"{type(error).__name__}: {error}"
-        self._observers.emit(StoreCallFailed(worker=self._worker.holder, operation="record_heartbeat", error=text))
+        self._failures += 1
+        failed = StoreCallFailed(
+            worker=self._worker.holder,
+            operation="record_heartbeat",
+            error=f"{type(error).__name__}: {error}",
+            failures=self._failures,
+        )
+        self._observers.emit(failed)

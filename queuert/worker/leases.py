@@ -15,7 +15,7 @@ from typing import Protocol
 from queuert.errors import StateError
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import Observers
-from queuert.observability.events import LeasesRenewed, StoreCallFailed
+from queuert.observability.events import LeasesRenewed, LoopRecovered, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
@@ -326,7 +326,9 @@ class LeaseRenewer:
             except Exception as error:
                 pause = self._on_failure(error)
             else:
-                self._failures = 0
+                if self._failures:
+                    failures, self._failures = self._failures, 0
+                    self._observers.emit(LoopRecovered(worker=self._worker, loop="renew_leases", failures=failures))
                 self._failing_since = self.error = None
                 pause = min(pause, self._heartbeat.record_if_due(self._open_store))
                 if self._leases.has_progress():
@@ -403,7 +405,12 @@ class LeaseRenewer:
         self.error = error
         self._failing_since = self._failing_since or time.monotonic()
         self._observers.emit(
-            StoreCallFailed(worker=self._worker, operation="renew_leases", error=f"{type(error).__name__}: {error}")
+            StoreCallFailed(
+                worker=self._worker,
+                operation="renew_leases",
+                error=f"{type(error).__name__}: {error}",
+                failures=self._failures,
+            )
         )
         if isinstance(error, StateError):
             self._close_store()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobsReleased, StoreCallFailed
+from queuert.observability.events import JobsReleased, LoopRecovered, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimRequest, Lease
@@ -212,8 +212,14 @@ class ReleaseQueue:
                 self._failures += 1
                 self._retry_at = time.monotonic() + _BACKOFF.delay(self._failures)
                 self._drop_expired(after=AFTER_EXPIRY)
-                self._observers.emit(StoreCallFailed(worker=self._worker, operation="release", error=str(error)))
+                failed = StoreCallFailed(
+                    worker=self._worker, operation="release", error=str(error), failures=self._failures
+                )
+                self._observers.emit(failed)
             else:
+                if self._failures:
+                    recovered = LoopRecovered(worker=self._worker, loop="release", failures=self._failures)
+                    self._observers.emit(recovered)
                 self._failures = 0
                 self._retry_at = 0.0
             finally:

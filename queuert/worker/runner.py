@@ -385,7 +385,7 @@ class AttemptState:
                 committed = await self._is_committed()
             except StateUnavailableError as error:
                 failures += 1
-                self._report_failure(str(error))
+                self._report_failure(str(error), failures)
                 if lease_time() >= self.held.deadline:
                     return False
                 await asyncio.sleep(_RESOLVE_BACKOFF.delay(failures))
@@ -398,8 +398,9 @@ class AttemptState:
     def _presumed(self, finish: Finish) -> FinishResult:
         return finishes.presumed(finish, FinishResult(self._job.id), self._worker.job_types.names)
 
-    def _report_failure(self, error: str) -> None:
-        self._worker.observers.emit(StoreCallFailed(worker=self._worker.name, operation="complete", error=error))
+    def _report_failure(self, error: str, failures: int = 1) -> None:
+        failed = StoreCallFailed(worker=self._worker.name, operation="complete", error=error, failures=failures)
+        self._worker.observers.emit(failed)
 
     async def _is_committed(self) -> bool:
         # The transaction waits until the server has ended that of the lost connection.

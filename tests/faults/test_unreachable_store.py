@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import psycopg
 import pytest
+from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
 from queuert import AbortReason, JobType, LeasePolicy, PostgresState
+from queuert.observability import LogObservability
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -130,6 +134,42 @@ async def test_a_long_outage_is_over_when_it_is_over(
         proxy.heal()
         chain = await harness.client.start_chain(patient, Plan())
         assert await chain.result(2 * WAIT) == 1
+
+
+@pytest.mark.quick
+async def test_an_outage_is_a_few_lines_of_the_log(
+    harness: FaultHarness, proxy: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop has one when it begins to fail and when it ends, and few in between. Our pools have none, others do."""
+    caplog.set_level(logging.INFO)
+    log, address = EventLog(), proxy.address_in(harness.dsn)
+    state = PostgresState(address, listen_dsn=harness.dsn, answer_timeout=0.5)
+    async with harness.worker(state=state, log=log, poll_interval=0.1):
+        first = await harness.client.start_chain(patient, Plan())
+        assert await first.result(WAIT) == 1
+        proxy.refuse()
+        proxy.reset()
+        await until(
+            lambda: any(event.failures == 3 for event in log.of(LoopFailed)), "a loop has failed again and again"
+        )
+        assert [one for one in caplog.records if one.name.startswith("psycopg")] == []
+        async with AsyncConnectionPool(address, name="queuert", open=False):
+            await until(lambda: "error connecting in 'queuert'" in caplog.text, "the pool of somebody else has failed")
+        proxy.heal()
+        loop = next(event.loop for event in log.of(LoopFailed) if event.failures == 3)
+        recovered = await log.wait_for(LoopRecovered, loop=loop)
+    observability = LogObservability(logging.getLogger("queuert.outage"))
+    for event in log.events:
+        observability.emit(event)
+    values = [vars(record) for record in caplog.records if record.name == "queuert.outage"]
+    failed = [
+        one["queuert_failures"]
+        for one in values
+        if one["queuert_event"] == "LoopFailed" and one["queuert_loop"] == loop
+    ]
+    assert failed[:2] == [1, 2]
+    assert 3 not in failed
+    assert f"{loop} recovered after {recovered.failures} failures" in caplog.text
 
 
 @pytest.mark.quick

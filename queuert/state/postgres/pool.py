@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -80,6 +81,31 @@ _IF_OWN = b"""
 """A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
 changed."""
 
+
+class _PoolName(str):
+    """The name of a pool of ours, by which its log records are known from those of other pools."""
+
+    __slots__ = ()
+
+
+_OUTAGE_RECORDS = ("error connecting in", "reconnection attempt in", "discarding broken", "discarding closed")
+_POOL_LOGGER = logging.getLogger("psycopg.pool")
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Whether a record of psycopg's pools is logged: of a pool of ours what an outage repeats, only at DEBUG.
+
+    It tries to connect several times a second while calls wait. What fails is said by the errors of these calls, which
+    have the reason, and by the events of workers.
+    """
+    if record.levelno != logging.WARNING or not str(record.msg).startswith(_OUTAGE_RECORDS):
+        return True
+    subjects = record.args if isinstance(record.args, tuple) else ()
+    is_ours = any(isinstance(one, _PoolName | AsyncPooledConnection | PooledConnection) for one in subjects)
+    return not is_ours or _POOL_LOGGER.isEnabledFor(logging.DEBUG)
+
+
+_POOL_LOGGER.addFilter(_is_shown)
 
 _WATCHDOG_IDLE = 60.0
 """Seconds without anything to watch after which the watchdog's thread ends."""
@@ -186,7 +212,7 @@ class _Base:
             # double for ever.
             "reconnect_timeout": 0.0,
             "open": False,
-            "name": settings.application_name,
+            "name": _PoolName(settings.application_name),
         }
 
     def _use(self, pool: Any) -> PoolUse | None:
