@@ -12,7 +12,7 @@ It needs ``queuert[structlog]``. For a program that logs with structlog alone::
 
 For one that also formats the standard library's records, give ``add_attempt`` to ``ProcessorFormatter`` as well, in
 ``foreign_pre_chain``, behind an ``ExtraAdder``: it removes the fields that are empty outside of attempts. What a
-handler binds with ``structlog.contextvars`` ends with its attempt.
+middleware or a handler binds with ``structlog.contextvars`` ends with its attempt, whose last events have it too.
 """
 
 from __future__ import annotations

@@ -76,13 +76,21 @@ class ContextFilter(logging.Filter):
     ``queuert_attempt`` (None outside of an attempt), and ``queuert_context``: all of them as one text with a space
     before it, or nothing, as for events, whose sentences say what they are about. What a record has already it keeps.
     Control characters are escaped.
+
+    Args:
+        empty: whether records outside of attempts get the five fields as well, as None. Set it to False for a formatter
+            that writes whatever a record has, such as one of JSON; a format that names the fields needs them.
     """
+
+    def __init__(self, *, empty: bool = True) -> None:
+        super().__init__()
+        self._empty = empty
 
     def filter(self, record: logging.LogRecord) -> Literal[True]:
         """Add the fields."""
         fields = {name: _shown(value) for name, value in current().items()}
         attributes = vars(record)
-        for name in FIELDS:
+        for name in FIELDS if fields or self._empty else ():
             attributes.setdefault(name, fields.get(name))
         if "queuert_context" not in attributes:
             attributes["queuert_context"] = "" if "queuert_event" in attributes else _as_text(attributes)
@@ -94,6 +102,6 @@ def _shown(value: object) -> object:
 
 
 def _as_text(attributes: Mapping[str, object]) -> str:
-    if attributes["queuert_job_id"] is None:
+    if attributes.get("queuert_job_id") is None:
         return ""
-    return f" [{' '.join(f'{name}={attributes[name]}' for name in FIELDS)}]"
+    return f" [{' '.join(f'{name}={attributes.get(name)}' for name in FIELDS)}]"

@@ -312,7 +312,7 @@ class Completer:
             runner, future = queued.runner, queued.future
             if runner is not None:
                 queued.decided = True
-                reports.append((queued.finish, result, runner.duration, runner.held.claimed_at))
+                reports.append((queued.finish, result, runner.duration, runner.held.claimed_at, runner.context))
                 runners.append(runner)
             elif future is not None and not future.done():
                 queued.decided = True

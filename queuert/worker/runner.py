@@ -18,6 +18,7 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from contextvars import Context, copy_context
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -347,7 +348,7 @@ class AttemptState:
         if self.trace is not None:
             self.trace.committed = finish
         self.cleanup()
-        self._worker.reporter.finished([(finish, result, self.duration, self.held.claimed_at)])
+        self._worker.reporter.finished([(finish, result, self.duration, self.held.claimed_at, None)])
 
     def trace_context(self) -> str | None:
         """Return the trace context of this attempt, if it is sampled."""
@@ -416,7 +417,7 @@ class AttemptRunner:
 
     __slots__ = (
         "_abandoned", "_cancelled", "_handler_task", "_in_thread", "_processor", "_rejected", "_signal", "_state",
-        "_worker", "duration", "held", "input_bytes", "job",
+        "_worker", "context", "duration", "held", "input_bytes", "job",
     )  # fmt: skip
 
     def __init__(self, worker: WorkerRuntime, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
@@ -440,6 +441,8 @@ class AttemptRunner:
         """Whether its task was cancelled, by an abort or by the handler itself."""
         self._handler_task: asyncio.Task[Any] | None = None
         """The task of the attempt, while its handler runs in it."""
+        self.context: Context | None = None
+        """The context of the attempt, once its handler has ended."""
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log records of its handler."""
@@ -531,6 +534,7 @@ class AttemptRunner:
                 finish = await self._outcome(task)
             if finish is not None and self.held.unlogged_progress is not None:
                 finish = await state.with_last_progress(finish)
+            self.context = copy_context()
             ended_at = lease_time()
             self.duration = ended_at - state.began_at
             worker.on_handler_ended(self)

@@ -397,7 +397,7 @@ class WorkerRuntime:
             error = StateUnavailableError("the worker stopped before the job could be released")
             self.reporter.finish_failed(runner.job, error)
             raise
-        self.reporter.finished([(finish, result, runner.duration, runner.held.claimed_at)])
+        self.reporter.finished([(finish, result, runner.duration, runner.held.claimed_at, None)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
         """Wait until no attempt is left, or ``hurry`` is set. Return whether none is left."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from contextvars import Context
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -78,9 +79,10 @@ _FINISH_EVENTS: dict[FinishKind, type[events.Event]] = {
 _UNKNOWN = JobError("unknown", "no reason was given")
 
 
-FinishReport: TypeAlias = tuple[Finish, FinishResult, float, float]
-"""A finish that was written, or rejected: the seconds that the handler ran, and when the claim was sent, by the lease
-clock. A plain tuple, since each job has one: a named one takes five times as long to make."""
+FinishReport: TypeAlias = tuple[Finish, FinishResult, float, float, Context | None]
+"""A finish that was written, or rejected: the seconds that the handler ran, when the claim was sent, by the lease
+clock, and the context in which the handler ended, unless it is the current one. A plain tuple, since each job has one:
+a named one takes five times as long to make."""
 
 
 class ActivityCounter:
@@ -113,7 +115,7 @@ class ActivityCounter:
                 # Less than nothing only if the store's clock was set back.
                 counts[job.type][WAIT_AT[int(waited * 1000).bit_length() if waited > 0.0 else 0]] += 1
             del begun[:size]
-            for finish, result, duration, _ in reports:
+            for finish, result, duration, _, _ in reports:
                 if result.lost is None:
                     numbers = counts[finish.job.type]
                     numbers[_ENDED_AT[finish.kind]] += 1
@@ -250,7 +252,11 @@ class AttemptReporter:
         self._observers.emit(events.FinishFailed(**self._identity(job), error=error_of(error, "store")))
 
     def finished(self, reports: Sequence[FinishReport]) -> None:
-        """Finishes were written, or rejected: notify once for all, and emit events for each."""
+        """Finishes were written, or rejected: notify once for all, and emit events for each.
+
+        Observers get them in the context of the attempt: what its middlewares or its handler have bound for log records
+        is on the last ones as well.
+        """
         kinds = self._publish(reports)
         self._activity.count_finished(reports)
         wants = self._observers.want
@@ -262,15 +268,21 @@ class AttemptReporter:
         if not wanted and not wants_chains:
             return
         for report in reports:
-            finish, result, duration, _ = report
-            kind = finish.kind
-            if result.lost is not None:
-                self.finish_rejected(finish.job, result.lost)
-                continue
-            if kind in wanted:
-                self._observers.emit(self._finish_event(finish, duration))
-            if wants_chains and kind in _CHAIN_STATUS:
-                self._observers.emit(_chain_closed(report))
+            context = report[4]
+            if context is None:
+                self._emit_finished(report, wanted, wants_chains)
+            else:
+                context.run(self._emit_finished, report, wanted, wants_chains)
+
+    def _emit_finished(self, report: FinishReport, wanted: Container[FinishKind | None], wants_chains: bool) -> None:
+        finish, result, duration, _, _ = report
+        if result.lost is not None:
+            self.finish_rejected(finish.job, result.lost)
+            return
+        if finish.kind in wanted:
+            self._observers.emit(self._finish_event(finish, duration))
+        if wants_chains and finish.kind in _CHAIN_STATUS:
+            self._observers.emit(_chain_closed(report))
 
     def _publish(self, reports: Sequence[FinishReport]) -> set[FinishKind | None]:
         """Notify of the jobs that became due and the chains that closed by finishes that were written.
@@ -282,7 +294,7 @@ class AttemptReporter:
         closed: list[str] = []
         kinds: set[FinishKind | None] = set()
         limited = self._limited
-        for finish, result, _, _ in reports:
+        for finish, result, _, _, _ in reports:
             if result.lost is not None:
                 kinds.add(None)
                 continue
@@ -340,7 +352,7 @@ def _due_in(run_at: RunAt | None) -> float:
 
 
 def _chain_closed(report: FinishReport) -> events.Event:
-    finish, result, _, claimed_at = report
+    finish, result, _, claimed_at, _ = report
     job, seconds = finish.job, result.chain_seconds
     if job.chain_index == 0:
         # The age of the first job at its claim is by the store's clock, the time since then by the lease clock: the two

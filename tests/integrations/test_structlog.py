@@ -11,13 +11,14 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from queuert import Attempt, JobType, JobTypes, Outcome, Processors, RetryPolicy
+from queuert import AsyncClient, Attempt, CallNext, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from queuert.integrations.structlog import StructlogObservability, add_attempt
 from queuert.jobs import JobError
 from queuert.observability import events
 from queuert.observability.context import FIELDS, ContextFilter, bind
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.async_queue import AsyncJobQueue
+from tests.support.waiting import WAIT
 
 work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
@@ -54,6 +55,51 @@ async def test_each_event_of_a_handler_has_its_attempt_and_nothing_of_others(cap
     assert [(entry["number"], entry["queuert_job_id"]) for entry in after] == [(n, f"job {n}") for n in range(3)]
     assert {entry["queuert_type"] for entry in before} == {"mine"}
     assert all(set(FIELDS) <= set(entry) for entry in after)
+
+
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_the_end_of_an_attempt_has_what_its_middlewares_have_bound(captured: LogCapture, mode: str) -> None:
+    """However it ends, and nothing of the attempts before."""
+
+    async def tenant(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
+        structlog.contextvars.bind_contextvars(**{f"tenant_{attempt.input}": attempt.number})
+        return await call_next()
+
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 1 and attempt.number == 1:
+            raise ValueError
+        if attempt.input == 2:
+            return attempt.cancel("not wanted")
+        return attempt.input
+
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        return handler(attempt)
+
+    processors = Processors(JOB_TYPES, middlewares=[tenant], retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
+    processors.handles(work)(in_loop if mode == "coroutine" else handler)
+    async with AsyncClient(SQLiteState(), JOB_TYPES, observability=StructlogObservability()) as client:
+        chains = [await client.start_chain(work, number) for number in range(3)]
+        async with InProcessWorker(client, processors, concurrency=1):
+            for chain in chains:
+                await chain.wait(WAIT)
+    ended = [
+        entry
+        for entry in captured.entries
+        if entry["event"] in ("attempt_completed", "attempt_retried", "attempt_cancelled", "chain_closed")
+    ]
+    bound = sorted(
+        (entry["event"], *sorted((name, value) for name, value in entry.items() if name.startswith("tenant")))
+        for entry in ended
+    )
+    assert bound == [
+        ("attempt_cancelled", ("tenant_2", 1)),
+        ("attempt_completed", ("tenant_0", 1)),
+        ("attempt_completed", ("tenant_1", 2)),
+        ("attempt_retried", ("tenant_1", 1)),
+        ("chain_closed", ("tenant_0", 1)),
+        ("chain_closed", ("tenant_1", 2)),
+        ("chain_closed", ("tenant_2", 1)),
+    ]
 
 
 def test_queuerts_events(captured: LogCapture) -> None:

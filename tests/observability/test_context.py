@@ -72,6 +72,18 @@ def test_what_a_record_has_it_keeps() -> None:
     assert vars(record)["queuert_worker"] == "w"
 
 
+def test_outside_of_an_attempt_the_fields_are_none_or_not_there() -> None:
+    for empty, there in ((True, dict.fromkeys(FIELDS)), (False, {})):
+        record = logging.makeLogRecord({"msg": "outside"})
+        ContextFilter(empty=empty).filter(record)
+        assert {name: value for name, value in vars(record).items() if name in FIELDS} == there
+        assert vars(record)["queuert_context"] == ""
+    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+        record = logging.makeLogRecord({"msg": "inside"})
+        ContextFilter(empty=False).filter(record)
+    assert vars(record)["queuert_job_id"] == "j"
+
+
 def test_current_is_what_is_bound() -> None:
     assert current() == {}
     with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):

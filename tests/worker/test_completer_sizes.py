@@ -59,6 +59,7 @@ class Store:
 class Author:
     """The runner, the reporter and the slots of finishes: notes the result of each."""
 
+    context = None
     duration = 0.0
     held = SimpleNamespace(claimed_at=0.0)
 
