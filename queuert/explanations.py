@@ -173,7 +173,7 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
     if job.status is JobStatus.BLOCKED:
         found.append(Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}"))
     elif job.scheduled_at > facts.now:
-        found.append(_scheduled(job, facts.event))
+        found.append(_scheduled(job, facts))
     if job.type in around.client_types:
         return found or [_waits_for_client(job, facts.now, around.client_types[job.type].overdue_after)]
     found += _type_reasons(job.type, facts.now, around)
@@ -224,15 +224,17 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
     return [Reason(Cause.RUNNING, text, ends)]
 
 
-def _scheduled(job: Job, event: str | None) -> Reason:
+def _scheduled(job: Job, facts: WaitFacts) -> Reason:
     at = job.scheduled_at
     failure = job.failures[-1] if job.failures else None
     # A job that sleeps or was snoozed may have failed in an earlier attempt.
     if failure is not None and failure.attempt == job.attempt:
         text = f"waits until {_time(at)} after attempt {job.attempt} failed: {_short(failure.error)}"
         return Reason(Cause.RETRY_DELAYED, text, at)
-    if event is not None:
-        return Reason(Cause.WAITS_FOR_EVENT, f"waits for the event {event!r} until {_time(at)}", at)
+    if facts.event is not None:
+        return Reason(Cause.WAITS_FOR_EVENT, f"waits for the event {facts.event!r} until {_time(at)}", at)
+    if facts.sleep is not None:
+        return Reason(Cause.SCHEDULED, f"sleeps until {_time(at)}, in step {facts.sleep!r}", at)
     return Reason(Cause.SCHEDULED, f"is scheduled for {_time(at)}", at)
 
 

@@ -90,4 +90,5 @@ def _shown(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     unit, name = next((unit, name) for below, unit, name in _UNITS if seconds < below)
-    return f"{seconds / unit:.2g} {name}"
+    value = seconds / unit
+    return f"{value:.0f} {name}" if value >= 9.95 else f"{value:.2g} {name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from opentelemetry import trace
 
@@ -41,6 +42,6 @@ def exported() -> Iterator[None]:
         provider.shutdown()
 
 
-def middlewares(wanted: bool | None) -> list[OTelMiddleware]:
+def middlewares(wanted: bool | None, parent: Literal["link", "creator"] | None = None) -> list[OTelMiddleware]:
     """Those of the worker's client."""
-    return [OTelMiddleware()] if wanted else []
+    return [OTelMiddleware(parent=parent or "link")] if wanted else []

@@ -71,7 +71,7 @@ _OF_THE_WORKER = {
     "exclude_types": "--exclude-types",
     "keep_schedules": "--keep-schedules",
 }
-_OF_THE_CLIENT = {"url": "--url", "schema": "--schema", "otel": "--otel"}
+_OF_THE_CLIENT = {"url": "--url", "schema": "--schema", "otel": "--otel", "otel_parent": "--otel-parent"}
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -182,6 +182,12 @@ def _add_process_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="trace with OpenTelemetry, and export by OTLP as the OTEL_* variables say; needs queuert[otel]",
+    )
+    parser.add_argument(
+        "--otel-parent",
+        choices=("link", "creator"),
+        help="with --otel: each attempt is a trace of its own with a link to what created the job, or belongs to the "
+        "creator's trace (default: link)",
     )
 
 
@@ -326,6 +332,8 @@ def build(args: argparse.Namespace) -> InProcessWorker:
         DefinitionError: the processors contradict each other, or an option has a job type without a handler.
     """
     current_directory_is_importable()
+    if args.otel_parent is not None and not args.otel:
+        raise UsageError("--otel-parent needs --otel")
     settings, of_the_client = _given(args, _OF_THE_WORKER), _given(args, _OF_THE_CLIENT)
     application, passed = load_all(args.applications, {**settings, **of_the_client})
     if isinstance(application, InProcessWorker):
@@ -338,7 +346,9 @@ def build(args: argparse.Namespace) -> InProcessWorker:
         changed = {name: value for name, value in settings.items() if name not in passed}
         return application.with_settings(**changed) if changed else application
     state = store(args, application_name="queuert worker")
-    client = AsyncClient(state, merged_job_types(application), middlewares=otel.middlewares(args.otel))
+    client = AsyncClient(
+        state, merged_job_types(application), middlewares=otel.middlewares(args.otel, args.otel_parent)
+    )
     return InProcessWorker(client, application, **settings)
 
 

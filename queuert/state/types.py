@@ -478,6 +478,7 @@ class WaitFacts:
         ahead: ready jobs of the type that are claimed before this one; if its keys take turns, those of the same key.
         behind_chain: the chain of the same key that this one waits for, if the type has an order.
         event: the name of the event that the job waits for; None if its last step is no wait, or has its answer.
+        sleep: the name of the job's last step if that is a sleep that is not over yet; None otherwise.
         held: some running jobs of the type, ``NAMED_HOLDERS`` at most.
         held_of_key: some of those with the limit key of the job.
     """
@@ -491,6 +492,7 @@ class WaitFacts:
     ahead: int
     behind_chain: str | None = None
     event: str | None = None
+    sleep: str | None = None
     held: tuple[HeldJob, ...] = ()
     held_of_key: tuple[HeldJob, ...] = ()
 

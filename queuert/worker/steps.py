@@ -18,6 +18,7 @@ from queuert.errors import (
     ConfigurationError,
     DefinitionError,
     EventTimeoutError,
+    PayloadError,
     StepLimitError,
     StepMismatchError,
     StepMisuseError,
@@ -551,6 +552,13 @@ class StepTracker:
         self._open = full_name
         try:
             yield full_name
+        except PayloadError as error:
+            if error.field != "step":
+                raise
+            # The codec is shared by all steps whose results have this type.
+            raise type(error)(
+                job_type=error.job_type, field=f"step {full_name!r}", path=error.path, reason=error.reason
+            ) from error.__cause__
         finally:
             self._open = None
 

@@ -563,8 +563,19 @@ def test_activity(run: Run, client: Client) -> None:
     beat = WorkerHeartbeat("one", "name", "host-1", 17, "1.0", ("number",), 10, 3, 1.0)
     now = store.record_heartbeat(beat, 60.0).replace(second=0, microsecond=0)
     run_seconds = Histogram((0, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0, 30))
+    wait_seconds = Histogram((0, 0, 0, 0, 0, 0, 0, 0, 1))
     minutes = [
-        Activity(now - timedelta(minutes=at), 60, "number", "one", started=60, completed=50, failed=1, run=run_seconds)
+        Activity(
+            now - timedelta(minutes=at),
+            60,
+            "number",
+            "one",
+            started=60,
+            completed=50,
+            failed=1,
+            wait=wait_seconds,
+            run=run_seconds,
+        )
         for at in (0, 1, 100)
     ]
     other = Activity(now, 60, "other", "one", retried=3, wait=Histogram((3,)))
@@ -576,11 +587,11 @@ def test_activity(run: Run, client: Client) -> None:
         "wait p50", "wait p95", "run p50", "run p95",
     ]  # fmt: skip
     assert [re.split(r" {2,}", line) for line in lines] == [
-        ["number", "2.0", "120", "100", "2", "0", "-", "-", "11 ms", "1.4 s"],
+        ["number", "2.0", "120", "100", "2", "0", "181 ms", "181 ms", "11 ms", "1.4 s"],
         ["other", "0.0", "0", "0", "0", "3", "0.5 ms", "0.5 ms", "-", "-"],
     ]
     [found] = document(run, "activity", "--type", "number", "--since", "5h")["items"]
-    assert (found["started"], found["completed"], found["wait"]["p50"]) == (180, 150, None)
+    assert (found["started"], found["completed"], found["wait"]["p50"]) == (180, 150, pytest.approx(0.181, rel=0.01))
     assert found["run"]["buckets"] == [0, 0, 0, 0, 270, 0, 0, 0, 0, 0, 0, 90]
     assert found["run"]["p99"] == pytest.approx(1.448, rel=0.001)
 

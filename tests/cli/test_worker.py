@@ -20,6 +20,7 @@ from queuert.cli.logs import JsonFormatter
 from queuert.cli.worker import build
 from queuert.errors import ConfigurationError, DuplicateJobTypeError
 from queuert.jobs import ChainStatus
+from queuert.observability.otel_tracing import OTelMiddleware
 from queuert.worker import InProcessWorker, Processors
 
 shout = JobType("shout", input=str, output=str)
@@ -201,6 +202,21 @@ def test_a_worker_with_a_client_of_its_own_takes_no_settings_of_clients(
 ) -> None:
     assert main(["worker", f"{application}:ready", *options]) == 2
     assert f"remove {options[0]}, or name a function that has parameters for it" in capsys.readouterr().err
+
+
+def test_the_parent_of_traces(application: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default attempts are linked to what created their jobs."""
+    address = ["--url", UNREACHABLE]
+    for options, is_child in (([], False), (["--otel-parent", "link"], False), (["--otel-parent", "creator"], True)):
+        tracing = _built(f"{application}:first", *address, "--otel", *options).client.tracing
+        assert tracing is not None
+        [middleware] = tracing._middlewares
+        assert isinstance(middleware, OTelMiddleware)
+        assert middleware._is_child is is_child
+    assert main(["worker", f"{application}:first", *address, "--otel-parent", "creator"]) == 2
+    assert "--otel-parent needs --otel" in capsys.readouterr().err
+    assert main(["worker", f"{application}:ready", "--otel", "--otel-parent", "link"]) == 2
+    assert "remove --otel, --otel-parent" in capsys.readouterr().err
 
 
 def test_several_targets(application: str, capsys: pytest.CaptureFixture[str]) -> None:

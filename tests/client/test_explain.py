@@ -21,7 +21,7 @@ from queuert.run_at import RunAt
 from queuert.state import AsyncStore, Capability, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
-from queuert.state.steps import EventWait
+from queuert.state.steps import EventWait, NewStep
 from queuert.state.types import ClaimedJob, Finish, FinishKind
 from queuert.testing.conformance.builders import ask, claim_one, complete, expire, fail
 from queuert.workers import WorkerHeartbeat, WorkerState
@@ -131,6 +131,24 @@ async def test_it_is_scheduled(queue: Queue) -> None:
     reason = await queue.only(chain)
     job = await queue.client.get_job(chain.id)
     assert (reason.cause, reason.until) == (Cause.SCHEDULED, job.scheduled_at)
+
+
+async def test_it_sleeps(queue: Queue) -> None:
+    """It says in which step; a sleep that is over, and a step that is none, say nothing."""
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+    held = await claim_one(queue.store)
+    await queue.store.record_step(held.lease, NewStep(1, "charge", 1, result="1"))
+    step = await queue.store.record_step(held.lease, NewStep(2, "cool down", 1, wake_at=after(hours=1)))
+    assert step.wake_at is not None
+    await queue.store.finish([Finish(held, FinishKind.SNOOZE, run_at=RunAt(moment=step.wake_at))])
+    text = f"sleeps until {step.wake_at:%Y-%m-%d %H:%M:%S} UTC, in step 'cool down'"
+    assert await queue.only(chain) == Reason(Cause.SCHEDULED, text, step.wake_at)
+    await queue.client.reschedule_chains([chain], after())
+    held = await claim_one(queue.store)
+    await queue.store.record_step(held.lease, NewStep(3, "ship", 2, result="1"))
+    await queue.store.finish([Finish(held, FinishKind.SNOOZE, run_at=after(hours=2))])
+    assert "is scheduled for" in (await queue.only(chain)).text
 
 
 async def test_it_waits_for_an_event(queue: Queue) -> None:

@@ -499,7 +499,40 @@ async def test_a_result_beyond_the_limits_of_its_job_type(harness: PostgresHarne
     async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         return await attempt.step("a", lambda: "x" * 1024 * 1024, returns=str)
 
-    assert "must be at most 1048576 bytes" in await _misused(harness, handler)
+    error = await _misused(harness, handler)
+    assert "step 'a' of job type" in error
+    assert "must be at most 1048576 bytes" in error
+
+
+@modes
+async def test_a_result_that_is_not_valid_names_its_step(harness: PostgresHarness, mode: str) -> None:
+    """When it is recorded, and when a later version of the code reads it with another type."""
+
+    def number() -> int:
+        return "no number"  # type: ignore[return-value]
+
+    async def in_loop(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        return await attempt.step("count", number, key=3)
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        return attempt.step_sync("count", number, key=3)
+
+    assert "step 'count[3]' of job type 'anything'" in await _misused(
+        harness, in_loop if mode == "coroutine" else in_thread
+    )
+
+
+async def test_a_stored_result_of_another_type_names_its_step(harness: PostgresHarness) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        if attempt.number == 1:
+            await attempt.step("count", lambda: "text", returns=str)
+            raise ValueError
+        return await attempt.step("count", lambda: 1, returns=int)
+
+    harness.handles(anything, handler, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
+    async with harness.worker():
+        chain = await (await harness.client.start_chain(anything, None)).wait(WAIT)
+    assert "step 'count' of job type 'anything'" in str(chain.error)
 
 
 # --- sleeps and snoozes -----------------------------------------------------------------------------------------------

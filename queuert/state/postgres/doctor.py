@@ -385,7 +385,9 @@ def _login(one: Examination) -> Iterator[Finding]:
     [(_, _, role, superuser, *_)] = one.rows(one.statements.doctor_server)
     if superuser:
         reason = "what a handler or a stolen password can do, it can do to the whole server"
-        remedy = f"use a login of its own: CREATE ROLE app LOGIN; GRANT {one.settings.schema}_worker TO app"
+        remedy = (
+            f"use a login that is no superuser, and grant it what it needs: GRANT {one.settings.schema}_worker TO ..."
+        )
         yield warning("login", f"{role} is a superuser", reason, remedy)
         return
     schema, names = one.settings.schema, role_names(one.settings.schema)

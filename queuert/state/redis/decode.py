@@ -295,8 +295,9 @@ def wait_facts(one: Answer) -> WaitFacts | None:
         rate_free_at=moment(one[5]) if one[5] else None,
         ahead=one[6],
         event=maybe_text(one[7]),
-        held=tuple(HeldJob(text(id), text(holder)) for id, holder in one[8]),
-        held_of_key=tuple(HeldJob(text(id), text(holder)) for id, holder in one[9]),
+        sleep=maybe_text(one[8]),
+        held=tuple(HeldJob(text(id), text(holder)) for id, holder in one[9]),
+        held_of_key=tuple(HeldJob(text(id), text(holder)) for id, holder in one[10]),
     )
 
 

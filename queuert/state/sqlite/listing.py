@@ -288,6 +288,7 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
     ordered = limits is not None and limits.ordered
     behind = fetch_one(connection, "chain_before", id=job_id, type=type, key=key) if ordered else None
     wait = fetch_one(connection, "awaited_event", id=job_id)
+    sleep = fetch_one(connection, "last_sleep", id=job_id, now=now)
     named = {"type": type, "limit": NAMED_HOLDERS}
     return WaitFacts(
         now=rows.moment(now),
@@ -298,6 +299,7 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
         rate_free_at=rows.moment(min(began) + window) if used_up else None,
         ahead=ahead,
         event=None if wait is None else wait[0],
+        sleep=None if sleep is None else sleep[0],
         behind_chain=None if behind is None else behind[0],
         held=tuple(HeldJob(*one) for one in run(connection, "held_of_type", **named)),
         held_of_key=tuple(HeldJob(*one) for one in run(connection, "held_of_key", key=key, **named)),

@@ -435,6 +435,8 @@ SELECT clock_timestamp(), concurrency, per_key, rate_count, rate_seconds, fair, 
     CASE WHEN begun.count >= rate_count THEN begun.first_at + rate_seconds * interval '1 second' END, ahead.count, before.id,
     -- Only the last step of a job can be a wait without an answer.
     (SELECT event FROM {schema}.job_step WHERE job_id = %(id)s AND event IS NOT NULL AND answered_at IS NULL),
+    (SELECT CASE WHEN event IS NULL AND wake_at > clock_timestamp() THEN name END
+     FROM {schema}.job_step WHERE job_id = %(id)s ORDER BY number DESC LIMIT 1),
     (SELECT array_agg(ARRAY[one.id, one.holder]) FROM (
         SELECT job.id, job.holder FROM {schema}.job WHERE job.type = params.type AND status = 'running' LIMIT %(named)s
     ) AS one),

@@ -395,8 +395,8 @@ return found
 -- What decides whether a job can be claimed now. ARGV[1]: {id, most, named}. Counts without reading the jobs, but for the
 -- first ones of a list that has dead entries.
 -- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
--- another or false, ready jobs before it, the event that it waits for or false, running jobs as {id, holder}, and those of
--- its key}; with nothing if the job does not exist.
+-- another or false, ready jobs before it, the event that it waits for or false, the name of its last step or false if that
+-- is no sleep or is over, running jobs as {id, holder}, and those of its key}; with nothing if the job does not exist.
 
 local params = decoded(1)
 local job = load(params.id)
@@ -483,9 +483,10 @@ if limits.rate then
 end
 local last = step_at(job.id, -1)
 local waits = last and last[6] == ''
+local sleeps = last and not last[5] and (tonumber(last[4]) or 0) > NOW
 return {
     text(NOW), stored, call('ZCARD', P .. 'lease:' .. job.type),
     job.limit and tonumber(call('HGET', P .. 'rk:' .. job.type, job.limit) or 0) or 0,
     begun, free_at, ready_before(limits.fair), waits and last[5] or false,
-    held(), job.limit and held(job.limit) or {},
+    sleeps and last[1] or false, held(), job.limit and held(job.limit) or {},
 }

@@ -51,6 +51,11 @@ FROM queuert_sent_event WHERE chain_id = :chain
 -- Reads the wait of a job that is not answered, and when it ends.
 SELECT event, wake_at FROM queuert_job_step WHERE job_id = :id AND event IS NOT NULL AND answered_at IS NULL
 
+-- name: last_sleep
+-- Reads the name of the last step of a job, if it is a sleep that is not over.
+SELECT CASE WHEN event IS NULL AND wake_at > :now THEN name END
+FROM queuert_job_step WHERE job_id = :id ORDER BY number DESC LIMIT 1
+
 -- name: wake_receiver
 -- Makes a job due that was snoozed until the end of its wait.
 UPDATE queuert_job SET status = 'ready', scheduled_at = :now

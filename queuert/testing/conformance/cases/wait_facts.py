@@ -8,6 +8,7 @@ from datetime import timedelta
 from queuert.limits import Limits, Rate
 from queuert.run_at import after
 from queuert.state import AsyncStore, Capability
+from queuert.state.steps import EventWait, NewStep
 from queuert.state.types import NAMED_HOLDERS, HeldJob, WaitFacts
 from queuert.testing.conformance.builders import ask, claim_one, fail, job, retry, start
 from queuert.testing.conformance.cases.demand import _beat
@@ -50,6 +51,25 @@ async def without_limits(stores: Stores) -> None:
     assert read.started_at is not None
     assert timedelta(0) <= found.now - read.started_at < timedelta(minutes=5)
     assert found == WaitFacts(found.now, None, 1, 0, 0, None, 0, held=(HeldJob(first, "holder"),))
+
+
+@case()
+async def in_which_step_it_sleeps(stores: Stores) -> None:
+    """The last one, if it is a sleep that is not over: no other step, and no wait for an event."""
+    store = await stores.open()
+    await start(store, job())
+    held = await claim_one(store)
+    for step, sleep in (
+        (NewStep(1, "charge", 1, result="1"), None),
+        (NewStep(2, "over", 1, wake_at=after(seconds=0)), None),
+        (NewStep(3, "cool down", 1, wake_at=after(hours=1)), "cool down"),
+        (NewStep(4, "ship", 1, result="2"), None),
+    ):
+        await store.record_step(held.lease, step)
+        assert (await _facts(store, held.id)).sleep == sleep
+    await store.wait_for_event(held.lease, EventWait(5, "approved", 1, "approved", 60.0))
+    facts = await _facts(store, held.id)
+    assert (facts.event, facts.sleep) == ("approved", None)
 
 
 @case()
