@@ -26,6 +26,7 @@ from queuert.migrations import DEFAULT_SCHEMA
 from queuert.notify.adapter import Topic
 from queuert.notify.encoding import WILDCARD, encode
 from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify, ListenSession, Subscribers, Waker
+from queuert.passwords import Password
 from queuert.state.postgres.settings import PostgresSettings
 
 __all__ = ["ListenerTimeouts", "PostgresNotify"]
@@ -103,7 +104,7 @@ class ListenConnection:
         Raises:
             psycopg.OperationalError: the server cannot be reached, or rejects the connection.
         """
-        return cls(psycopg.connect(settings.dsn, **settings.connection_arguments()), waker)
+        return cls(psycopg.connect(settings.current_dsn(), **settings.connection_arguments()), waker)
 
     @property
     def backend_pid(self) -> int:
@@ -313,6 +314,7 @@ class PostgresNotify(ListeningNotify):
     Args:
         dsn: a libpq connection string or URI. The role needs no privileges except to connect.
         schema: the schema of the tables; the names of the channels begin with it.
+        password: a function that returns the current password, as for :class:`~queuert.PostgresState`.
         timeouts: timeouts and intervals.
 
     Raises:
@@ -323,8 +325,15 @@ class PostgresNotify(ListeningNotify):
         >>> client = Client(PostgresState(dsn), job_types, notify=notify)  # doctest: +SKIP
     """
 
-    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, timeouts: ListenerTimeouts | None = None) -> None:
-        self._settings = PostgresSettings(dsn=dsn, schema=schema, application_name="queuert notify")
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        password: Password | None = None,
+        timeouts: ListenerTimeouts | None = None,
+    ) -> None:
+        self._settings = PostgresSettings(dsn=dsn, schema=schema, application_name="queuert notify", password=password)
         self._address = self._settings.address
         self._timeouts = timeouts or ListenerTimeouts()
         super().__init__()

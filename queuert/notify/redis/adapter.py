@@ -8,6 +8,7 @@ from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify,
 from queuert.notify.redis.connection import ListenConnection
 from queuert.notify.redis.session import RedisSession
 from queuert.notify.redis.settings import connections_of
+from queuert.passwords import Password, checked_password
 from queuert.state.redis.settings import DEFAULT_NAMESPACE, key_prefix
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class RedisNotify(ListeningNotify):
             and TLS settings are used, but neither the client itself nor its connections. For a cluster, the URL of any
             node.
         namespace: the namespace of the notifications; adapters of different namespaces do not notify each other.
+        password: a function that returns the current password, as for ``RedisState``; a ``redis.Redis`` has a
+            ``credential_provider`` of its own for that.
         timeouts: timeouts and intervals.
 
     Raises:
@@ -48,12 +51,13 @@ class RedisNotify(ListeningNotify):
         server: str | redis.Redis,
         *,
         namespace: str = DEFAULT_NAMESPACE,
+        password: Password | None = None,
         timeouts: ListenerTimeouts | None = None,
     ) -> None:
         self._timeouts = timeouts or _TIMEOUTS
         self._namespace = namespace
         self._prefix = f"{key_prefix(namespace)}notify:"
-        self._new_connection = connections_of(server, self._timeouts.answer)
+        self._new_connection = connections_of(server, self._timeouts.answer, checked_password(password))
         super().__init__()
 
     def __repr__(self) -> str:

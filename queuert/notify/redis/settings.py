@@ -9,6 +9,8 @@ import redis
 from redis.connection import AbstractConnection
 
 from queuert.errors import ConfigurationError
+from queuert.passwords import Password
+from queuert.state.redis.settings import Credentials
 
 NewConnection: TypeAlias = Callable[[], AbstractConnection]
 """Makes a connection object that is not connected yet."""
@@ -24,7 +26,7 @@ _COPIED_OPTIONS = frozenset(
 )
 
 
-def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
+def connections_of(server: str | redis.Redis, timeout: float, password: Password | None = None) -> NewConnection:
     """Return a function that makes connections to the server of a URL or a client. It does not use the client's own.
 
     Notifications do not depend on the numbered database, so none is selected.
@@ -35,6 +37,9 @@ def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
     """
     pool = _pool(server)
     options = {name: value for name, value in pool.connection_kwargs.items() if _is_copied(name)}
+    if password is not None:
+        options["credential_provider"] = Credentials(options.pop("username", None), password)
+        options.pop("password", None)
     overrides: dict[str, Any] = {"socket_timeout": timeout, "protocol": 2}
     if issubclass(pool.connection_class, redis.Connection):  # The class for Unix sockets may not have it.
         overrides["socket_connect_timeout"] = timeout

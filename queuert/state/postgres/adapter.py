@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from queuert.passwords import Password
 from queuert.state.adapter import Capability
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.postgres.async_store import AsyncPostgresStore
@@ -32,6 +33,9 @@ class PostgresState:
         answer_timeout: seconds to wait for any one answer; after that the connection is closed and replaced. The server
         ends a transaction of the store that is idle for a third of it.
         application_name: shown in ``pg_stat_activity``.
+        password: a function that returns the current password, for one that expires, such as a token of AWS or Azure.
+            It is called before each connection is made, in any thread, and may block; what it raises is the reason of a
+            StateUnavailableError. For ``executor="process"`` it must be picklable: a function of a module.
 
     Raises:
         ConfigurationError: the connection string or a setting is not valid.
@@ -56,10 +60,11 @@ class PostgresState:
         connect_timeout: float = 10.0,
         answer_timeout: float = 30.0,
         application_name: str = "queuert",
+        password: Password | None = None,
     ) -> None:
         dsn, schema = split_schema(dsn, schema)
         self._settings = PostgresSettings(
-            dsn, schema, prepare_threshold, connect_timeout, answer_timeout, application_name
+            dsn, schema, prepare_threshold, connect_timeout, answer_timeout, application_name, password
         )
         self._statements = Statements(schema)
         self._listen_dsn = listen_dsn or dsn
@@ -99,4 +104,4 @@ class PostgresState:
         """Return an adapter that uses LISTEN and NOTIFY on the same database."""
         from queuert.notify.postgres import PostgresNotify
 
-        return PostgresNotify(self._listen_dsn, schema=self.schema)
+        return PostgresNotify(self._listen_dsn, schema=self.schema, password=self._settings.password)

@@ -76,7 +76,7 @@ def diagnose(
         StateUnavailableError: the server cannot be reached.
     """
     try:
-        with psycopg.connect(settings.dsn, **settings.connection_arguments()) as connection:
+        with psycopg.connect(settings.current_dsn(), **settings.connection_arguments()) as connection:
             [(_, _, role, _, sees_all, *_)] = fetch(connection, statements.doctor_server)
             one = Examination(connection, statements, settings, thresholds, listen_dsn, role, sees_all)
             findings = list(_made(one, SERVER_CHECKS))
@@ -152,7 +152,7 @@ def _listener(one: Examination) -> Iterator[Finding]:
     """Whether a notification that the store sends comes to who listens."""
     channel, text = f"{one.settings.schema}_doctor", secrets.token_hex(8)
     arguments = one.settings.connection_arguments()
-    with psycopg.connect(one.listen_dsn, **arguments) as listening:
+    with psycopg.connect(one.settings.current_dsn(one.listen_dsn), **arguments) as listening:
         listening.execute(sql_text.SQL("LISTEN {}").format(sql_text.Identifier(channel)))
         one.connection.execute("SELECT pg_notify(%s, %s)", [channel, text])
         # To its end: while it is suspended it holds the connection.
@@ -303,7 +303,7 @@ def _schema_revision(one: Examination) -> Iterator[Finding]:
     schema = one.settings.schema
     upgrade = f"queuert migrate up --schema {schema}"
     try:
-        status = migrations.status(one.settings.dsn, schema=schema)
+        status = migrations.status(one.settings.current_dsn(), schema=schema)
     except StateUnavailableError:
         raise
     except (MigrationError, RightMissingError, psycopg.Error) as failure:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, Error, errors
+from psycopg import AsyncCursor, BaseConnection, Cursor, Error, errors
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
@@ -204,7 +204,7 @@ class _Base:
         self._settings_query = _LEVEL_BEFORE + b",".join(chosen) + _IF_OWN
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
-            "kwargs": {**settings.connection_arguments(), "refusals": self._failures},
+            "kwargs": {**self._connection_arguments(), "refusals": self._failures},
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
@@ -214,6 +214,12 @@ class _Base:
             "open": False,
             "name": _PoolName(settings.application_name),
         }
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        return {**self._settings.connection_arguments(), "password": self._settings.password}
+
+    def _first_arguments(self) -> dict[str, Any]:
+        return {"conninfo": self._settings.dsn, **self._connection_arguments()}
 
     def _use(self, pool: Any) -> PoolUse | None:
         """What a pool of psycopg's is doing; None while there is none."""
@@ -292,7 +298,7 @@ class AsyncConnections(_Base):
         if self._pool is not None:
             return
         with mapped_errors(self._settings.schema):
-            first = await AsyncConnection.connect(self._settings.dsn, **self._settings.connection_arguments())
+            first = await AsyncPooledConnection.connect(**self._first_arguments())
             await first.close()
             pool = AsyncConnectionPool(
                 connection_class=AsyncPooledConnection,
@@ -412,7 +418,7 @@ class Connections(_Base):
         if self._pool is not None:
             return
         with mapped_errors(self._settings.schema):
-            Connection.connect(self._settings.dsn, **self._settings.connection_arguments()).close()
+            PooledConnection.connect(**self._first_arguments()).close()
             pool = ConnectionPool(
                 connection_class=PooledConnection, reconnect_failed=Reconnects().after_failure, **self._pool_arguments
             )

@@ -10,6 +10,7 @@ statements are prepared under names of their own, parameters are text, and resul
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
@@ -32,6 +33,8 @@ from psycopg import (
 )
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
+from queuert.errors import QueuertError
+from queuert.passwords import Password, current_password
 from queuert.state.postgres import psycopg_internals
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.psycopg_internals import DeallocationHook, Ready, Transformer, Wait, generators
@@ -136,7 +139,7 @@ class ConnectFailures:
         self.snapshot: tuple[int, str] = 0, ""
         self._lock = threading.Lock()
 
-    def add(self, error: Error) -> None:
+    def add(self, error: Exception) -> None:
         """One more try has failed. The error itself is not kept: its frames hold the pool."""
         with self._lock:
             self.snapshot = self.snapshot[0] + 1, str(error)
@@ -147,13 +150,20 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
 
     @classmethod
     async def connect(  # type: ignore[override]
-        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
+        cls,
+        conninfo: str = "",
+        *,
+        refusals: ConnectFailures | None = None,
+        password: Password | None = None,
+        **kwargs: Any,
     ) -> Self:
-        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
-        it."""
+        """Connect, with what ``password`` returns. The error of a failed attempt is added to ``refusals``, since the
+        pool, which calls this, only logs it."""
         try:
+            if password is not None:
+                kwargs["password"] = await asyncio.to_thread(current_password, password)
             return await super().connect(conninfo, **kwargs)
-        except Error as error:
+        except (Error, QueuertError) as error:
             if refusals is not None:
                 refusals.add(error)
             raise
@@ -172,13 +182,20 @@ class PooledConnection(ConnectionState, Connection[Any]):
 
     @classmethod
     def connect(  # type: ignore[override]
-        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
+        cls,
+        conninfo: str = "",
+        *,
+        refusals: ConnectFailures | None = None,
+        password: Password | None = None,
+        **kwargs: Any,
     ) -> Self:
-        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
-        it."""
+        """Connect, with what ``password`` returns. The error of a failed attempt is added to ``refusals``, since the
+        pool, which calls this, only logs it."""
         try:
+            if password is not None:
+                kwargs["password"] = current_password(password)
             return super().connect(conninfo, **kwargs)
-        except Error as error:
+        except (Error, QueuertError) as error:
             if refusals is not None:
                 refusals.add(error)
             raise

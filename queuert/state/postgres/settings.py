@@ -13,6 +13,7 @@ from psycopg.pq.abc import PGconn
 
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
+from queuert.passwords import Password, checked_password, current_password
 from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
 
@@ -32,10 +33,12 @@ class PostgresSettings:
     connect_timeout: float = 10.0
     answer_timeout: float = 30.0
     application_name: str = "queuert"
+    password: Password | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_schema_name(self.schema)
         checked_dsn(self.dsn)
+        checked_password(self.password)
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
@@ -58,6 +61,16 @@ class PostgresSettings:
         # The protocol module sends UTF-8, whatever the connection string, the environment or the database say.
         fixed = {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": self.prepare_threshold}
         return {**chosen, **fixed}
+
+    def current_dsn(self, dsn: str | None = None) -> str:
+        """Return the connection string, or the given one, with the current password if a function returns it.
+
+        Raises:
+            StateUnavailableError: the function raised.
+            ConfigurationError: it returned no text.
+        """
+        chosen = self.dsn if dsn is None else dsn
+        return chosen if self.password is None else make_conninfo(chosen, password=current_password(self.password))
 
 
 def known_options() -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from queuert.passwords import Password
 from queuert.state.adapter import Capability
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.redis.async_store import AsyncRedisStore
@@ -38,6 +39,10 @@ class RedisState:
             append-only file (Redis 7.2 or newer, or Valkey). Each such call uses a connection of its client until
             then, up to about a second with ``everysec``. After three quarters of ``answer_timeout`` it raises
             StateUnavailableError; its write is kept unless the server crashes.
+        password: a function that returns the current password, for one that expires, such as a token of AWS or Azure;
+            the user is that of the URL. It is called before each connection is made, in any thread, and may block; what
+            it raises is the reason of a StateUnavailableError. For ``executor="process"`` it must be picklable: a
+            function of a module.
 
     Raises:
         ConfigurationError: the URL or a setting is not valid.
@@ -59,10 +64,11 @@ class RedisState:
         answer_timeout: float = 30.0,
         allow_eviction: bool = False,
         wait_for_flush: bool = False,
+        password: Password | None = None,
     ) -> None:
         self._namespace = namespace
         self._settings = RedisSettings(
-            url, key_prefix(namespace), connect_timeout, answer_timeout, allow_eviction, wait_for_flush
+            url, key_prefix(namespace), connect_timeout, answer_timeout, allow_eviction, wait_for_flush, password
         )
         self._settings.check()
 
@@ -100,4 +106,4 @@ class RedisState:
         """Return a notify adapter that publishes and subscribes on the same server."""
         from queuert.notify.redis import RedisNotify
 
-        return RedisNotify(self._settings.url, namespace=self._namespace)
+        return RedisNotify(self._settings.url, namespace=self._namespace, password=self._settings.password)

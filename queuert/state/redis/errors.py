@@ -14,6 +14,7 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
+    ConfigurationError,
     EventLimitError,
     JobIdConflictError,
     JobNotFoundError,
@@ -60,6 +61,8 @@ def mapped_errors() -> Iterator[None]:
 def mapped(error: BaseException) -> QueuertError:
     """Return the contract's error for an error of the driver."""
     message = (str(error).splitlines() or [""])[0] or type(error).__name__
+    if isinstance(error.__cause__, ConfigurationError):  # Of a function that returns the password.
+        return ConfigurationError(message)
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return StateError(message)
     if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError | OSError):

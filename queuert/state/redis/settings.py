@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from dataclasses import dataclass
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 from redis.retry import Retry
 
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, QueuertError
+from queuert.passwords import Password, checked_password, current_password
 from queuert.payloads import check_text
 from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
@@ -44,6 +47,31 @@ _TAKEN = frozenset(
 )
 
 
+class Credentials(CredentialProvider):
+    """Lets redis-py ask a function for the password of each connection."""
+
+    def __init__(self, username: str | None, password: Password) -> None:
+        self._username = username
+        self._password = password
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Return the user of the URL, if there is one, and the current password.
+
+        Raises:
+            redis.ConnectionError: there is none. After any other exception redis-py would keep the connection, and use
+                it although it has not logged in.
+        """
+        try:
+            current = current_password(self._password)
+        except QueuertError as error:
+            raise redis.ConnectionError(str(error)) from error
+        return (current,) if self._username is None else (self._username, current)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """Return the same, without blocking the event loop."""
+        return await asyncio.to_thread(self.get_credentials)
+
+
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     """A URL and the settings that belong to it; timeouts are in seconds."""
@@ -54,8 +82,10 @@ class RedisSettings:
     answer_timeout: float
     allow_eviction: bool = False
     wait_for_flush: bool = False
+    password: Password | None = None
 
     def __post_init__(self) -> None:
+        checked_password(self.password)
         for name in ("connect_timeout", "answer_timeout"):
             value = getattr(self, name)
             if not 0 < value <= 3600:
@@ -94,6 +124,9 @@ class RedisSettings:
         wanted = {name: value for name, value in parsed.connection_kwargs.items() if _is_taken(name)}
         # With version 3 of the protocol redis-py's asyncio pool no longer looks whether the server has closed a
         # connection that was idle (it may get messages of maintenance at any time): the next call would fail.
+        if self.password is not None:
+            wanted["credential_provider"] = Credentials(wanted.pop("username", None), self.password)
+            wanted.pop("password", None)
         ours: dict[str, Any] = {"protocol": 2, "socket_timeout": self.answer_timeout, "retry": retry(NoBackoff(), 0)}
         if issubclass(parsed.connection_class, tcp):  # The class for Unix sockets does not have these options.
             wanted.setdefault("socket_keepalive", True)
