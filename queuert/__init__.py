@@ -7,6 +7,8 @@ What needs an extra, or is for special cases, has a module of its own: :mod:`que
 :mod:`queuert.observability`, :mod:`queuert.spark`, :mod:`queuert.state` and :mod:`queuert.testing`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from queuert.client import AsyncChain, AsyncClient, Chain, Client, ClientMiddleware, NewChain
 from queuert.deduplication import Deduplicate
 from queuert.errors import (
@@ -35,6 +37,10 @@ from queuert.run_at import RunAt, after, at
 from queuert.schedules import MissedRuns, RecurringSchedule
 from queuert.state.postgres import PostgresState
 from queuert.worker import Attempt, AttemptMiddleware, CallNext, ContextKey, InProcessWorker, Processors
+
+if TYPE_CHECKING:
+    from queuert.state.redis import RedisState as RedisState
+    from queuert.state.sqlite import SQLiteState as SQLiteState
 
 __all__ = [
     "AbortReason",
@@ -88,3 +94,16 @@ __all__ = [
     "after",
     "at",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the other stores when they are used. They are not in ``__all__``, since that of Redis needs an extra."""
+    if name == "RedisState":
+        from queuert.state.redis import RedisState
+
+        return RedisState
+    if name == "SQLiteState":
+        from queuert.state.sqlite import SQLiteState
+
+        return SQLiteState
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

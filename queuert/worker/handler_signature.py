@@ -179,6 +179,28 @@ def _check_attempt(job_type: JobType[Any, Any], handler: object, annotation: Any
             f"an Attempt[{_shown(arguments[0])}, ...]",
             "correct the annotation, or register it for the job type that it is meant for",
         )
+    if origin is Attempt and len(arguments) > 1 and _is_other_output(job_type, _members(arguments[1])):
+        declared = _shown(job_type.output_annotation)
+        _reject(
+            job_type,
+            handler,
+            f"must take an Attempt[..., {declared}], with the output of its job type, but it takes an "
+            f"Attempt[..., {_shown(arguments[1])}]",
+            "correct the annotation, or register it for the job type that it is meant for",
+        )
+
+
+def _is_other_output(job_type: JobType[Any, Any], annotations: Iterable[Any]) -> bool:
+    """Whether these annotations certainly are no result of a chain that ends with this job type."""
+    found = list(annotations)
+    # With continuations, the result of the chain may be that of another job type.
+    ends_chain = job_type.can_complete and not job_type.continuations
+    return ends_chain and bool(found) and all(_no_outcome(job_type, each) for each in found)
+
+
+def _is_outcome(annotation: Any) -> bool:
+    found = _class(annotation)
+    return found is not None and any(not _differ(found, outcome) for outcome in OUTCOME_CLASSES)
 
 
 def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: Any, batch: bool) -> None:
@@ -187,16 +209,24 @@ def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: An
         if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable) and len(arguments) == 1):
             return
         annotation = arguments[0]
-    if annotation is not _UNKNOWN and all(_no_outcome(job_type, each) for each in _members(annotation)):
+    if annotation is _UNKNOWN:
+        return
+    members = list(_members(annotation))
+    # Outcome[R] is R or what is no output.
+    results = [each for each in members if not _is_outcome(each)]
+    if all(_no_outcome(job_type, each) for each in members) or _is_other_output(job_type, results):
         expected = ["Outcome[...]"]
         if job_type.can_complete:
             expected.insert(0, _shown(job_type.output_annotation))
         next_types = ", ".join(map(repr, job_type.continuations))
+        written = _shown(annotation)
+        if 0 < len(results) < len(members):
+            written = f"Outcome[{' | '.join(map(_shown, results))}]"
         only = "" if job_type.can_complete else f" (it has no output, and continues with {next_types})"
         _reject(
             job_type,
             handler,
-            f"must return {' or '.join(expected)}{only}, but it is annotated to return {_shown(annotation)}",
+            f"must return {' or '.join(expected)}{only}, but it is annotated to return {written}",
             "return an outcome of its job type, and annotate it so",
         )
 
@@ -204,7 +234,7 @@ def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: An
 def _no_outcome(job_type: JobType[Any, Any], annotation: Any) -> bool:
     """Whether a handler of this job type certainly cannot return a value of this annotation."""
     found = _class(annotation)
-    if found is None or any(not _differ(found, outcome) for outcome in OUTCOME_CLASSES):
+    if found is None or _is_outcome(annotation):
         return False
     if issubclass(found, collections.abc.Awaitable):
         return False  # A plain function may return what is awaited for it.

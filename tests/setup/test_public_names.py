@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +59,18 @@ def test_everything_that_users_pass_or_catch_is_importable_from_the_top_level() 
     assert wanted <= set(queuert.__all__)
     errors = {name for name in queuert.__all__ if name.endswith("Error")}
     assert all(issubclass(getattr(queuert, name), queuert.QueuertError) for name in errors)
+
+
+def test_all_stores_are_importable_from_the_top_level() -> None:
+    """The others without being imported with it."""
+    from queuert import PostgresState, RedisState, SQLiteState
+
+    modules = [store.__module__ for store in (PostgresState, RedisState, SQLiteState)]
+    assert modules == [f"queuert.state.{name}.adapter" for name in ("postgres", "redis", "sqlite")]
+    program = "import sys, queuert; print([name for name in sys.modules if name in ('redis', 'queuert.state.sqlite')])"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+    with pytest.raises(ImportError, match="cannot import name 'MySQLState'"):
+        from queuert import MySQLState  # noqa: F401
 
 
 @pytest.mark.parametrize("name", MODULES)

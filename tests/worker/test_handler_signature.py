@@ -45,7 +45,8 @@ relay = JobType("relay", input=Resize, continues_with=publish)
 number = JobType("number", input=int, output=int)
 loose = JobType("loose", input=PastDate, output=Loose)
 row = JobType("row", input=Row, output=None)
-job_types = JobTypes(publish, relay, number, loose, row)
+either_way = JobType("either_way", input=Resize, output=Published, continues_with=publish)
+job_types = JobTypes(publish, relay, number, loose, row, either_way)
 
 
 def no_parameter() -> Any: ...
@@ -74,6 +75,11 @@ def takes_list(attempts: Sequence[Attempt[Resize, Published]]) -> Any: ...
 def returns_input(attempt: Attempt[Resize, Published]) -> Resize: ...  # type: ignore[empty-body]
 def returns_none(attempt: Attempt[Resize, Published]) -> None: ...
 def returns_text(attempt: Attempt[Resize, Published]) -> str | int: ...  # type: ignore[empty-body]
+def ends_otherwise(attempt: Attempt[Resize, Resize]) -> Any: ...
+def outcome_of_input(attempt: Any) -> Outcome[Resize]: ...  # type: ignore[empty-body]
+async def either(attempt: Any) -> Outcome[Resize | int]: ...  # type: ignore[empty-body]
+def none_or_retry(attempt: Any) -> Outcome[None]: ...
+def outcomes_of_input(attempts: Any) -> list[Outcome[Resize]]: ...  # type: ignore[empty-body]
 async def returns_output(attempt: Attempt[Resize, Published]) -> Published: ...  # type: ignore[empty-body]
 def takes_one(attempt: Attempt[Resize, Published]) -> Any: ...
 def swapped_list(attempts: Sequence[Attempt[Published, Resize]]) -> Any: ...
@@ -109,6 +115,18 @@ def rejected(job_type: JobType[Any, Any], handler: Any, *, batch: bool = False) 
         (publish, takes_input, "must take an Attempt, but its parameter is annotated with Resize"),
         (publish, takes_list, "must take an Attempt, but its parameter is annotated with"),
         (publish, returns_input, "must return Published or Outcome[...], but it is annotated to return Resize"),
+        (
+            publish,
+            ends_otherwise,
+            "must take an Attempt[..., Published], with the output of its job type, but it takes",
+        ),
+        (
+            publish,
+            outcome_of_input,
+            "must return Published or Outcome[...], but it is annotated to return Outcome[Resi",
+        ),
+        (publish, either, "but it is annotated to return Outcome[Resize | int]:"),
+        (publish, none_or_retry, "but it is annotated to return Outcome[None]"),
         (publish, returns_none, "but it is annotated to return None"),
         (publish, returns_text, "but it is annotated to return str | int"),
         (relay, returns_output, "(it has no output, and continues with 'publish'), but it is annotated to return Publ"),
@@ -130,6 +148,7 @@ def test_what_cannot_be_a_handler_is_rejected(job_type: JobType[Any, Any], handl
         (takes_one, "must take a list of attempts"),
         (swapped_list, "must take an Attempt[Resize, ...]"),
         (returns_inputs, "must return Published or Outcome[...]"),
+        (outcomes_of_input, "but it is annotated to return Outcome[Resize]"),
         (two, "must take one argument, the list of attempts"),
     ],
 )
@@ -149,6 +168,8 @@ def continues_to(attempt: Attempt[Resize]) -> Continues[Published]: ...  # type:
 def converted(attempt: Attempt[float, int]) -> str: ...  # type: ignore[empty-body]
 def past(attempt: Attempt[date, Loose]) -> str: ...  # type: ignore[empty-body]
 def typed_dict(attempt: Attempt[dict[str, int], None]) -> None: ...
+def some_outcome(attempt: Attempt[Resize, Any]) -> Outcome[Any]: ...
+def published_or_none(attempt: Any) -> Outcome[Published | None]: ...
 def listed(attempts: Sequence[Attempt[Resize, Published]]) -> list[Outcome[Published]]: ...  # type: ignore[empty-body]
 
 
@@ -162,6 +183,8 @@ def decorated(attempt: Any) -> Any:
     [
         (publish, right), (publish, narrower), (publish, vague), (publish, with_default), (publish, unresolved),
         (publish, never), (relay, continued), (relay, continues), (relay, continues_to), (publish, continues),
+        (either_way, ends_otherwise), (either_way, outcome_of_input), (publish, some_outcome),
+        (publish, published_or_none),
         (number, converted), (loose, past), (row, typed_dict),
         (publish, functools.partial(two, other=1)), (publish, functools.partial(two, 1)), (publish, decorated),
         (publish, Handler(1)), (publish, Handler(1).method), (publish, lambda attempt: 1), (publish, print),
