@@ -15,7 +15,7 @@ from queuert.errors import ChainNotFoundError, StateUnavailableError
 from queuert.event_log import EventFilter, JobEvent
 from queuert.job_types import JobTypes
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import MAX_PAGE, PageRequest
 
@@ -66,6 +66,8 @@ class AsyncEventFollower:
         self._subscription: EventSubscription | None = None
         self._wakeup: AsyncWakeup | None = None
         self._ended = False
+        self._failures = 0
+        """Reads that failed in a row."""
 
     @property
     def cursor(self) -> str | None:
@@ -152,10 +154,15 @@ class AsyncEventFollower:
         try:
             page = await store.list_events(self._filter, PageRequest(MAX_PAGE, self._position, oldest_first=True))
         except StateUnavailableError as error:
-            self._client.observers.emit(StoreCallFailed(worker="client", operation="follow", error=str(error)))
+            self._failures += 1
+            failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=self._failures)
+            self._client.observers.emit(failed)
             assert self._wakeup is not None
             await self._wakeup.wait(POLL)
             return
+        if self._failures:
+            self._client.observers.emit(LoopRecovered(worker="client", loop="follow", failures=self._failures))
+            self._failures = 0
         self._add(page.items)
         self._behind = page.next_cursor is not None
         if not page.items and page.next_cursor is not None:

@@ -22,7 +22,7 @@ from queuert.errors import (
 from queuert.jobs import ChainRecord, ChainState, ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.state.sync_store import Store
 
 POLL_WITH_NOTIFY = 5.0
@@ -80,7 +80,7 @@ class ChainWatcher:
             WaitTimeoutError: some are still open after the timeout.
         """
         self._chains = dict.fromkeys(ids)
-        unread, closed = list(self._chains), dict[str, ChainRecord]()
+        unread, closed, failures = list(self._chains), dict[str, ChainRecord](), 0
         while True:
             failed = False
             try:
@@ -91,7 +91,9 @@ class ChainWatcher:
                         on_closed(newly_closed)
             except StateUnavailableError as error:
                 failed = True
-                self._observers.emit(StoreCallFailed(worker="client", operation="wait", error=str(error)))
+                failures = self._report_failure("wait", error, failures)
+            else:
+                failures = self._report_recovery("wait", failures)
             open_ids = [id for id in self._chains if id not in closed]
             if not open_ids:
                 return closed
@@ -112,12 +114,14 @@ class ChainWatcher:
         """
         self._chains = {id: None}
         last: ChainState | None = None
+        failures = 0
         while True:
             try:
                 [state] = self._store.get_chain_states([id])
             except StateUnavailableError as error:
-                self._observers.emit(StoreCallFailed(worker="client", operation="watch", error=str(error)))
+                failures = self._report_failure("watch", error, failures)
             else:
+                failures = self._report_recovery("watch", failures)
                 if state is None:
                     raise ChainNotFoundError(id)
                 if state != last:
@@ -130,6 +134,17 @@ class ChainWatcher:
                 # Without reasons: they would read the input of the chain, which a watch never does.
                 raise WaitTimeoutError([id], self._timeout or 0.0, [] if last is None else [last])
             self._wakeup.wait(pause)
+
+    def _report_failure(self, operation: str, error: StateUnavailableError, failures: int) -> int:
+        failures += 1
+        failed = StoreCallFailed(worker="client", operation=operation, error=str(error), failures=failures)
+        self._observers.emit(failed)
+        return failures
+
+    def _report_recovery(self, operation: str, failures: int) -> int:
+        if failures:
+            self._observers.emit(LoopRecovered(worker="client", loop=operation, failures=failures))
+        return 0
 
     def _pause(self, seconds: float) -> float:
         """Return how long to wait before the next read: about so many seconds, until the deadline at most."""

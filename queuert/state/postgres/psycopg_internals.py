@@ -3,7 +3,8 @@
 :mod:`queuert.state.postgres.protocol` sends statements without psycopg's cursors and needs private parts. If one is
 missing, or the environment sets ``QUEUERT_PLAIN_CURSORS=1``, all statements use the cursors instead: the results are
 the same, but each start and claim costs more processor time. :mod:`queuert.state.postgres.pool` needs the queue of a
-pool, ``_waiting``, whose waits have ``conn``, ``error`` and ``_cond``, and the tasks of an async one.
+pool, ``_waiting``, whose waits have ``conn``, ``error`` and ``_cond``, and the tasks of an async one. Of a caller's
+connection only ``_tpc`` is read.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ __all__ = [
     "forget_ended_waits",
     "forget_own_wait",
     "generators",
+    "is_two_phase",
     "missing_parts",
     "remember_waits",
     "waiting_calls",
@@ -79,6 +81,11 @@ def _needs_plain_cursors() -> bool:
 
 PLAIN_CURSORS: bool = _needs_plain_cursors()
 """Whether all statements must use psycopg's cursors."""
+
+
+def is_two_phase(connection: object) -> bool:
+    """Whether ``tpc_begin()`` of psycopg has begun the transaction of a connection, so that it will be prepared."""
+    return getattr(connection, "_tpc", None) is not None
 
 
 class DeallocationHook:

@@ -21,6 +21,7 @@ from queuert.state.postgres.external_connections import OwnDatabase, address, sy
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
+from queuert.state.postgres.psycopg_internals import is_two_phase
 from queuert.state.postgres.rows import Row, in_utc
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
@@ -123,7 +124,13 @@ class PostgresBase:
         self._database.add(connection)
 
     def _notification(self, connection: AnyConnection, notifications: Mapping[Topic, Sequence[str]]) -> None:
-        """Send notifications when the caller's transaction on this connection commits."""
+        """Send notifications when the caller's transaction on this connection commits.
+
+        None in a transaction of two phases: a server refuses to prepare one that notifies. Whoever waits for the
+        notification polls as well.
+        """
+        if is_two_phase(connection):
+            return
         for topic, keys in notifications.items():
             if keys:
                 texts = encoding.encode(frozenset(keys))
