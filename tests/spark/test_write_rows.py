@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from pyspark.sql.types import StructType
 
 from queuert import JobType
@@ -177,6 +177,24 @@ def schema(ddl: str) -> StructType:
 def test_columns_that_make_no_job_are_refused(ddl: str) -> None:
     with pytest.raises(SparkColumnError):
         find_columns(schema(ddl), None)
+
+
+@pytest.mark.parametrize(
+    "name", ["ID", "Priority", "SCHEDULE_AT", "Deduplication_Key", "LIMIT_KEY", "Blocked_By", "INPUT"]
+)
+@pytest.mark.usefixtures("spark")
+def test_a_setting_in_capitals_is_refused(name: str) -> None:
+    """As a field of the input, what it says would be lost. It is one if the model says so."""
+    meant = name.lower()
+    with pytest.raises(
+        SparkColumnError, match=f"column '{name}' must be named '{meant}', the setting of a job: rename it"
+    ):
+        find_columns(schema(f"{name} string, n int"), None)
+    with pytest.raises(SparkColumnError, match=f"'{meant}'"):
+        find_columns(schema(f"{name} string, n int"), model)
+    declared = create_model("Declared", **{name: (str, ...)})  # type: ignore[call-overload]
+    named: JobType[Any, None] = JobType("named", input=declared, output=None)
+    assert find_columns(schema(f"{name} string"), named) == Columns(frozenset(), (name,))
 
 
 @pytest.mark.usefixtures("spark")

@@ -56,7 +56,8 @@ def find_columns(schema: t.StructType, job_type: JobType[Any, Any] | None) -> Co
     """Classify the columns, before anything is written.
 
     Raises:
-        SparkColumnError: two columns have one name, a type has no JSON, or the model has no field of that name.
+        SparkColumnError: two columns have one name, a type has no JSON, the model has no field of that name, or the
+            name is that of a setting but for upper and lower case.
     """
     names = schema.fieldNames()
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -68,12 +69,25 @@ def find_columns(schema: t.StructType, job_type: JobType[Any, Any] | None) -> Co
         if not fits(schema[name].dataType):
             raise SparkColumnError(f"column {name!r} must be {wanted}, got {schema[name].dataType.simpleString()}")
     others = [name for name in names if name not in settings]
+    _check_case(others, job_type)
     if INPUT in others:
         return _with_input(schema, settings, others)
     for name in others:
         check_type(schema[name].dataType, f"column {name!r}")
     _check_fields(others, settings, job_type)
     return Columns(settings, fields=tuple(others))
+
+
+def _check_case(others: Sequence[str], job_type: JobType[Any, Any] | None) -> None:
+    """Refuse ``ID``, as databases and files in capitals have it: as a field of the input it would lose the ids."""
+    known = _model_fields(job_type) or ()
+    for name in others:
+        meant = name.lower()
+        if name != meant and name not in known and meant in (*_SETTINGS, INPUT):
+            raise SparkColumnError(
+                f"column {name!r} must be named {meant!r}, the setting of a job: rename it. If it is a field of the "
+                "input, make one column of the fields, struct(...).alias('input')"
+            )
 
 
 def _with_input(schema: t.StructType, settings: frozenset[str], others: Sequence[str]) -> Columns:
