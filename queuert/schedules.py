@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -352,8 +353,13 @@ class TickSpec:
             yield _EPOCH + number * pause
 
     def _cron_after(self, cron: str, moment: datetime) -> Iterator[datetime]:
+        zone = ZoneInfo(self.time_zone)
+        local_times = CronSim(cron, moment.astimezone(zone))
+        if local_times.fixup_tz is None:
+            yield from _all_local_times(cron, moment, zone)
+            return
         last = moment.astimezone(UTC)
-        for local in CronSim(cron, moment.astimezone(ZoneInfo(self.time_zone))):
+        for local in local_times:
             tick = local.astimezone(UTC)
             # If CronSim starts in the second half of a repeated hour, it yields times of the first half.
             if tick > last:
@@ -371,6 +377,36 @@ class TickSpec:
     def next_after(self, moment: datetime) -> datetime | None:
         """Return the first tick later than ``moment``, UTC; None if there is none."""
         return next(self.after(moment), None)
+
+
+_LONGEST_CHANGE = timedelta(hours=3)
+"""By more no zone sets its clocks back."""
+
+
+def _all_local_times(cron: str, moment: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Return when a clock of the zone shows the times of an expression of intervals, those that it shows twice, twice.
+
+    CronSim looks at each real hour from the last one, so where clocks change by half an hour it would pass over times.
+    It is only asked which times of a calendar without changes fit.
+    """
+    local = moment.astimezone(zone)
+    begin = local.replace(tzinfo=None)
+    if (moment + _LONGEST_CHANGE).astimezone(zone).utcoffset() != local.utcoffset():
+        # If clocks are set back, they will show again what they have shown already.
+        begin -= _LONGEST_CHANGE
+    shown_again: deque[datetime] = deque()
+    for wall in CronSim(cron, begin):
+        first = wall.replace(tzinfo=zone).astimezone(UTC)
+        while shown_again and shown_again[0] < first:
+            if (again := shown_again.popleft()) > moment:
+                yield again
+        if first.astimezone(zone).replace(tzinfo=None, fold=0) != wall:
+            continue  # Clocks were set forward over it.
+        if first > moment:
+            yield first
+        second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+        if second != first:
+            shown_again.append(second)
 
 
 LATENESS = timedelta(minutes=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
 from typing import Any
@@ -77,6 +78,27 @@ def on(day: str, spec: TickSpec) -> list[str]:
 )
 def test_changes_of_clocks(expression: str, day: str, ticks: list[str]) -> None:
     assert on(day, cron(expression)) == ticks
+
+
+@pytest.mark.parametrize(
+    ("expression", "shows"),
+    [
+        ("0 */2 * * *", lambda clock: clock.hour % 2 == 0 and clock.minute == 0),
+        ("5 */3 * * *", lambda clock: clock.hour % 3 == 0 and clock.minute == 5),
+        ("*/20 * * * *", lambda clock: clock.minute % 20 == 0),
+        ("*/7 2 * * *", lambda clock: clock.hour == 2 and clock.minute % 7 == 0),
+    ],
+)
+@pytest.mark.parametrize("zone", ["Australia/Lord_Howe", "Europe/Berlin", "Antarctica/Troll"])
+@pytest.mark.parametrize("day", ["2027-04-03", "2026-10-03", "2024-03-30", "2024-10-26"])
+def test_clocks_that_change_by_half_an_hour_or_two(
+    expression: str, shows: Callable[[datetime], bool], zone: str, day: str
+) -> None:
+    """An expression that begins with a star ticks whenever a clock of the zone shows a time of it."""
+    begin = datetime.fromisoformat(f"{day}T00:00:00+00:00")
+    minutes = [begin + timedelta(minutes=minute) for minute in range(1, 60 * 24 * 2)]
+    ticks = takewhile(lambda tick: tick <= minutes[-1], cron(expression, zone).after(begin))
+    assert list(ticks) == [minute for minute in minutes if shows(minute.astimezone(ZoneInfo(zone)))]
 
 
 @pytest.mark.parametrize("expression", ["30 2 * * *", "*/30 * * * *", "*/20 1-3 * * *", "0 0 * * *", "5 2,3 * * *"])
