@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -124,15 +123,14 @@ TraceContext: TypeAlias = Callable[[str, str], str | None]
 
 def new_jobs(
     job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
-) -> list[NewJob]:
-    """Return the first jobs of these chains, checked and encoded.
+) -> Iterator[NewJob]:
+    """Yield the first jobs of these chains, each checked and encoded when its turn comes.
 
     Raises the errors of :func:`new_job`.
 
     Raises:
         InvalidIdentifierError: two chains have the same id.
     """
-    jobs: list[NewJob] = []
     chosen: set[str] = set()
     for start, id in zip(starts, new_ids(len(starts)), strict=True):
         job = new_job(job_types, start, id, trace)
@@ -140,8 +138,7 @@ def new_jobs(
             if job.id in chosen:
                 raise InvalidIdentifierError(f"ids must be unique within one start_chains, got {job.id!r} twice")
             chosen.add(job.id)
-        jobs.append(job)
-    return jobs
+        yield job
 
 
 PART = 250
@@ -150,7 +147,7 @@ PART = 250
 FIRST_PART = 50
 """The size of the first part, which is smaller so that the server can begin sooner."""
 
-_LONG_PART = 0.02
+LONG_PART = 0.02
 """Seconds after which the first part counts as slow; thirty times as long as simple models take."""
 
 _LONGEST_PART = 0.25
@@ -164,32 +161,21 @@ def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
     )
 
 
-def pipeline_batches(
-    job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
-) -> Iterable[list[NewJob]]:
-    """Return the first jobs of these chains in parts; all but the first part are encoded while the iterator runs.
+def parts(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:
+    """Yield jobs in the parts in which they are sent, each made when the one before is sent.
 
-    The caller iterates within an open transaction. So if the first part takes long, because the models are slow, all
-    jobs are encoded before this returns; and if others do, parts are smaller.
-
-    Raises the errors of :func:`new_job`, here or from the iterator.
+    The caller iterates within an open transaction. So if making them takes long, parts are smaller.
     """
-    given = zip(starts, new_ids(len(starts)), strict=True)
-
-    def part(size: int, seconds: float) -> list[NewJob]:
-        jobs: list[NewJob] = []
-        until = time.monotonic() + seconds
-        for start, id in itertools.islice(given, size):
-            jobs.append(new_job(job_types, start, id, trace))
+    while True:
+        part: list[NewJob] = []
+        until = time.monotonic() + _LONGEST_PART
+        for job in itertools.islice(jobs, PART):
+            part.append(job)
             if time.monotonic() > until:
                 break
-        return jobs
-
-    began = time.monotonic()
-    first = part(FIRST_PART, math.inf)
-    if time.monotonic() - began > _LONG_PART:
-        return [first + part(len(starts), math.inf)]
-    return itertools.chain([first], iter(lambda: part(PART, _LONGEST_PART), []))
+        if not part:
+            return
+        yield part
 
 
 def new_job(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -40,13 +41,15 @@ from queuert.errors import (
 from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import ChainRecord, ChainState, Job, JobStatus
 from queuert.new_chain import (
+    FIRST_PART,
+    LONG_PART,
     ChainReference,
     NewChain,
     can_pipeline,
     chain_ids,
     listed,
     new_jobs,
-    pipeline_batches,
+    parts,
 )
 from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
@@ -55,6 +58,7 @@ from queuert.payloads import check_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.schedules import Overlap, check_range, ticks_between
+from queuert.state._asyncio import sync_listed
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 
 I = TypeVar("I")  # noqa: E741
@@ -200,14 +204,20 @@ class Client(
         middlewares = apply_middlewares(self._middlewares, new_chains) if self._middlewares else nullcontext(new_chains)
         with middlewares as starts, self._sending(starts, connection) as sending:
             trace = None if sending is None else sending.context
-            jobs = None if connection is None and can_pipeline(starts) else new_jobs(self.job_types, starts, trace)
+            made, batches = new_jobs(self.job_types, starts, trace), None
+            if connection is None and can_pipeline(starts):
+                began = time.monotonic()
+                first = sync_listed(itertools.islice(made, FIRST_PART))
+                # If the models are slow, all are encoded before the transaction begins.
+                is_slow = time.monotonic() - began > LONG_PART
+                batches = [first + sync_listed(made)] if is_slow else itertools.chain([first], parts(made))
+            jobs = [] if batches is not None else sync_listed(made)
             store = self._open_store()
             sent_at = time.monotonic()
             notified = False
             try:
-                if jobs is None:
+                if batches is not None:
                     written: list[NewJob] = []
-                    batches = pipeline_batches(self.job_types, starts, trace)
                     started = store.start_pipelined(_kept(batches, written))
                 else:
                     written = jobs

@@ -255,7 +255,7 @@ def test_a_client_refuses_it_too(name: str) -> None:
     else:
         input = json.loads(arguments["input"], parse_float=Decimal)
         with pytest.raises(refused):
-            new_jobs(JOB_TYPES, [NewChain(work, input)])
+            list(new_jobs(JOB_TYPES, [NewChain(work, input)]))
 
 
 ALLOWED: dict[str, dict[str, Any]] = {

@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, field_serializer, field_validator
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain, PostgresState
 from queuert.errors import PayloadError
 from queuert.ids import new_ids
-from queuert.new_chain import FIRST_PART, PART, pipeline_batches
+from queuert.new_chain import PART, new_jobs, parts
 from queuert.run_at import after
 from queuert.state.postgres.pool import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
@@ -175,7 +175,7 @@ def test_nobody_gets_a_connection_in_pipeline_mode(dsn: str, store: PostgresStor
 
 def test_slow_models_are_done_before_anything_is_sent(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may look something up by the same client, whose only connection they would wait for."""
-    monkeypatch.setattr("queuert.new_chain._LONG_PART", -1.0)
+    monkeypatch.setattr("queuert.client.sync_client.LONG_PART", -1.0)
     with Client(PostgresState(dsn), job_types, max_connections=1) as client:
 
         class Checked(BaseModel):
@@ -199,13 +199,41 @@ def test_a_part_that_takes_long_is_sent_before_it_is_full(
     dsn: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server, which ends a transaction that is idle for long, hears from the client all the time."""
-    monkeypatch.setattr("queuert.new_chain._LONG_PART", math.inf)  # However busy the machine is.
+    monkeypatch.setattr("queuert.client.sync_client.LONG_PART", math.inf)  # However busy the machine is.
     monkeypatch.setattr("queuert.new_chain._LONGEST_PART", -1.0)
     values = list(range(2 * PART + 7))
-    sizes = [len(part) for part in pipeline_batches(job_types, numbers(*values))]
-    assert sizes == [FIRST_PART, *[1] * (len(values) - FIRST_PART)]
+    assert [len(part) for part in parts(new_jobs(job_types, numbers(*values)))] == [1] * len(values)
     client.start_chains(numbers(*values))
     with psycopg.connect(dsn) as connection:
         rows = connection.execute("SELECT input -> 'value', xmin FROM queuert.job ORDER BY scheduled_at").fetchall()
     assert [row[0] for row in rows] == values
     assert len({row[1] for row in rows}) == 1
+
+
+@pytest.mark.parametrize("count", [3, 2 * PART])
+async def test_others_run_while_inputs_are_encoded(dsn: str, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """An event loop is not held up by all of a call: here each input counts as one that takes long."""
+    monkeypatch.setattr("queuert.state._asyncio._TURN", 0.0)
+    monkeypatch.setattr("queuert.client.async_client.LONG_PART", -1.0)
+    turns, seen = 0, []
+
+    class Counted(BaseModel):
+        value: int
+
+        @field_serializer("value")
+        def _counted(self, value: int) -> int:
+            seen.append(turns)
+            return value
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counted = JobType("counted", input=Counted, output=int)
+    others = asyncio.create_task(take_turns())
+    async with AsyncClient(PostgresState(dsn), JobTypes(counted)) as client:
+        await client.start_chains([NewChain(counted, Counted(value=value)) for value in range(count)])
+    others.cancel()
+    assert len(set(seen)) == count

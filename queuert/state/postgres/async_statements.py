@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import PiggybackAdapter, Topic
+from queuert.state._asyncio import async_turn
 from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.bounds import is_idle, milliseconds
 from queuert.state.postgres.finishing import (
@@ -235,6 +236,7 @@ async def _send_parts(
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]
+        await async_turn()
     await _send(connection, b"COMMIT")
     written: dict[str, StartedJob] = {}
     for cursor in sent:

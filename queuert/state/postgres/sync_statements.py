@@ -16,6 +16,7 @@ from psycopg.rows import tuple_row
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import PiggybackAdapter, Topic
+from queuert.state._asyncio import sync_turn
 from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.bounds import is_idle, milliseconds
 from queuert.state.postgres.finishing import (
@@ -234,6 +235,7 @@ def _send_parts(
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]
+        sync_turn()
     _send(connection, b"COMMIT")
     written: dict[str, StartedJob] = {}
     for cursor in sent:
