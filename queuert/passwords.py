@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, StateUnavailableError
 
@@ -11,14 +11,15 @@ Password: TypeAlias = Callable[[], str]
 """Returns the current password. It is called in any thread, before each connection is made, and may block."""
 
 
-def checked_password(password: object) -> Password | None:
+def checked_password(password: Any) -> Password | None:
     """Return a password that an adapter was given, if it is a function.
 
     Raises:
         ConfigurationError: it is not.
     """
     if password is None or callable(password):
-        return password
+        given: Password | None = password
+        return given
     raise ConfigurationError(
         f"password must be a function that returns the current password, got {type(password).__name__}: one that does "
         "not expire belongs into the address"

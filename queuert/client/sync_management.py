@@ -436,15 +436,13 @@ class ClientManagement(ClientBase):
             results = store.retry_chains(ids, edit=edit, connection=connection)
             traced.changed(results)
         self._publish(update_notifications(results), connection)
-        retried = [
-            ChainRetried(
-                chain_id=result.chain_id, type=result.chain_type, in_callers_transaction=connection is not None
-            )
-            for result in results
-            if result.written
+        retried, in_callers = {one.chain_id: one for one in results if one.written}, connection is not None
+        events = [
+            ChainRetried(chain_id=id, type=one.chain_type, in_callers_transaction=in_callers)
+            for id, one in retried.items()
         ]
-        emit_committed(self.observers, retried, connection)
-        return [one.chain_id for one in retried]
+        emit_committed(self.observers, events, connection)
+        return list(retried)
 
     def retry_chain_with_input(
         self, chain: ChainReference, input: Any, *, connection: ConnectionLike | None = None

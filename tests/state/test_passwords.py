@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -187,13 +187,14 @@ def test_doctor_uses_it(tokens: PostgresTokens | RedisTokens) -> None:
 
 
 @pytest.mark.parametrize("make", [PostgresState, PostgresNotify, RedisState, RedisNotify])
-def test_it_must_be_a_function(make: Any) -> None:
+def test_it_must_be_a_function(make: Callable[..., Any]) -> None:
+    given: Any = "hunter2"
     url = "redis://localhost" if make in (RedisState, RedisNotify) else "postgresql://localhost/app"
     with pytest.raises(
         ConfigurationError, match=r"password must be a function .* got str: one that does not expire"
     ) as e:
-        make(url, password="hunter2")
-    assert "hunter2" not in str(e.value)
+        make(url, password=given)
+    assert given not in str(e.value)
 
 
 def from_a_module() -> str:
