@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from queuert.errors import ConfigurationError, StateUnavailableError
 
@@ -18,8 +18,7 @@ def checked_password(password: Any) -> Password | None:
         ConfigurationError: it is not.
     """
     if password is None or callable(password):
-        given: Password | None = password
-        return given
+        return cast("Password | None", password)
     raise ConfigurationError(
         f"password must be a function that returns the current password, got {type(password).__name__}: one that does "
         "not expire belongs into the address"
