@@ -572,6 +572,7 @@ class AttemptRunner:
         if self._state.trace is not None:
             self._end_trace(None)
         self._state.cleanup()
+        self.context = None  # It refers back to this.
         self._worker.on_attempt_over(self)
 
     def _end_trace(self, finish: Finish | None) -> None:
