@@ -24,6 +24,7 @@ from queuert.state import StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.redis import RedisState
 from queuert.testing.events import EventLog
+from tests.support.waiting import until
 
 JOB_TYPES = JobTypes(JobType("work", input=int, output=int))
 
@@ -133,6 +134,7 @@ async def test_each_connection_of_a_client_sends_the_current_password(tokens: Po
     log = EventLog()
     async with AsyncClient(tokens.state(tokens), JOB_TYPES, observability=log) as client:
         await client.start_chain(JOB_TYPES["work"], 1)
+        await until(lambda: client.notify.healthy, "the listener has connected")
         tokens.change()
         await log.wait_for(ListenerLost)
         await log.wait_for(ListenerRestored)
