@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 
 from queuert.client.sync_explaining import reasons_of
@@ -22,6 +22,7 @@ from queuert.errors import (
 from queuert.jobs import ChainRecord, ChainState, ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
+from queuert.observability.context import Running, current_attempt
 from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.state.sync_store import Store
 
@@ -80,7 +81,7 @@ class ChainWatcher:
             WaitTimeoutError: some are still open after the timeout.
         """
         self._chains = dict.fromkeys(ids)
-        unread, closed, failures = list(self._chains), dict[str, ChainRecord](), 0
+        unread, closed, failures, woken = list(self._chains), dict[str, ChainRecord](), 0, False
         while True:
             failed = False
             try:
@@ -100,6 +101,8 @@ class ChainWatcher:
             pause = self._pause(POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY)
             if pause <= 0:
                 raise self._timeout_error(open_ids)
+            if not (woken or failed):
+                self._note_waiting_handler(open_ids)
             woken = self._wakeup.wait(pause)
             with self._lock:
                 notified_ids, self._notified_ids = self._notified_ids, set()
@@ -128,6 +131,8 @@ class ChainWatcher:
                     yield state
                 if state.status is not ChainStatus.OPEN:
                     return
+                if (handler := _waiting_handler()) is not None:
+                    handler.waits_for(_awaited_types([state]))
                 last = state
             pause = self._pause(interval)
             if pause <= 0:
@@ -150,6 +155,16 @@ class ChainWatcher:
         """Return how long to wait before the next read: about so many seconds, until the deadline at most."""
         pause = seconds * random.uniform(0.9, 1.1)
         return pause if self._deadline is None else min(pause, self._deadline - time.monotonic())
+
+    def _note_waiting_handler(self, open_ids: list[str]) -> None:
+        """Let the worker know what its handler waits for, if a handler waits: its slot may be the one that is missing.
+
+        Of many chains it looks at some.
+        """
+        if (handler := _waiting_handler()) is not None:
+            with suppress(StateUnavailableError):
+                states = self._store.get_chain_states(open_ids[:SHOWN_CHAINS])
+                handler.waits_for(_awaited_types(states))
 
     def _timeout_error(self, open_ids: list[str]) -> WaitTimeoutError:
         """Return the error of the timeout, which says of some of the open chains where they are, and why.
@@ -177,3 +192,14 @@ class ChainWatcher:
             elif chain is not ChainStatus.OPEN:
                 unread.append(id)
         return closed, unread
+
+
+def _waiting_handler() -> Running | None:
+    """Return the attempt whose handler the current code is, if it is one."""
+    attempt = current_attempt.get()
+    return None if isinstance(attempt, Mapping) else attempt
+
+
+def _awaited_types(states: Iterable[ChainState | None]) -> set[str]:
+    """Return the types of the jobs that open chains stand at."""
+    return {state.job_type for state in states if state is not None and state.status is ChainStatus.OPEN}

@@ -21,7 +21,7 @@ With structlog, :mod:`queuert.integrations.structlog` has a processor. With logu
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -40,10 +40,14 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Running(Protocol):
-    """What runs: its fields are asked for when something is logged."""
+    """The attempt that runs: what is logged in it and waited for in it belongs to it."""
 
     def fields(self) -> Mapping[str, object]:
         """The fields, by the names in ``FIELDS``."""
+        ...
+
+    def waits_for(self, job_types: Collection[str]) -> None:
+        """Take note that its handler waits for chains that stand at jobs of these types, and keeps its slot."""
         ...
 
 
@@ -59,10 +63,9 @@ def current() -> Mapping[str, object]:
 
 
 @contextmanager
-def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> Iterator[None]:
-    """Set the fields for the length of a ``with`` block. Enter and leave it in the same task or thread."""
-    values: dict[str, object] = dict(zip(FIELDS, (worker, job_id, chain_id, type, attempt), strict=True))
-    token = current_attempt.set(MappingProxyType(values))
+def bind(attempt: Running) -> Iterator[None]:
+    """Set the attempt for the length of a ``with`` block. Enter and leave it in the same task or thread."""
+    token = current_attempt.set(attempt)
     try:
         yield
     finally:

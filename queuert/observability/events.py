@@ -220,6 +220,21 @@ class FinishFailed(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerWaits(_AttemptEvent):
+    """The handler waits, in its slot, for a chain that stands at a job of a type that its own worker runs.
+
+    Handlers in all slots that do so wait for ever, unless another worker runs that type. ``attempt.wait_for`` holds no
+    slot. Once for each pair of types, whatever the number of jobs.
+    """
+
+    level: ClassVar[str] = "warning"
+    waits_for: str
+    """The type of the job that the chain stands at."""
+    slots: int
+    """How many slots the worker has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkProgressed(_AttemptEvent):
     """Of the tasks that Spark knows of for this attempt, ``done`` are finished; ``fraction`` is at most 0.99."""
 

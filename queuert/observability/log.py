@@ -77,6 +77,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     + "raised after its completion was committed; the completion stands: %(error)s",
     events.AfterAttemptFailed: _ATTEMPT + "finished without the changes of after_attempt, which raised: %(error)s",
     events.FinishFailed: _ATTEMPT + "could not store its finish; the job runs again when its lease expires: %(error)s",
+    events.HandlerWaits: _ATTEMPT + "waits, in one of the %(slots)s slots of its worker, for a job of type "
+    "%(waits_for)s, which needs one as well: return attempt.wait_for(...) instead, which holds none",
     events.SparkProgressed: _ATTEMPT + "has %(done)s of %(known)s Spark tasks done, %(active)s are running",
     events.SparkUnreachable: "Spark did not answer %(operation)s of " + _ATTEMPT + "(retrying): %(error)s",
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s; least time left: %(slack)s s",

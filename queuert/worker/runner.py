@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
@@ -190,6 +190,11 @@ class AttemptState:
     def report_phase(self, report: PhaseReport) -> None:
         """Report a phase to the observers."""
         self._worker.reporter.phase(self._job, report)
+
+    def waits_for(self, job_types: Collection[str]) -> None:
+        """Take note that the handler waits for chains that stand at jobs of these types, and keeps its slot."""
+        if not self.finishing:  # A task that the handler has left behind holds no slot.
+            self._worker.warn_of_waits(self._job, job_types)
 
     async def wait_for_event(self, wait: EventWait) -> StepRecord:
         """Record a wait of the job under the lease, and try to answer it."""
@@ -449,6 +454,10 @@ class AttemptRunner:
         job = self.job
         values = (self._worker.name, job.id, job.chain_id, job.type, job.attempt)
         return dict(zip(FIELDS, values, strict=True))
+
+    def waits_for(self, job_types: Collection[str]) -> None:
+        """Take note that its handler waits for chains that stand at jobs of these types, and keeps its slot."""
+        self._state.waits_for(job_types)
 
     @property
     def task(self) -> asyncio.Task[Any] | None:

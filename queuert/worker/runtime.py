@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -92,6 +92,8 @@ class WorkerRuntime:
         self.stopping = False
         self.abandoned = 0
         """Handlers that had not ended when the worker stopped."""
+        self._warned_waits: dict[tuple[str, str], object] = {}
+        """The pairs of types of which a handler of the first waited for a job of the second."""
         self.attempts: set[AttemptRunner] = set()
         """The attempts that have begun, until their finish is written."""
         self._finishing: dict[AttemptRunner, datetime] = {}
@@ -171,6 +173,17 @@ class WorkerRuntime:
     def _scheduled_types(self) -> tuple[str, ...]:
         """The job types whose schedules this worker fires: those that it handles, and those that clients complete."""
         return (*self._processors, *self._client_types)
+
+    def warn_of_waits(self, job: ClaimedJob, job_types: Collection[str]) -> None:
+        """Warn of a handler that waits in its slot for jobs of these types, if this worker is to run them.
+
+        Once for each pair of types. Called from any thread.
+        """
+        for waits_for in job_types:
+            if waits_for in self._processors:
+                first = object()
+                if self._warned_waits.setdefault((job.type, waits_for), first) is first:
+                    self.reporter.waits(job, waits_for, self._concurrency)
 
     @property
     def _client_types(self) -> dict[str, JobType[Any, Any]]:

@@ -234,6 +234,10 @@ class AttemptReporter:
         """The process of the handler was killed."""
         self._observers.emit(events.HandlerKilled(**self._identity(job), reason=reason))
 
+    def waits(self, job: ClaimedJob, waits_for: str, slots: int) -> None:
+        """The handler waits in its slot for a job that needs one of the same slots."""
+        self._observers.emit(events.HandlerWaits(**self._identity(job), waits_for=waits_for, slots=slots))
+
     def finish_rejected(self, job: ClaimedJob, reason: AbortReason) -> None:
         """A finish was not written, since the lease does not hold."""
         self._activity.count_one(job.type, REJECTED)

@@ -18,6 +18,7 @@ from queuert.observability import events
 from queuert.observability.context import FIELDS, ContextFilter, bind
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.async_queue import AsyncJobQueue
+from tests.support.running import UnrunAttempt
 from tests.support.waiting import WAIT
 
 work = JobType("work", input=int, output=int)
@@ -117,7 +118,7 @@ def test_records_of_the_standard_library_have_it_too() -> None:
         foreign_pre_chain=[add_attempt], processors=[_dropped, structlog.processors.JSONRenderer()]
     )
     record = logging.makeLogRecord({"msg": "from a process"})
-    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+    with bind(UnrunAttempt()):
         ContextFilter().filter(record)
         assert json.loads(formatter.format(logging.makeLogRecord({"msg": "here"})))["queuert_attempt"] == 2
     assert json.loads(formatter.format(record))["queuert_job_id"] == "j"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from queuert.observability.context import FIELDS, ContextFilter, bind, current
+from tests.support.running import UnrunAttempt
 
 LINE = "%(message)s|%(queuert_job_id)s|%(queuert_attempt)s|%(queuert_context)s"
 
@@ -45,7 +46,7 @@ def output() -> Iterator[io.StringIO]:
 def test_fields_are_on_records_inside_and_not_outside(output: io.StringIO) -> None:
     logger = logging.getLogger("tests.user.module")
     logger.info("before")
-    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+    with bind(UnrunAttempt()):
         logger.info("inside")
     logger.info("after")
     assert output.getvalue().splitlines() == [
@@ -56,7 +57,7 @@ def test_fields_are_on_records_inside_and_not_outside(output: io.StringIO) -> No
 
 
 def test_fields_cannot_forge_a_line(output: io.StringIO) -> None:
-    with bind(worker="w", job_id="j\nforged", chain_id="\x1b[0m", type="t", attempt=2):
+    with bind(UnrunAttempt(job_id="j\nforged", chain_id="\x1b[0m")):
         logging.getLogger("tests.user").info("inside")
     assert output.getvalue() == (
         "inside|j\\nforged|2| [queuert_worker=w queuert_job_id=j\\nforged queuert_chain_id=\\x1b[0m queuert_type=t"
@@ -66,7 +67,7 @@ def test_fields_cannot_forge_a_line(output: io.StringIO) -> None:
 
 def test_what_a_record_has_it_keeps() -> None:
     record = logging.makeLogRecord({"msg": "an event", "queuert_job_id": "of the event"})
-    with bind(worker="w", job_id="of the attempt", chain_id="c", type="t", attempt=2):
+    with bind(UnrunAttempt(job_id="of the attempt")):
         assert ContextFilter().filter(record)
     assert vars(record)["queuert_job_id"] == "of the event"
     assert vars(record)["queuert_worker"] == "w"
@@ -78,7 +79,7 @@ def test_outside_of_an_attempt_the_fields_are_none_or_not_there() -> None:
         ContextFilter(empty=empty).filter(record)
         assert {name: value for name, value in vars(record).items() if name in FIELDS} == there
         assert vars(record)["queuert_context"] == ""
-    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+    with bind(UnrunAttempt()):
         record = logging.makeLogRecord({"msg": "inside"})
         ContextFilter(empty=False).filter(record)
     assert vars(record)["queuert_job_id"] == "j"
@@ -86,17 +87,17 @@ def test_outside_of_an_attempt_the_fields_are_none_or_not_there() -> None:
 
 def test_current_is_what_is_bound() -> None:
     assert current() == {}
-    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+    with bind(UnrunAttempt()):
         assert tuple(current()) == FIELDS
         assert dict(current()) == dict(zip(FIELDS, ("w", "j", "c", "t", 2), strict=True))
-        with bind(worker="w", job_id="other", chain_id="c", type="t", attempt=1):
+        with bind(UnrunAttempt(job_id="other", attempt=1)):
             assert current()["queuert_job_id"] == "other"
         assert current()["queuert_job_id"] == "j"
     assert current() == {}
 
 
 def test_it_ends_with_an_exception_too() -> None:
-    with pytest.raises(RuntimeError), bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+    with pytest.raises(RuntimeError), bind(UnrunAttempt()):
         raise RuntimeError
     assert current() == {}
 
@@ -105,7 +106,7 @@ async def test_tasks_side_by_side_have_their_own() -> None:
     together = asyncio.Barrier(3)
 
     async def attempt(number: int) -> object:
-        with bind(worker="w", job_id=f"j{number}", chain_id="c", type="t", attempt=number):
+        with bind(UnrunAttempt(job_id=f"j{number}", attempt=number)):
             await together.wait()
             inner = await asyncio.to_thread(lambda: current()["queuert_job_id"])
             await together.wait()
@@ -116,7 +117,7 @@ async def test_tasks_side_by_side_have_their_own() -> None:
 
 def test_threads_have_them_with_a_copied_context() -> None:
     seen: list[object] = []
-    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+    with bind(UnrunAttempt()):
         context = contextvars.copy_context()
     threads = [
         threading.Thread(target=context.run, args=[lambda: seen.append(current().get("queuert_job_id"))]),

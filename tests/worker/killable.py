@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 
 from opentelemetry import propagate
 
-from queuert import Attempt, Outcome
+from queuert import Attempt, Client, Outcome, PostgresState
 from queuert.errors import LeaseLostError
-from tests.support.job_types import number
+from tests.support.job_types import JOB_TYPES, number
 
 WRITE = "insert into effect values (%s, %s)"
 
@@ -58,6 +58,12 @@ def here(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         "stopping": attempt.worker_stopping,
         "blockers": [blocker.output for blocker in attempt.blockers],
     }
+
+
+def waits(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Start a chain of the type ``number`` in the database that the input names, and wait for it."""
+    with Client(PostgresState(attempt.input), JOB_TYPES) as client:
+        return client.start_and_wait(number, 1, timeout=30.0)
 
 
 def double(attempt: Attempt[int, int]) -> Outcome[int]:

@@ -85,7 +85,7 @@ class _Child:
         while (message := self._connection.receive()) is not None:
             match message:
                 case messages.Run():
-                    self._current = ChildAttempt(message, self._connection, self._store, self._setup.types)
+                    self._current = ChildAttempt(message, self._connection, self._store, self._setup)
                     self._work.put(self._current)
                 case messages.Abort() if self._current is not None:
                     self._current.abort.set(message.reason)
@@ -135,9 +135,7 @@ class _Child:
             blockers=self._loads(attempt_state.run.blockers),
             host=attempt_state,
         )
-        with context.bind(
-            worker=self._setup.worker, job_id=job.id, chain_id=job.chain_id, type=job.type, attempt=job.attempt
-        ):
+        with context.bind(attempt_state):
             self._connection.send(messages.Began())
             with _traced(attempt_state.run.trace_context):
                 generation = forks.generation

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from queuert.errors import CompletionMisuseError, DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import AbortReason, Job
+from queuert.observability.context import FIELDS
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStoreTransaction
@@ -169,11 +170,10 @@ class NamedTypes:
 class ChildAttempt:
     """The state of one attempt in a child process. It sends to the worker what ``AttemptState`` does there."""
 
-    def __init__(
-        self, run: messages.Run, connection: Connection, store: ChildStore, types: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, run: messages.Run, connection: Connection, store: ChildStore, setup: messages.Setup) -> None:
         self.run = run
-        self.job_types = NamedTypes(types)
+        self.job_types = NamedTypes(setup.types)
+        self._worker = setup.worker
         self.abort = AbortSignal(run.job.id)
         self.stopping = run.stopping
         self.over = False
@@ -262,6 +262,15 @@ class ChildAttempt:
     def report_phase(self, report: PhaseReport) -> None:
         """Let the worker report a phase to the observers."""
         self._connection.send(messages.PhaseReported(report))
+
+    def waits_for(self, job_types: Collection[str]) -> None:
+        """Let the worker know that the handler waits for chains that stand at jobs of these types."""
+        self._connection.send(messages.WaitsFor(frozenset(job_types)))
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of the log records of its handler."""
+        job = self.run.job
+        return dict(zip(FIELDS, (self._worker, job.id, job.chain_id, job.type, job.attempt), strict=True))
 
     def _written(self, request: messages.BeginPhase | messages.RecordPhase) -> Any:
         """Return what the worker has written: it also has progress to write, which must not come later."""

@@ -10,7 +10,7 @@ import logging
 import multiprocessing  # noqa: F401  (it makes a script's classes known under the name that they have in a child)
 import pickle
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -72,6 +72,10 @@ class AttemptHost(Protocol):
 
     def report_phase(self, report: PhaseReport) -> None:
         """Report a phase to the observers."""
+        ...
+
+    def waits_for(self, job_types: Collection[str]) -> None:
+        """Take note that the handler waits for chains that stand at jobs of these types, and keeps its slot."""
         ...
 
     def trace_context(self) -> str | None:
@@ -287,6 +291,8 @@ class _ChildRun:
                     await self._write_phase(self._host.record_step(message.step))
                 case messages.PhaseReported():
                     self._host.report_phase(message.report)
+                case messages.WaitsFor():
+                    self._host.waits_for(message.job_types)
                 case messages.RenewalPaused():
                     self._host.pause_renewal(self._abort_transaction)
                 case messages.ApplyAfterAttempt():

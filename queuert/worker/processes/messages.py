@@ -169,6 +169,13 @@ class PhaseReported:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitsFor:
+    """The handler waits for chains that stand at jobs of these types."""
+
+    job_types: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Logged:
     """A log record of the handler, pickled."""
 
