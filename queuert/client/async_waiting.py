@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 
 from queuert.client.async_explaining import reasons_of
@@ -15,6 +15,7 @@ from queuert.errors import (
     SHOWN_CHAINS,
     ChainNotFoundError,
     ConfigurationError,
+    StateError,
     StateUnavailableError,
     WaitTimeoutError,
 )
@@ -97,11 +98,11 @@ class AsyncChainWatcher:
             open_ids = [id for id in self._chains if id not in closed]
             if not open_ids:
                 return closed
+            if not (woken or failed) and (handler := current_attempt.get()) is not None:
+                await self._note_waiting(handler, open_ids)
             pause = self._pause(POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY)
             if pause <= 0:
                 raise await self._timeout_error(open_ids)
-            if not (woken or failed):
-                await self._note_waiting_handler(open_ids)
             woken = await self._wakeup.wait(pause)
             with self._lock:
                 notified_ids, self._notified_ids = self._notified_ids, set()
@@ -130,8 +131,8 @@ class AsyncChainWatcher:
                     yield state
                 if state.status is not ChainStatus.OPEN:
                     return
-                if (handler := _waiting_handler()) is not None:
-                    handler.waits_for(_awaited_types([state]))
+                if (handler := current_attempt.get()) is not None and self._pause(1.0) > 0:
+                    handler.waits_for({state.job_type})
                 last = state
             pause = self._pause(interval)
             if pause <= 0:
@@ -155,15 +156,16 @@ class AsyncChainWatcher:
         pause = seconds * random.uniform(0.9, 1.1)
         return pause if self._deadline is None else min(pause, self._deadline - time.monotonic())
 
-    async def _note_waiting_handler(self, open_ids: list[str]) -> None:
-        """Let the worker know what its handler waits for, if a handler waits: its slot may be the one that is missing.
+    async def _note_waiting(self, handler: Running, open_ids: list[str]) -> None:
+        """Let the worker know what its handler waits for: the slot of this handler may be the one that is missing.
 
-        Of many chains it looks at some.
+        Of many chains it looks at some. Without time left, nobody waits.
         """
-        if (handler := _waiting_handler()) is not None:
-            with suppress(StateUnavailableError):
-                states = await self._store.get_chain_states(open_ids[:SHOWN_CHAINS])
-                handler.waits_for(_awaited_types(states))
+        if self._pause(1.0) > 0:
+            with suppress(StateError):
+                found = await self._store.get_chain_states(open_ids[:SHOWN_CHAINS])
+                open_states = (state for state in found if state is not None and state.status is ChainStatus.OPEN)
+                handler.waits_for({state.job_type for state in open_states})
 
     async def _timeout_error(self, open_ids: list[str]) -> WaitTimeoutError:
         """Return the error of the timeout, which says of some of the open chains where they are, and why.
@@ -191,14 +193,3 @@ class AsyncChainWatcher:
             elif chain is not ChainStatus.OPEN:
                 unread.append(id)
         return closed, unread
-
-
-def _waiting_handler() -> Running | None:
-    """Return the attempt whose handler the current code is, if it is one."""
-    attempt = current_attempt.get()
-    return None if isinstance(attempt, Mapping) else attempt
-
-
-def _awaited_types(states: Iterable[ChainState | None]) -> set[str]:
-    """Return the types of the jobs that open chains stand at."""
-    return {state.job_type for state in states if state is not None and state.status is ChainStatus.OPEN}

@@ -35,9 +35,6 @@ FIELDS = ("queuert_worker", "queuert_job_id", "queuert_chain_id", "queuert_type"
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(queuert_context)s"
 """The format of records as lines, for handlers with a ``ContextFilter``."""
 
-NOTHING: Mapping[str, object] = MappingProxyType({})
-"""What :data:`current_attempt` is outside of attempts."""
-
 
 class Running(Protocol):
     """The attempt that runs: what is logged in it and waited for in it belongs to it."""
@@ -52,14 +49,14 @@ class Running(Protocol):
 
 
 # One variable rather than five: the fields belong together, and are changed and read as one.
-current_attempt: ContextVar[Mapping[str, object] | Running] = ContextVar("queuert_attempt", default=NOTHING)
-"""The attempt that the current code runs for: a worker sets it in the context of each attempt."""
+current_attempt: ContextVar[Running | None] = ContextVar("queuert_attempt", default=None)
+"""The attempt that the current code runs for, if it does: a worker sets it in the context of each attempt."""
 
 
 def current() -> Mapping[str, object]:
     """The fields of the attempt that the current code runs for, by the names in ``FIELDS``; empty outside of one."""
-    found = current_attempt.get()
-    return found if isinstance(found, Mapping) else MappingProxyType(dict(found.fields()))
+    attempt = current_attempt.get()
+    return MappingProxyType({} if attempt is None else dict(attempt.fields()))
 
 
 @contextmanager

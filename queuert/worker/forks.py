@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from queuert.errors import CompletionMisuseError
-from queuert.observability.context import NOTHING, current_attempt
+from queuert.observability.context import current_attempt
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ def make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **settings: Any) 
     run once more before even an exception leaves it: under uvloop the child then takes a wake-up that was sent to its
     parent, and the parent, which believes that this is still under way, is never woken by a thread again.
     """
-    if current_attempt.get() is not NOTHING:
+    if current_attempt.get() is not None:
         coroutine = _Steps(coroutine)
     return asyncio.Task(coroutine, loop=loop, **settings)
 

@@ -19,6 +19,7 @@ from opentelemetry import propagate
 
 from queuert import Attempt, Client, Outcome, PostgresState
 from queuert.errors import LeaseLostError
+from queuert.observability.context import current_attempt
 from tests.support.job_types import JOB_TYPES, number
 
 WRITE = "insert into effect values (%s, %s)"
@@ -64,6 +65,17 @@ def waits(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """Start a chain of the type ``number`` in the database that the input names, and wait for it."""
     with Client(PostgresState(attempt.input), JOB_TYPES) as client:
         return client.start_and_wait(number, 1, timeout=30.0)
+
+
+def fork_that_waits(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Let a forked child wait for a chain of the type ``number``, as ``waits`` does."""
+    child = os.fork()
+    if child == 0:
+        running = current_attempt.get()
+        assert running is not None
+        running.waits_for({"number"})
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def double(attempt: Attempt[int, int]) -> Outcome[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from queuert import AsyncClient, Attempt, Client, Outcome, PostgresState
 from queuert.errors import WaitTimeoutError
+from queuert.jobs import ChainState
 from queuert.notify import InProcessNotify
 from queuert.observability.context import current_attempt
 from queuert.observability.events import HandlerWaits
@@ -20,7 +21,7 @@ from queuert.state.sqlite import SQLiteState
 from tests.support.harness import Harness, PostgresHarness
 from tests.support.job_types import JOB_TYPES, anything, echo, number, relay
 from tests.support.waiting import START, WAIT, Gate, in_time
-from tests.worker.killable import waits
+from tests.worker.killable import fork_that_waits, waits
 
 
 @pytest.fixture(params=["postgres", "redis", "sqlite"])
@@ -87,7 +88,7 @@ async def test_a_handler_in_the_only_slot(stored: Harness, wait: Callable[[Async
 async def test_each_pair_of_types_once(harness: PostgresHarness) -> None:
     async def waiting(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         own = current_attempt.get()
-        assert not isinstance(own, Mapping)
+        assert own is not None
         own.waits_for({"number", "anything", "text"})
         return attempt.input
 
@@ -107,14 +108,18 @@ async def test_each_pair_of_types_once(harness: PostgresHarness) -> None:
 async def test_a_chain_that_has_come_to_such_a_job(harness: PostgresHarness) -> None:
     """Its first job is run by another worker, and its second is of a type of the handler's worker."""
     gate = Gate()
+    seen: asyncio.Queue[ChainState] = asyncio.Queue()
+    watched = asyncio.Event()
 
     async def parent(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         chain = await harness.client.get_chain("relay")
-        async for _ in chain.watch(interval=0.01, timeout=WAIT):
-            pass
+        async for state in chain.watch(interval=0.01, timeout=WAIT):
+            seen.put_nowait(state)
         return None
 
     async def first(attempt: Attempt[int, int]) -> Outcome[int]:
+        await watched.wait()
+        attempt.record_progress(1)
         await gate.pass_through(attempt)
         return attempt.continue_with(number, 1)
 
@@ -125,7 +130,11 @@ async def test_a_chain_that_has_come_to_such_a_job(harness: PostgresHarness) -> 
     await harness.client.start_chain(relay, 1, id="relay")
     async with harness.worker(concurrency=1), harness.worker(others):
         waiting = await harness.client.start_chain(anything, None)
-        await gate.next()
+        await in_time(seen.get())
+        watched.set()
+        # The second state is read after the first was looked at.
+        while (await in_time(seen.get())).progress is None:
+            pass
         assert harness.log.of(HandlerWaits) == []
         gate.open()
         assert (await in_time(harness.log.wait_for(HandlerWaits))).waits_for == "number"
@@ -184,6 +193,16 @@ async def test_in_a_thread(harness: PostgresHarness) -> None:
 @pytest.mark.timeout(2 * START)
 async def test_in_a_process(harness: PostgresHarness) -> None:
     await check_plain_handler(harness, waits, executor="process")
+
+
+@pytest.mark.timeout(2 * START)
+async def test_a_process_that_a_handler_has_forked_says_nothing(harness: PostgresHarness) -> None:
+    """Its parent reads what it writes to the socket as well."""
+    harness.handles(anything, fork_that_waits, executor="process")
+    harness.handles(number, echo)
+    async with harness.worker(concurrency=1):
+        assert await harness.client.start_and_wait(anything, None, timeout=START) == 0
+    assert harness.log.of(HandlerWaits) == []
 
 
 async def check_plain_handler(

@@ -264,8 +264,12 @@ class ChildAttempt:
         self._connection.send(messages.PhaseReported(report))
 
     def waits_for(self, job_types: Collection[str]) -> None:
-        """Let the worker know that the handler waits for chains that stand at jobs of these types."""
-        self._connection.send(messages.WaitsFor(frozenset(job_types)))
+        """Let the worker know that the handler waits for chains that stand at jobs of these types.
+
+        Not what outlives it, and not a process that it has forked: two that write to one socket garble both.
+        """
+        if not self.over and forks.generation == self._generation:
+            self._connection.send(messages.WaitsFor(frozenset(job_types)))
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log records of its handler."""
