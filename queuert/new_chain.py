@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,8 +151,14 @@ FIRST_PART = 50
 LONG_PART = 0.02
 """Seconds after which the first part counts as slow; thirty times as long as simple models take."""
 
-_LONGEST_PART = 0.25
-"""Seconds after which a part is sent though it is not full: the server ends a transaction that is idle for a second."""
+_LONGEST_PART = 0.05
+"""Seconds after which a part is sent though it is not full.
+
+The server ends a transaction that is idle for a second, and the other tasks of an event loop have a turn once a part.
+"""
+
+_TURN = 0.01
+"""Seconds of encoding after which other tasks have a turn, before anything is sent."""
 
 
 def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
@@ -159,6 +166,23 @@ def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
     return len(starts) >= 2 * PART and not any(
         start.id is not None or start.blockers or start.deduplication is not None for start in starts
     )
+
+
+async def async_listed(jobs: Iterable[NewJob]) -> list[NewJob]:
+    """Return jobs as a list. If making them takes long, other tasks run in between."""
+    made: list[NewJob] = []
+    until = time.monotonic() + _TURN
+    for job in jobs:
+        made.append(job)
+        if time.monotonic() >= until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + _TURN
+    return made
+
+
+def sync_listed(jobs: Iterable[NewJob]) -> list[NewJob]:
+    """Return jobs as a list."""
+    return list(jobs)
 
 
 def parts(jobs: Iterator[NewJob]) -> Iterator[list[NewJob]]:

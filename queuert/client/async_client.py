@@ -44,6 +44,7 @@ from queuert.new_chain import (
     LONG_PART,
     ChainReference,
     NewChain,
+    async_listed,
     can_pipeline,
     chain_ids,
     listed,
@@ -57,7 +58,6 @@ from queuert.payloads import check_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.schedules import Overlap, check_range, ticks_between
-from queuert.state._asyncio import async_listed
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 
 I = TypeVar("I")  # noqa: E741
@@ -190,8 +190,9 @@ class AsyncClient(
 
             chains = await client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
+        # A list of our own: others may change the caller's while they have a turn.
         new_chains = (
-            chains
+            chains[:]
             if type(chains) is list
             else listed(chains, "start_chains takes a sequence of NewChain(job_type, input) objects")
         )
@@ -203,23 +204,22 @@ class AsyncClient(
         middlewares = apply_middlewares(self._middlewares, new_chains) if self._middlewares else nullcontext(new_chains)
         with middlewares as starts, self._sending(starts, connection) as sending:
             trace = None if sending is None else sending.context
-            made, batches = new_jobs(self.job_types, starts, trace), None
+            made = new_jobs(self.job_types, starts, trace)
+            jobs, in_parts = list[NewJob](), False
             if connection is None and can_pipeline(starts):
                 began = time.monotonic()
-                first = await async_listed(itertools.islice(made, FIRST_PART))
+                jobs = await async_listed(itertools.islice(made, FIRST_PART))
                 # If the models are slow, all are encoded before the transaction begins.
-                is_slow = time.monotonic() - began > LONG_PART
-                batches = [first + await async_listed(made)] if is_slow else itertools.chain([first], parts(made))
-            jobs = [] if batches is not None else await async_listed(made)
+                in_parts = time.monotonic() - began < LONG_PART
+            if not in_parts:
+                jobs += await async_listed(made)
             store = await self._open_store()
             sent_at = time.monotonic()
             notified = False
             try:
-                if batches is not None:
-                    written: list[NewJob] = []
-                    started = await store.start_pipelined(_kept(batches, written))
+                if in_parts:
+                    started = await store.start_pipelined(_parts(jobs, made))
                 else:
-                    written = jobs
                     # Of stores and adapters that belong together: see AsyncNotifyingStore and PiggybackAdapter.
                     start = getattr(store, "start_and_notify", None) if hasattr(self.notify, "piggyback") else None
                     if connection is None and start is not None:
@@ -238,7 +238,7 @@ class AsyncClient(
             if sending is not None:
                 sending.started(started)
             self._report_started(started, connection, notified=notified)
-        return [AsyncChain(self, job, None if job.existing else new) for job, new in zip(started, written, strict=True)]
+        return [AsyncChain(self, job, None if job.existing else new) for job, new in zip(started, jobs, strict=True)]
 
     async def start_and_wait(
         self,
@@ -600,8 +600,9 @@ class AsyncClient(
             watcher.close()
 
 
-def _kept(batches: Iterable[list[NewJob]], kept: list[NewJob]) -> Iterator[list[NewJob]]:
-    """Pass the batches on, and keep their jobs."""
-    for batch in batches:
-        kept += batch
-        yield batch
+def _parts(jobs: list[NewJob], made: Iterator[NewJob]) -> Iterator[list[NewJob]]:
+    """Yield the jobs, and then in parts those that are still to be made. They are added to the list."""
+    yield jobs[:]
+    for part in parts(made):
+        jobs += part
+        yield part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -19,27 +19,6 @@ async def finish_despite_cancel(call: asyncio.Future[_T]) -> _T:
         if not call.done():
             await asyncio.wait([call])
         raise
-
-
-_TURN = 0.01
-"""Seconds after which others get a turn of the event loop."""
-
-
-async def async_listed(items: Iterable[_T]) -> list[_T]:
-    """Return items as a list. If making them takes long, other tasks run in between."""
-    made: list[_T] = []
-    until = time.monotonic() + _TURN
-    for item in items:
-        made.append(item)
-        if time.monotonic() >= until:
-            await asyncio.sleep(0)
-            until = time.monotonic() + _TURN
-    return made
-
-
-def sync_listed(items: Iterable[_T]) -> list[_T]:
-    """Return items as a list."""
-    return list(items)
 
 
 async def async_turn() -> None:

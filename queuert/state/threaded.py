@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from queuert.state._asyncio import finish_despite_cancel
+from queuert.state._asyncio import async_turn, finish_despite_cancel
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
 from queuert.state.steps import NewStep, StepRecord
 from queuert.state.sync_store import Store, StoreTransaction
@@ -85,7 +85,10 @@ class _ThreadedStore:
 
     async def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         # The iterator is the caller's code, so it runs in the caller's thread.
-        jobs = [job for part in parts for job in part]
+        jobs = list[NewJob]()
+        for part in parts:
+            jobs += part
+            await async_turn()
         return await self._threads.submit(lambda: self._store.start_jobs(jobs))
 
     async def open(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,8 +18,11 @@ from queuert.errors import PayloadError
 from queuert.ids import new_ids
 from queuert.new_chain import PART, new_jobs, parts
 from queuert.run_at import after
+from queuert.state.adapter import StateAdapter
 from queuert.state.postgres.pool import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
 from queuert.state.types import NewJob
 from queuert.testing.fault_proxy import FaultProxy
 
@@ -175,7 +179,7 @@ def test_nobody_gets_a_connection_in_pipeline_mode(dsn: str, store: PostgresStor
 
 def test_slow_models_are_done_before_anything_is_sent(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may look something up by the same client, whose only connection they would wait for."""
-    monkeypatch.setattr("queuert.client.sync_client.LONG_PART", -1.0)
+    monkeypatch.setattr("queuert.client.sync_client.LONG_PART", 0.0)
     with Client(PostgresState(dsn), job_types, max_connections=1) as client:
 
         class Checked(BaseModel):
@@ -210,11 +214,24 @@ def test_a_part_that_takes_long_is_sent_before_it_is_full(
     assert len({row[1] for row in rows}) == 1
 
 
-@pytest.mark.parametrize("count", [3, 2 * PART])
-async def test_others_run_while_inputs_are_encoded(dsn: str, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """An event loop is not held up by all of a call: here each input counts as one that takes long."""
-    monkeypatch.setattr("queuert.state._asyncio._TURN", 0.0)
-    monkeypatch.setattr("queuert.client.async_client.LONG_PART", -1.0)
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
+    """Each store."""
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState(tmp_path / "queue.db")
+
+
+@pytest.mark.parametrize(("count", "long_part"), [(3, 0.0), (2 * PART, 0.0), (2 * PART, math.inf)])
+async def test_others_run_while_inputs_are_encoded(
+    state: StateAdapter, monkeypatch: pytest.MonkeyPatch, count: int, long_part: float
+) -> None:
+    """An event loop is not held up by all of a call, in parts or not: here each input counts as one that takes long."""
+    monkeypatch.setattr("queuert.new_chain._TURN", 0.0)
+    monkeypatch.setattr("queuert.new_chain._LONGEST_PART", -1.0)
+    monkeypatch.setattr("queuert.client.async_client.LONG_PART", long_part)
     turns, seen = 0, []
 
     class Counted(BaseModel):
@@ -233,7 +250,18 @@ async def test_others_run_while_inputs_are_encoded(dsn: str, monkeypatch: pytest
 
     counted = JobType("counted", input=Counted, output=int)
     others = asyncio.create_task(take_turns())
-    async with AsyncClient(PostgresState(dsn), JobTypes(counted)) as client:
+    async with AsyncClient(state, JobTypes(counted)) as client:
         await client.start_chains([NewChain(counted, Counted(value=value)) for value in range(count)])
     others.cancel()
     assert len(set(seen)) == count
+
+
+async def test_a_list_that_others_change_meanwhile(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is started is what the list had when it was given."""
+    monkeypatch.setattr("queuert.new_chain._TURN", 0.0)
+    given = numbers(1, 2, 3)
+    async with AsyncClient(PostgresState(dsn), job_types) as client:
+        starting = asyncio.create_task(client.start_chains(given))
+        await asyncio.sleep(0)
+        given.clear()
+        assert len(await starting) == 3

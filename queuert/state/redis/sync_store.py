@@ -24,6 +24,7 @@ from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job,
 from queuert.limits import PausedType, TypeTraits
 from queuert.policies import checked_ttl
 from queuert.schedules import check_owners, tick_of
+from queuert.state._asyncio import sync_turn
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.connections import Connections
@@ -146,7 +147,11 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
 
     def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains after the iterator has made all, since one script writes them."""
-        return self.start_jobs([job for part in parts for job in part])
+        jobs = list[NewJob]()
+        for part in parts:
+            jobs += part
+            sync_turn()
+        return self.start_jobs(jobs)
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 
