@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from benchmarks.trace_job import trace_jobs
 
 MAX_FILES = 40
@@ -14,6 +16,7 @@ MAX_CALLS = 470
 finds the result at once: five functions fewer, now and then. Who makes the path shorter lowers the bounds."""
 
 
+@pytest.mark.quick
 def test_one_job_touches_no_more_files_functions_and_calls_than_before(dsn: str) -> None:
     with ThreadPoolExecutor(1) as thread:  # The function of sys.setprofile is a thread's: a debugger's here stays.
         enough = (MAX_FILES, MAX_FUNCTIONS, MAX_CALLS)

@@ -51,6 +51,7 @@ async def completed_by(harness: FaultHarness, chain_id: str, attempt: int) -> No
     assert job.last_error is None
 
 
+@pytest.mark.quick
 @MODES
 @pytest.mark.usefixtures("worker")
 async def test_answer_to_the_commit_of_complete_is_lost(

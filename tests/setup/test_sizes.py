@@ -196,6 +196,7 @@ def test_slow_functions_exist() -> None:
     assert names - existing == set()
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_each_file_that_shows_a_promise_has_a_test_in_the_quick_size(document: str) -> None:
     """Mark the cheapest slow one with `pytest.mark.quick`."""

@@ -211,6 +211,7 @@ async def test_none_is_claimed_ahead_while_jobs_have_cost_leases(harness: Postgr
     gate.turn(60)
 
 
+@pytest.mark.quick
 async def test_all_places_begin_with_jobs_that_have_cost_leases(harness: PostgresHarness, handler: Mixed) -> None:
     """What begins is not released, though it begins a moment after the claim."""
     await harness.client.start_chains([NewChain(number, LONG) for _ in range(4)])

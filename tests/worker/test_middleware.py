@@ -154,6 +154,7 @@ async def test_one_that_forgets_to_return_is_a_failed_attempt_with_a_clear_error
     assert "output" in error
 
 
+@pytest.mark.quick
 async def test_one_that_raises_after_the_commit_changes_nothing(harness: PostgresHarness) -> None:
     async def raises(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         await call_next()

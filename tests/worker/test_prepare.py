@@ -216,6 +216,7 @@ async def test_a_savepoint_keeps_an_error_apart(harness: PostgresHarness, effect
     assert effects() == [("one", 1)]
 
 
+@pytest.mark.quick
 @modes
 async def test_it_is_refused_when_the_lease_is_lost(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     inside: list[str] = []

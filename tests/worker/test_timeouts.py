@@ -35,6 +35,7 @@ SOON = 0.05
 LONG = 3600.0
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("timeout", [SOON, timedelta(milliseconds=50)], ids=["seconds", "timedelta"])
 async def test_a_coroutine_is_cancelled_and_tried_again(harness: PostgresHarness, timeout: float | timedelta) -> None:
     reported: list[AbortReason | None] = []

@@ -343,6 +343,7 @@ async def test_one_block_at_a_time(harness: PostgresHarness, handler: Handler) -
     assert CompletionMisuseError.__name__ in error
 
 
+@pytest.mark.quick
 @modes
 async def test_none_after_the_finish_stands(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
