@@ -131,7 +131,12 @@ MUTANTS = [
         "scheduled_at",
         "blockers-does_not_jump_the_queue",
     ),
-    ("release_dependents", "open_blockers - counted.closed", "0", "blockers-released_by_the_last"),
+    (
+        "release_dependents",
+        "open_blockers - ((SELECT closed FROM tally) ->> id)::int",
+        "0",
+        "blockers-released_by_the_last",
+    ),
     ("cancel_chains", "lease_token = NULL,", "", "cancel-holder_learns_why"),
     ("cancel_chains", "WHERE job.id = cancelled.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
     ("lock_chains", "ORDER BY chain_index DESC", "ORDER BY chain_index", "cancel-the_last_job_of_a_long_chain"),

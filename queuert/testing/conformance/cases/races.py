@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from queuert.errors import StateUnavailableError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore, Capability
@@ -51,6 +52,19 @@ async def _two_blockers_in_transactions(stores: Stores, *, overlap: bool) -> Non
 
 
 async def _finish_together(
+    store: AsyncStore, claimed: ClaimedJob, both_open: asyncio.Barrier | None
+) -> tuple[str, ...]:
+    try:
+        return await _finish_in_transaction(store, claimed, both_open)
+    except StateUnavailableError as error:
+        # In a database whose transactions are serializable by default the other one was first, and the attempt would be
+        # repeated.
+        if "could not serialize" not in str(error):
+            raise
+        return await _finish_in_transaction(store, claimed, None)
+
+
+async def _finish_in_transaction(
     store: AsyncStore, claimed: ClaimedJob, both_open: asyncio.Barrier | None
 ) -> tuple[str, ...]:
     async with store.transaction(claimed) as transaction:
