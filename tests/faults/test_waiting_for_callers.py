@@ -52,10 +52,11 @@ WAITS: dict[str, Callable[[Attempt[int, int]], Awaitable[Any]]] = {
 
 @pytest.fixture
 async def clients(dsn: str) -> AsyncIterator[tuple[AsyncClient, AsyncClient]]:
-    """The one of a worker, which does not wait for long, and the one of a caller."""
+    """The one of a worker, which does not wait for long, and the one of a caller, whose events it hears of."""
+    notify = InProcessNotify()
     async with (
-        AsyncClient(PostgresState(dsn, answer_timeout=2.0), TYPES, notify=InProcessNotify()) as hasty,
-        AsyncClient(PostgresState(dsn), TYPES, notify=InProcessNotify()) as callers,
+        AsyncClient(PostgresState(dsn, answer_timeout=2.0), TYPES, notify=notify) as hasty,
+        AsyncClient(PostgresState(dsn), TYPES, notify=notify) as callers,
     ):
         yield hasty, callers
 
