@@ -3,9 +3,26 @@
 .DELETE_ON_ERROR:
 
 # The first interpreter that really runs: a version manager's shim may exist and fail.
-PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
+FOUND = $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11)); ' >/dev/null 2>&1 && \
 	"$$name" -c 'import sys; print(sys.executable)' && break; done)
+
+# A PYTHON that is given has environments of its own, as .venv-3.12, unless it has the version of .venv.
+VERSION_OF = $(shell "$(1)" -c 'import sys; sys.version_info < (3, 11) or print(*sys.version_info[:2], sep=".")' 2>/dev/null)
+ifneq ($(origin PYTHON),undefined)
+GIVEN := $(call VERSION_OF,$(PYTHON))
+ifeq ($(GIVEN),)
+$(error PYTHON must be a Python 3.11 or newer that runs here, got '$(PYTHON)': name another, or leave it out)
+endif
+# Where there is no .venv yet, it will have the version of what was found.
+OF := $(addprefix -,$(if $(filter-out $(GIVEN),$(or $(call VERSION_OF,.venv/bin/python),$(call VERSION_OF,$(FOUND)))),$(GIVEN)))
+endif
+PYTHON ?= $(FOUND)
+VENV = .venv$(OF)
+DEMO = .venv-demo$(OF)
+AUDIT = .venv-audit$(OF)
+NEXT = .venv-next$(OF)
+
 # uv from the PATH when it works there, else a pinned one of our own.
 UV ?= $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
 
@@ -21,7 +38,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS ?= 1
 ARGS ?=
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SOURCES = $(wildcard queuert pytest_queuert.py pyspark_queuert.py tests examples scripts benchmarks alembic)
-DEV = .venv/bin/python
+DEV = $(VENV)/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
 
@@ -37,12 +54,12 @@ PROGRAM_federation = examples.two_servers
 PROGRAM_uploads = examples.upload_service
 PROGRAM = $(PROGRAM_$(firstword $(ARGS)))
 
-demo: $(if $(PROGRAM),.venv,.venv-demo)/.installed ## Run the demo on an embedded Postgres, or ARGS=federation or uploads
+demo: $(if $(PROGRAM),$(VENV),$(DEMO))/.installed ## Run the demo on an embedded Postgres, or ARGS=federation or uploads
 ifneq ($(PROGRAM),)
-	@.venv/bin/python -m $(PROGRAM) $(wordlist 2,9,$(ARGS))
+	@$(DEV) -m $(PROGRAM) $(wordlist 2,9,$(ARGS))
 else
 	@mkdir -p .cache/demo
-	@.venv-demo/bin/python -m queuert.cli dev demo --report .cache/demo/report.md $(ARGS)
+	@$(DEMO)/bin/python -m queuert.cli dev demo --report .cache/demo/report.md $(ARGS)
 endif
 
 # Bytecode is kept, wherever the environment says not to: hundreds of tests start processes, and each would compile all that
@@ -50,44 +67,44 @@ endif
 TESTING = PYTHONDONTWRITEBYTECODE= QUEUERT_REQUIRE_SERVERS=1 $(DEV)
 
 # Both sizes run in parts, which scripts/run_tests.py names; the tests of some paths, all of them, in one run.
-test: .venv/.installed ## Run the quick size of the tests on real servers (ARGS="-k name"), or all of a path (ARGS="tests/worker")
+test: $(VENV)/.installed ## Run the quick size of the tests on real servers (ARGS="-k name"), or all of a path (ARGS="tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
 	@$(TESTING) scripts/run_tests.py $(ARGS)
 else
 	@$(TESTING) -m pytest $(ARGS)
 endif
 
-test-all: .venv/.installed ## Run all tests on real servers, in random order
+test-all: $(VENV)/.installed ## Run all tests on real servers, in random order
 	@$(TESTING) scripts/run_tests.py --all $(ARGS)
 
-test-steady: .venv/.installed ## Run the quick size five times beside busy processes, and count what fails
+test-steady: $(VENV)/.installed ## Run the quick size five times beside busy processes, and count what fails
 	@$(TESTING) scripts/run_tests.py --steady $(ARGS)
 
-check: .venv/.installed ## Run the linters, type checkers and other static checks
+check: $(VENV)/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
 		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files check-docs \
 		check-security check-words check-vendor
 
-bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
+bench: $(VENV)/.installed ## Measure against peers and the raw ceiling (ARGS="...")
 	@$(DEV) -m benchmarks $(ARGS)
 
-docs: .venv/.installed check-docs ## Check that the links of the documents resolve
+docs: $(VENV)/.installed check-docs ## Check that the links of the documents resolve
 
 # Newer than pyproject.toml allows, too: so an upper bound is raised on what was seen to work.
-check-next: $(UV) ## Run the conformance suite on the newest versions of all dependencies, in .venv-next
+check-next: $(UV) ## Run the conformance suite on the newest versions of all dependencies, in an environment of its own
 	@$(NEED_PYTHON)
-	@$(UV) venv --quiet --clear --no-project --python "$(PYTHON)" .venv-next
-	@$(UV) pip install --quiet --upgrade --python .venv-next/bin/python --overrides requirements/next.in \
+	@$(UV) venv --quiet --clear --no-project --python "$(PYTHON)" $(NEXT)
+	@$(UV) pip install --quiet --upgrade --python $(NEXT)/bin/python --overrides requirements/next.in \
 		--build-constraints requirements/build.txt -r requirements/dev.in
-	@$(UV) pip list --quiet --python .venv-next/bin/python
-	@QUEUERT_REQUIRE_SERVERS=1 .venv-next/bin/python -m pytest -n 2 --dist worksteal --both-modes tests/conformance $(ARGS)
+	@$(UV) pip list --quiet --python $(NEXT)/bin/python
+	@QUEUERT_REQUIRE_SERVERS=1 $(NEXT)/bin/python -m pytest -n 2 --dist worksteal --both-modes tests/conformance $(ARGS)
 
-audit: .venv-audit/.installed ## Ask a public service for known vulnerabilities of what is pinned
-	@.venv-audit/bin/python scripts/audit.py
+audit: $(AUDIT)/.installed ## Ask a public service for known vulnerabilities of what is pinned
+	@$(AUDIT)/bin/python scripts/audit.py
 
-sbom: .venv-audit/.installed ## List what a worker consists of, as CycloneDX, in dist/
+sbom: $(AUDIT)/.installed ## List what a worker consists of, as CycloneDX, in dist/
 	@mkdir -p dist
-	@.venv-audit/bin/cyclonedx-py requirements requirements/worker.txt --pyproject pyproject.toml --mc-type library \
+	@$(AUDIT)/bin/cyclonedx-py requirements requirements/worker.txt --pyproject pyproject.toml --mc-type library \
 		--short-PURLs --output-reproducible --output-file dist/queuert-$(VERSION).cdx.json
 	@echo "wrote dist/queuert-$(VERSION).cdx.json"
 
@@ -96,17 +113,17 @@ lock: $(UV) ## Pin requirements/*.in anew, with hashes (ARGS="--upgrade")
 		$(LOCK) $(ARGS) --custom-compile-command "make lock" -o requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done
 
-format: .venv/.installed ## Format the code, and write the generated modules anew
+format: $(VENV)/.installed ## Format the code, and write the generated modules anew
 	@$(DEV) -m ruff check --quiet --fix-only $(SOURCES)
 	@$(DEV) -m ruff format $(SOURCES)
 	@$(DEV) scripts/unasync.py
 	@$(DEV) -m scripts.metrics_page
 
-environment: .venv/.installed ## Create or refresh .venv, and nothing more
-	@echo "ready: .venv/bin/python"
+environment: $(VENV)/.installed ## Create or refresh .venv, or with PYTHON=/path/to/python3.12 .venv-3.12, and nothing more
+	@echo "ready: $(VENV)/bin/python"
 
 clean: ## Remove the environments and caches
-	rm -rf .tools .venv .venv-demo .venv-audit .venv-next .cache dist build
+	rm -rf .tools .venv .venv-* .cache dist build
 
 check-lint:
 	@$(DEV) -m ruff check --quiet --cache-dir .cache/ruff $(SOURCES) && echo "ruff check: passed"
@@ -115,9 +132,9 @@ check-format:
 check-mypy:
 	@$(DEV) -m mypy $(SOURCES)
 check-pyright:
-	@$(DEV) -m pyright
+	@$(DEV) -m pyright --pythonpath $(DEV)
 check-imports:
-	@.venv/bin/lint-imports --no-logo --cache-dir .cache/import-linter
+	@$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter
 check-twins:
 	@$(DEV) scripts/unasync.py --check
 check-sizes:
@@ -130,7 +147,7 @@ check-words:
 	@$(DEV) scripts/check_words.py
 check-vendor:
 	@$(DEV) scripts/check_vendor.py
-check-docs: | .venv/.installed
+check-docs: | $(VENV)/.installed
 	@$(DEV) scripts/check_docs.py
 
 .tools/bin/uv: requirements/tools.txt
@@ -143,19 +160,19 @@ check-docs: | .venv/.installed
 
 # An environment is good for the directory it was made in: it holds absolute paths. A copy elsewhere makes its own.
 MOVED = $(shell [ "$$(cat $(1)/.installed 2>/dev/null)" = "$(CURDIR)" ] || echo moved)
-.venv/.installed: $(call MOVED,.venv)
-.venv-demo/.installed: $(call MOVED,.venv-demo)
-.venv-audit/.installed: $(call MOVED,.venv-audit)
+$(VENV)/.installed: $(call MOVED,$(VENV))
+$(DEMO)/.installed: $(call MOVED,$(DEMO))
+$(AUDIT)/.installed: $(call MOVED,$(AUDIT))
 
-.venv/.installed: requirements/dev.txt
-.venv-demo/.installed: requirements/demo.txt
-.venv-audit/.installed: requirements/audit.txt | $(UV)
+$(VENV)/.installed: requirements/dev.txt
+$(DEMO)/.installed: requirements/demo.txt
+$(AUDIT)/.installed: requirements/audit.txt | $(UV)
 	@$(NEED_PYTHON)
 	@echo "Installing into $(@D)"
 	@$(UV) venv --quiet --clear --no-project --python "$(PYTHON)" $(@D)
 	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/audit.txt
 	@printf '%s' "$(CURDIR)" >$@
-.venv/.installed .venv-demo/.installed: pyproject.toml requirements/build.txt | $(UV)
+$(VENV)/.installed $(DEMO)/.installed: pyproject.toml requirements/build.txt | $(UV)
 	@$(NEED_PYTHON)
 	@echo "Installing into $(@D)"
 	@[ "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" ] || $(UV) venv --quiet --clear --no-project --python "$(PYTHON)" $(@D)
