@@ -42,7 +42,7 @@ DEV = $(VENV)/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
 
-.PHONY: help demo test test-all test-steady check bench docs lock format clean environment
+.PHONY: help demo test test-all test-steady test-pythons check bench docs lock format clean environment
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
 .PHONY: check-security check-words check-vendor check-next audit sbom moved
 
@@ -79,6 +79,10 @@ test-all: $(VENV)/.installed ## Run all tests on real servers, in random order
 
 test-steady: $(VENV)/.installed ## Run the quick size five times beside busy processes, and count what fails
 	@$(TESTING) scripts/run_tests.py --steady $(ARGS)
+
+test-pythons: ## Run the quick size on each version of Python that is promised and found here
+	@$(NEED_PYTHON)
+	@"$(PYTHON)" scripts/run_pythons.py $(ARGS)
 
 check: $(VENV)/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
