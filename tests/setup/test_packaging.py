@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts import check_files
+from scripts.run_pythons import promised
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,6 +102,15 @@ def test_make_says_what_is_missing(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     assert "no Python 3.11 or newer" in done.stderr
+
+
+def test_the_documents_name_the_versions_of_python_that_are_promised() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    *others, last = versions = promised()
+    assert project["requires-python"] == f">={versions[0]}"
+    assert f"Python {versions[0]} to {last}." in (ROOT / "README.md").read_text()
+    assert f"Queuert runs on Python {', '.join(others)} and {last}." in (ROOT / "docs/guide.md").read_text()
+    assert all(f" python{version} " in (ROOT / "Makefile").read_text() for version in versions)
 
 
 def test_extras_are_complete() -> None:

@@ -102,7 +102,7 @@ def rejected(job_type: JobType[Any, Any], handler: Any, *, batch: bool = False) 
     [
         (publish, no_parameter, "must take one argument, the attempt, but its parameters are ()"),
         (publish, two, "must take one argument, the attempt, but its parameters are (attempt: 'Any', other: 'Any')"),
-        (publish, keyword, "(missing a required argument: 'other')"),
+        (publish, keyword, "argument: 'other')"),
         (publish, only_keyword, "must take one argument"),
         (publish, functools.partial(two, 1, 2), "must take one argument"),
         (publish, Handler, "must be a function, but it is a class"),
