@@ -11,7 +11,7 @@ from queuert.cli.exit_codes import Exit, UsageError
 from queuert.cli.list_options import output_options
 from queuert.cli.options import Commands, add_command, database_options, existing_store
 from queuert.cli.output import print_json, shown
-from queuert.state.diagnosis import Diagnosable, Finding, Severity
+from queuert.state.diagnosis import CHECKS, Diagnosable, Finding, Severity
 
 _DESCRIPTION = """Check the database: its settings, the schema, the roles, old transactions, the
 listener, workers, retention and more. For each problem it prints what is wrong,
@@ -23,7 +23,7 @@ Run it with the address that workers have, to check what they see.
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command."""
-    add_command(
+    parser = add_command(
         commands,
         "doctor",
         run,
@@ -36,6 +36,20 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
             Exit.WARNINGS: "at least one warning, and no error",
         },
     )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        type=_check,
+        default=[],
+        metavar="CHECK",
+        help="leave out what this check found, also in the exit code; may be repeated",
+    )
+
+
+def _check(text: str) -> str:
+    if text not in CHECKS:
+        raise argparse.ArgumentTypeError(f"must be the name of a check, got {text!r}: use {', '.join(sorted(CHECKS))}")
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     state = existing_store(args, application_name="queuert doctor")
     if not isinstance(state, Diagnosable):
         raise UsageError(f"the address must be one of a store that doctor can check, got a {type(state).__name__}")
-    findings = state.diagnose()
+    findings = [finding for finding in state.diagnose() if finding.check not in args.ignore]
     if args.json:
         print_json({"items": [asdict(finding) for finding in findings]})
     else:
@@ -55,6 +69,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(findings: Sequence[Finding]) -> None:
+    if not findings:
+        print("nothing found but what is ignored")
+        return
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
         print(f"{finding.severity:<7}  {finding.check:<{width}}  {shown(finding.found)}")

@@ -18,6 +18,44 @@ from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.sync_store import Store
 from queuert.state.types import StoreWarning
 
+CHECKS = (
+    # Every store.
+    "workers",
+    "clients",
+    "retention",
+    # Postgres, and others besides.
+    "server",
+    "connection",
+    "pooler",
+    "clock",
+    "settings",
+    "connections",
+    "transactions",
+    "replication_slots",
+    "listener",
+    "schema",
+    "cluster",
+    "login",
+    "roles",
+    "pools",
+    "event_log",
+    "vacuum",
+    "size",
+    # Redis.
+    "eviction",
+    "persistence",
+    "memory",
+    "disk",
+    # SQLite.
+    "file",
+    "journal",
+    "integrity",
+    "synchronous",
+    "write_ahead_log",
+    "file_system",
+)
+"""The names of all checks, each once, as the documentation lists them. A store makes some of them."""
+
 
 class Severity(StrEnum):
     """How bad a finding is."""
