@@ -55,6 +55,18 @@ class Snapshot:
         return 0 < self.files <= self.closed and self.open_chains == 0
 
 
+def current_phase(snapshot: Snapshot, *, spark: bool) -> str:
+    """What happens while no number changes, in words; empty while they do."""
+    who = "Spark" if spark else "the driver"
+    if snapshot.files == 0:
+        return f"{who} is starting, to read the files"
+    if snapshot.started == 0:
+        return f"{who} is writing a chain for each of {snapshot.files} files"
+    if snapshot.all_done and spark:
+        return "Spark is summing up the answers and writing the history"
+    return ""
+
+
 def read_snapshot(database: Database) -> Snapshot:
     """Look at the jobs."""
     return Snapshot(*map(int, database.row(_SNAPSHOT)))
@@ -71,8 +83,8 @@ class Display(Protocol):
         """Tell of something that happened."""
         ...
 
-    def update(self, snapshot: Snapshot, workers: int) -> None:
-        """Show how far it is."""
+    def update(self, snapshot: Snapshot, workers: int, phase: str = "") -> None:
+        """Show how far it is, and what happens now where the numbers do not say it."""
         ...
 
 
@@ -105,17 +117,17 @@ class PlainDisplay:
         """Print it, with the time."""
         print(f"{self._clock() - self._began:5.1f} s  {text}", flush=True)
 
-    def update(self, snapshot: Snapshot, workers: int) -> None:
+    def update(self, snapshot: Snapshot, workers: int, phase: str = "") -> None:
         """Print a line, if the last was a second ago."""
         if self._clock() - self._last >= _LINE_EVERY:
             self._last = self._clock()
-            self.say(line(snapshot, workers))
+            self.say(line(snapshot, workers, phase))
 
 
-def line(snapshot: Snapshot, workers: int) -> str:
-    """The state in one line."""
-    if snapshot.files == 0:
-        return f"no files yet: the driver is starting  workers {workers}"
+def line(snapshot: Snapshot, workers: int, phase: str = "") -> str:
+    """The state in one line: the phase, or the numbers if there is none."""
+    if phase:
+        return f"{phase}  workers {workers}"
     return (
         f"chains {snapshot.closed}/{snapshot.files}  ready {snapshot.ready}  running {snapshot.running}  "
         f"done {snapshot.done}  retried {snapshot.retried}  lost leases {snapshot.lost_leases}  workers {workers}"
@@ -149,11 +161,11 @@ class LiveDisplay:
         # In one piece: the drawing below is redrawn after each.
         self._console.print(Text.assemble((f"{time.monotonic() - self._began:5.1f} s", "dim"), "  ", text))
 
-    def update(self, snapshot: Snapshot, workers: int) -> None:
+    def update(self, snapshot: Snapshot, workers: int, phase: str = "") -> None:
         """Redraw."""
-        self._live.update(self._drawing(snapshot, workers))
+        self._live.update(self._drawing(snapshot, workers, phase))
 
-    def _drawing(self, snapshot: Snapshot, workers: int) -> Any:
+    def _drawing(self, snapshot: Snapshot, workers: int, phase: str) -> Any:
         from rich.console import Group
         from rich.padding import Padding
         from rich.progress_bar import ProgressBar
@@ -174,4 +186,4 @@ class LiveDisplay:
         numbers.add_row(*(Text(name, "dim") for name in shown))
         numbers.add_row(*(Text(str(value), "bold") for value in shown.values()))
         # The bar alone ends no line.
-        return Group(Padding(bar, (1, 0, 0, 0)), numbers)
+        return Group(Padding(bar, (1, 0, 0, 0)), numbers, *([Text(phase)] if phase else []))

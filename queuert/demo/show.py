@@ -15,7 +15,7 @@ from types import FrameType
 from queuert.cli.exit_codes import Exit
 from queuert.demo.job_types import Report
 from queuert.demo.processes import LISTENS, Process, start_dashboard, start_driver, start_worker
-from queuert.demo.progress import Display, Snapshot, choose_display, read_snapshot
+from queuert.demo.progress import Display, Snapshot, choose_display, current_phase, read_snapshot
 from queuert.demo.proof import read_figures, run_checks, table, verdict
 from queuert.demo.run_page import read_story, render
 from queuert.demo.settings import DemoError, DemoSettings
@@ -161,18 +161,16 @@ class Show:
         display.say(f"worker {worker.name} started: process {worker.pid}, {self._settings.concurrency} slots")
 
     def _watch(self, display: Display) -> None:
-        reported = rolling_up = False
+        reported = False
         while not self._over(snapshot := read_snapshot(self._stage.database)):
-            display.update(snapshot, sum(worker.alive for worker in self._workers))
+            phase = current_phase(snapshot, spark=self._settings.spark)
+            display.update(snapshot, sum(worker.alive for worker in self._workers), phase)
             self._announce_dashboard(display)
             if snapshot.files and not reported:
                 reported = True
-                display.say(f"{snapshot.files} files found: the driver starts a chain for each")
+                display.say(f"{snapshot.files} files found")
             if self._victim is None and snapshot.half_way:
                 self._kill_one(display, snapshot)
-            if not rolling_up and self._settings.spark and snapshot.all_done:
-                rolling_up = True
-                display.say("Spark aggregates the results, and rolls up the event log")
             self._require_life()
             time.sleep(_LOOK_EVERY)
         display.say(f"all {snapshot.closed} files are done, and the report is written")

@@ -117,6 +117,8 @@ def test_a_run_with_spark(temporary: Path) -> None:
     assert (code, errors) == (0, ""), output
     require_proof(output, int(MANY))
     found = figures(output)
+    for phase in ("starting, to read the files", f"writing a chain for each of {MANY} files", "summing up the answers"):
+        assert f"Spark is {phase}" in output
     assert "read by Spark" in found["files"]
     assert found["answers that Spark got, but the workers did not write"] == "0  ok"
     assert f"history: {history}" in output

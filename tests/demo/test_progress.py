@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuert.demo.progress import LiveDisplay, PlainDisplay, Snapshot, choose_display, line
+from queuert.demo.progress import LiveDisplay, PlainDisplay, Snapshot, choose_display, current_phase, line
 
 SNAPSHOT = Snapshot(
     files=60, started=60, closed=29, open_chains=32, ready=20, running=11, done=61, retried=8, lost_leases=7
@@ -33,8 +33,29 @@ def test_plain_lines_come_once_a_second(capsys: pytest.CaptureFixture[str]) -> N
     assert "lost leases 7" in lines[0]
 
 
-def test_while_the_driver_starts_it_says_so() -> None:
-    assert "driver" in line(Snapshot(), 2)
+@pytest.mark.parametrize(
+    ("snapshot", "phase"),
+    [
+        (Snapshot(), "Spark is starting, to read the files"),
+        (Snapshot(files=60), "Spark is writing a chain for each of 60 files"),
+        (replace(SNAPSHOT, started=1), ""),
+        (SNAPSHOT, ""),
+        (replace(SNAPSHOT, closed=60), ""),
+        (replace(SNAPSHOT, closed=60, open_chains=0), "Spark is summing up the answers and writing the history"),
+    ],
+    ids=["starting", "writing", "written in part", "half way", "the report is missing", "all done"],
+)
+def test_while_the_numbers_stand_still_it_says_what_happens(snapshot: Snapshot, phase: str) -> None:
+    assert current_phase(snapshot, spark=True) == phase
+    shown = line(snapshot, 2, phase)
+    assert shown.startswith(phase or "chains ")
+    assert shown.endswith("workers 2")
+
+
+def test_without_spark_it_does_not_speak_of_it() -> None:
+    assert current_phase(Snapshot(), spark=False) == "the driver is starting, to read the files"
+    assert "the driver is writing a chain" in current_phase(Snapshot(files=60), spark=False)
+    assert current_phase(replace(SNAPSHOT, closed=60, open_chains=0), spark=False) == ""
 
 
 def test_without_a_terminal_it_is_plain() -> None:
@@ -62,7 +83,9 @@ def test_live_it_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     with LiveDisplay(console.Console(file=output, force_terminal=True, width=100, highlight=False)) as display:
         display.update(SNAPSHOT, 2)
         display.say("[half] way")
+        display.update(SNAPSHOT, 2, "Spark is [busy]")
     text = output.getvalue()
+    assert "Spark is [busy]" in text
     assert "29/60" in text
     assert "lost leases" in text
     assert "s\x1b[0m  [half] way" in text

@@ -61,7 +61,8 @@ def _head(content: Shown) -> Iterator[str]:
         return
     begun = any(one.hour >= content.through for one in content.hours)
     last = ", and what there is of the hour that is not over" if begun else ""
-    yield f"<p>{content.days} days, all hours before {content.through:%Y-%m-%d %H:%M} UTC{last}. All times are UTC.</p>"
+    days = "1 day" if content.days == 1 else f"{content.days} days"
+    yield f"<p>{days}, all hours before {content.through:%Y-%m-%d %H:%M} UTC{last}. All times are UTC.</p>"
     if content.lost:
         yield '<p class="lost">Retention took events before they were rolled up: days are missing, or have too few.</p>'
     if not content.hours:

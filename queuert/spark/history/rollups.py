@@ -75,7 +75,10 @@ def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
     if before is not None and not dates and closed_to <= before.closed_to:
         place.step("rollup.nothing", "nothing to roll up")
         return RollupResult((), before.closed_to, 0, lost)
-    place.step("rollup.planned", f"{len(dates)} days to roll up, all hours before {until:%Y-%m-%d %H:%M}Z")
+    place.step(
+        "rollup.planned",
+        f"{len(dates)} {'day' if len(dates) == 1 else 'days'} to roll up, all hours before {until:%Y-%m-%d %H:%M}Z",
+    )
     rows = _write(place, dates, until) if dates else 0
     place.step("rollup.written", f"{rows:,} rows of types and hours")
     written = [one.isoformat() for one in dates]
