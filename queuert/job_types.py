@@ -479,10 +479,10 @@ def _warn(messages: list[str]) -> None:
             warnings.warn_explicit(message, DefinitionWarning, frame.f_code.co_filename, frame.f_lineno, registry=seen)
 
 
-def not_a_job_type(given: object) -> DefinitionError:
+def not_a_job_type(given: object, parameter: str = "job_type") -> DefinitionError:
     """Return the error of something else that was passed where a JobType is needed."""
     return DefinitionError(
-        f"job_type must be a JobType, got {given!r}: pass the object that JobType(...) has made, such as "
+        f"{parameter} must be a JobType, got {given!r}: pass the object that JobType(...) has made, such as "
         'client.job_types["name"]'
     )
 

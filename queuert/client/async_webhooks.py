@@ -10,7 +10,7 @@ from typing import Any
 
 from queuert.attributes import GivenAttributes
 from queuert.client.async_base import AsyncClientBase
-from queuert.client.schedules import JobTypeReference, type_names
+from queuert.client.schedules import JobTypeReference, expected_name, type_names
 from queuert.client.webhooks import check_since, sealed_input
 from queuert.codecs.envelope import is_envelope
 from queuert.errors import CapabilityMissingError, ConfigurationError, StateError
@@ -374,7 +374,7 @@ class AsyncClientWebhooks(AsyncClientBase):
         Raises:
             ConfigurationError: the client has no ``callbacks``, ``expires`` is out of range, or the name of the event
                 is not valid.
-            InvalidIdentifierError: the id or the name of the job type is not valid.
+            InvalidIdentifierError: the id is not valid, or ``expecting`` is neither a job type nor a valid name.
 
         Example::
 
@@ -385,8 +385,7 @@ class AsyncClientWebhooks(AsyncClientBase):
         if event is not None:
             check_step_name(event, what="an event")
         [chain_id] = chain_ids([chain])
-        names = () if expecting is None else type_names([expecting])
-        last = next(iter(names), None)
+        last = None if expecting is None else expected_name(expecting)
         return self.callbacks.url(chain_id, expires=expires, id=new_id(), event=event, expecting=last)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------

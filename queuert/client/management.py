@@ -55,7 +55,7 @@ def expected_last_type(
         UnknownJobTypeError: it is not registered with the client.
     """
     if expecting is not None and not isinstance(expecting, JobType):
-        raise not_a_job_type(expecting)
+        raise not_a_job_type(expecting, "expecting")
     if expecting is not None and expecting.name != state.job_type:
         raise JobTypeMismatchError(state.id, expecting.name, state.job_type, of_last_job=True)
     return job_types[state.job_type]

@@ -118,6 +118,22 @@ def type_names(types: Iterable[JobTypeReference]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def expected_name(expecting: JobTypeReference) -> str:
+    """Return the name of the job type that a chain's last job must have.
+
+    Raises:
+        InvalidIdentifierError: it is neither a job type nor a valid name.
+    """
+    if isinstance(expecting, JobType):
+        return expecting.name
+    if not isinstance(expecting, str):
+        raise InvalidIdentifierError(
+            f"expecting must be a JobType or the name of one, got {type(expecting).__name__}: "
+            "pass the job type that the chain's last job must have"
+        )
+    return check_text(expecting, what="expecting")
+
+
 def schedule_names(names: Iterable[str]) -> list[str]:
     """Return the names of schedules, each once.
 

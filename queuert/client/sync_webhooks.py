@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.attributes import GivenAttributes
-from queuert.client.schedules import JobTypeReference, type_names
+from queuert.client.schedules import JobTypeReference, expected_name, type_names
 from queuert.client.sync_base import ClientBase
 from queuert.client.webhooks import check_since, sealed_input
 from queuert.codecs.envelope import is_envelope
@@ -371,7 +371,7 @@ class ClientWebhooks(ClientBase):
         Raises:
             ConfigurationError: the client has no ``callbacks``, ``expires`` is out of range, or the name of the event
                 is not valid.
-            InvalidIdentifierError: the id or the name of the job type is not valid.
+            InvalidIdentifierError: the id is not valid, or ``expecting`` is neither a job type nor a valid name.
 
         Example::
 
@@ -382,8 +382,7 @@ class ClientWebhooks(ClientBase):
         if event is not None:
             check_step_name(event, what="an event")
         [chain_id] = chain_ids([chain])
-        names = () if expecting is None else type_names([expecting])
-        last = next(iter(names), None)
+        last = None if expecting is None else expected_name(expecting)
         return self.callbacks.url(chain_id, expires=expires, id=new_id(), event=event, expecting=last)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------

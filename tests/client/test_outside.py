@@ -86,8 +86,10 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
     step = client.continue_chain(chain, approve, "tea?", expecting=order)
     assert (client.get_job(step).chain_id, client.get_job(step).priority) == (chain.id, 3)
     wrong: Any = "approve"
-    with pytest.raises(DefinitionError, match="must be a JobType"):
+    with pytest.raises(DefinitionError, match="expecting must be a JobType, got 'approve': pass"):
         client.continue_chain(chain, publish, "tea!", expecting=wrong)
+    with pytest.raises(DefinitionError, match="expecting must be a JobType, got 'approve': pass"):
+        client.complete_chain(chain, 5, expecting=wrong)
     with pytest.raises(ConfigurationError, match="reason must be text, got 5"):
         client.cancel_chain(chain, reason=cast(Any, 5))
     with pytest.raises(PayloadError, match="output of job type 'approve'"):

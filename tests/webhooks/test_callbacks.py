@@ -12,7 +12,7 @@ import pytest
 
 from queuert import AsyncClient, Attempt, ChainStatus, Client, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.callbacks import CallbackUrls, InvalidCallbackError
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.state.sqlite import SQLiteState
 from queuert.web import CallbackApp
 
@@ -61,6 +61,14 @@ async def test_a_get_says_what_it_is_for_and_a_post_completes_once(
     for body in ({"output": 17}, {"output": 18}, {"error": "late"}):
         assert _problem(await http.post(path, json=body)) == (409, "callback-used")
     assert await (await client.get_chain(chain.id)).result() == 17
+
+
+@pytest.mark.parametrize("wrong", [7, ["approve"], JobType, ""])
+def test_what_cannot_be_expected_is_refused_by_the_name_of_the_parameter(client: AsyncClient, wrong: Any) -> None:
+    with pytest.raises(
+        InvalidIdentifierError, match=r"^expecting must (be a JobType or the name of one, got|not be em)"
+    ):
+        client.callback_url("chain", expecting=wrong)
 
 
 async def test_an_error_closes_the_chain_with_its_reason(client: AsyncClient, http: httpx.AsyncClient) -> None:
