@@ -173,13 +173,6 @@ class LeaseRegistry:
             held.progress = held.unlogged_progress = progress
         return had_none
 
-    def take_progress(self, held: HeldLease) -> str | None:
-        """Return the progress that is not written yet, or not in the event log, and write it no more."""
-        with self._lock:
-            progress = held.unlogged_progress
-            held.progress = held.unlogged_progress = None
-            return progress
-
     def withdraw_progress(self, held: HeldLease) -> bool:
         """Drop progress that is not written yet. Return whether a renewal is just writing some: then call it again."""
         with self._lock:

@@ -262,8 +262,11 @@ class AttemptState:
             self._worker.renewer.write_progress()
 
     def with_progress(self, finish: Finish) -> Finish:
-        """Return the finish with the last progress of the attempt, if that is not written yet."""
-        progress = self._worker.leases.take_progress(self.held)
+        """Return the finish with the last progress of the attempt, if that is not written yet.
+
+        Renewals still write it. If the finish is not written, as that of a block that is rolled back, it is not lost.
+        """
+        progress = self.held.unlogged_progress
         return finish if progress is None else replace(finish, progress=progress)
 
     async def with_last_progress(self, finish: Finish) -> Finish:
@@ -307,15 +310,19 @@ class AttemptState:
             if inspect.isawaitable(result):
                 await result
 
-    def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
-        """``apply_after_attempt`` for a thread, which waits for it.
+    async def finish_to_write(self, finish: Finish) -> Finish:
+        """Return the finish of a block with the changes of ``after_attempt``, and the last progress of the attempt."""
+        return self.with_progress(await self.apply_after_attempt(finish))
+
+    def finish_to_write_in_thread(self, finish: Finish) -> Finish:
+        """``finish_to_write`` for a thread, which waits for it.
 
         Raises:
             ClosedError: the event loop has closed.
         """
         if self._processor.after_attempt is None:
-            return finish
-        applying = self.apply_after_attempt(finish)
+            return self.with_progress(finish)
+        applying = self.finish_to_write(finish)
         try:
             future = asyncio.run_coroutine_threadsafe(applying, self._worker.event_loop)
         except RuntimeError as error:
@@ -509,6 +516,7 @@ class AttemptRunner:
             finish = finishes.interrupted(self.job)  # Its handler has ended, and only the store knows its commit.
         else:
             finish = self._cut_off(killed=False)
+        finish = self._state.with_progress(finish)
         self._end_trace(finish)
         return finish
 
@@ -541,11 +549,11 @@ class AttemptRunner:
                 if worker.tracing is not None:
                     state.trace = worker.tracing.begin_attempt(self.job, worker.name)
                 finish = await self._outcome(task)
-            if finish is not None and self.held.unlogged_progress is not None:
-                finish = await state.with_last_progress(finish)
             self.context = copy_context()
             ended_at = lease_time()
             self.duration = ended_at - state.began_at
+            if finish is not None and self.held.unlogged_progress is not None:
+                finish = await state.with_last_progress(finish)
             worker.on_handler_ended(self)
             if finish is None or state.finishing or state.indeterminate or self._processor.after_attempt is not None:
                 await self._finish(finish)
@@ -572,9 +580,10 @@ class AttemptRunner:
 
     def _leave_to_reaper(self, error: Exception) -> None:
         """Let the lease expire, since the finish cannot be written."""
+        context = self.context
         # First, since the report may fail for lack of memory: a lease that is renewed for nobody would never expire.
         self.cleanup()
-        self._worker.reporter.finish_failed(self.job, error)
+        (context or copy_context()).run(self._worker.reporter.finish_failed, self.job, error)
 
     def cleanup(self) -> None:
         """Remove the attempt from the parts of the worker, since it is over. Idempotent."""

@@ -80,10 +80,6 @@ class BlockHost(Protocol):
         """Write progress, as it is stored, soon. From any thread; it does not wait."""
         ...
 
-    def with_progress(self, finish: Finish) -> Finish:
-        """Return the finish with the last progress of the attempt, if that is not written yet."""
-        ...
-
     async def get_steps(self) -> list[StepRecord]:
         """Read the recorded steps of the job, in the worker's event loop."""
         ...
@@ -136,12 +132,12 @@ class BlockHost(Protocol):
         """Return the finish for an outcome."""
         ...
 
-    async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """Return the finish with the changes of ``after_attempt``."""
+    async def finish_to_write(self, finish: Finish) -> Finish:
+        """Return the finish of a block with the changes of ``after_attempt``, and the last progress of the attempt."""
         ...
 
-    def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
-        """``apply_after_attempt`` for a thread, which waits for it."""
+    def finish_to_write_in_thread(self, finish: Finish) -> Finish:
+        """``finish_to_write`` for a thread, which waits for it."""
         ...
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
@@ -407,7 +403,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = self._host.with_progress(await self._host.apply_after_attempt(finish))
+                    finish = await self._host.finish_to_write(finish)
                     with self._host.settling(finish):
                         result = await self._transaction.finish(finish, last=True)
             except BaseException as failure:
@@ -464,7 +460,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = self._host.with_progress(self._host.apply_after_attempt_in_thread(finish))
+                    finish = self._host.finish_to_write_in_thread(finish)
                     with self._host.settling(finish):
                         result = self._transaction.finish(finish, last=True)
             except BaseException as failure:

@@ -269,6 +269,13 @@ def counts_in_a_block(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         return tx.finish(outcome)
 
 
+def counts_and_completes(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """As ``counts``, and complete the job itself."""
+    outcome = counts(attempt)
+    with attempt.complete() as tx:
+        return tx.finish(outcome)
+
+
 def current_trace(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """The trace that is the current one of OpenTelemetry."""
     carrier: dict[str, str] = {}

@@ -24,12 +24,12 @@ from queuert import (
 from queuert.cli import main
 from queuert.codecs import EncryptionCodec, EncryptionKey, PayloadFormat
 from queuert.errors import ConfigurationError
-from queuert.jobs import JobProgress
+from queuert.jobs import JobProgress, JobStatus
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, anything, number
-from tests.support.waiting import START, WAIT, Gate
+from tests.support.waiting import START, WAIT, Gate, until
 from tests.worker.completing import effects_of
-from tests.worker.killable import counts, counts_in_a_block, counts_to_the_end
+from tests.worker.killable import counts, counts_and_completes, counts_in_a_block, counts_to_the_end
 
 SECRET = "Rumpelstilzchen"
 secret = JobType(
@@ -141,6 +141,36 @@ async def test_what_an_attempt_records_last_is_written_with_its_finish(harness: 
     assert log[-2:] == [("progressed", 4), ("failed" if how == "raises" else "completed", None)]
 
 
+@pytest.mark.parametrize("in_loop", [True, False])
+async def test_a_block_that_is_rolled_back_takes_no_progress_with_it(harness: PostgresHarness, in_loop: bool) -> None:
+    """Its commit fails, and what was recorded in it is written with the finish of the attempt."""
+    harness.rows("CREATE TABLE alone (value int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    twice = "INSERT INTO alone VALUES (1), (1)"
+
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            attempt.record_progress(4, 4)
+            await tx.connection.execute(twice)
+            return tx.finish(1)
+
+    def in_a_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.complete() as tx:
+            attempt.record_progress(4, 4)
+            tx.connection.execute(twice)
+            return tx.finish(1)
+
+    harness.handles(number, handler if in_loop else in_a_thread, retry=RetryPolicy(max_attempts=1))
+    async with harness.worker():
+        chain = await harness.client.start_chain(number, 1)
+        await chain.wait(WAIT)
+    ended = await harness.job(chain.id)
+    assert ended.status is JobStatus.FAILED
+    assert ended.last_error is not None
+    assert "UniqueViolation" in str(ended.last_error.type)
+    assert ended.progress is not None
+    assert ended.progress.done == 4
+
+
 @pytest.mark.timeout(2 * START)
 @pytest.mark.parametrize("handler", [counts_to_the_end, counts_in_a_block])
 async def test_the_last_progress_of_a_process(
@@ -156,6 +186,24 @@ async def test_the_last_progress_of_a_process(
     last = (await harness.job(chain.id)).progress
     assert last is not None
     assert last.done == 4
+    page = await harness.client.list_events(chain=chain, kinds=["progressed"], oldest_first=True)
+    assert [event.progress.done for event in page if event.progress is not None] == [3, 4]
+
+
+@pytest.mark.timeout(2 * START)
+async def test_a_process_does_not_write_again_what_is_written(harness: PostgresHarness, tmp_path: Path) -> None:
+    place = str(tmp_path / "here")
+    harness.handles(anything, counts_and_completes, executor="process")
+    async with harness.worker() as worker:
+        chain = await harness.client.start_chain(anything, place)
+        await seen(harness.client, chain.id, 3, START)
+        assert worker._runtime is not None
+        [held] = worker._runtime.leases._held
+        await until(lambda: held.unlogged_progress is None, "the worker knows that it is written")
+        Path(place + ".go").touch()
+        await chain.result(WAIT)
+    page = await harness.client.list_events(chain=chain, kinds=["progressed"])
+    assert len(page) == 1
 
 
 @pytest.mark.timeout(2 * START)

@@ -37,7 +37,6 @@ from queuert.state.types import (
     ReapRequest,
     ReapResult,
     check_finishes,
-    last_renewals,
 )
 
 _FINISH_ROUNDS = 4
@@ -50,8 +49,6 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """Write finishes, each only if its token has the job's lease."""
         check_finishes(finishes)
-        if renewals := last_renewals(finishes):
-            await self._fetch(self._sql.renew_with_events, parameters.renewals(renewals))
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -80,6 +81,7 @@ class AsyncPostgresTransaction:
         if renewals := last_renewals([finish]):
             with self._connections.limited(self.connection):
                 await fetch(self.connection, self._sql.renew_with_events, parameters.renewals(renewals))
+            finish = replace(finish, progress=None)
         if last and self._goes_with_commit(finish):
             return await self._complete_and_commit(finish)
         with self._connections.limited(self.connection):

@@ -13,7 +13,16 @@ from queuert.state.postgres.bounds import LOCK_SOON, Bounds
 from queuert.state.postgres.protocol import COMMIT, Step, text_rows
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import Finish, FinishKind, FinishResult, Lease, NewJob, StartedJob, inheriting
+from queuert.state.types import (
+    Finish,
+    FinishKind,
+    FinishResult,
+    Lease,
+    NewJob,
+    StartedJob,
+    inheriting,
+    last_renewals,
+)
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -30,7 +39,7 @@ def with_status(started: Mapping[str, StartedJob], status: Mapping[str, str]) ->
 
 def releases_dependents(finish: Finish) -> bool:
     """Whether the finish needs more than one statement, as far as the claim knew."""
-    if finish.kind is FinishKind.WAIT or finish.waits_for_event:
+    if finish.kind is FinishKind.WAIT or finish.waits_for_event or finish.progress is not None:
         return True
     if finish.continuation is not None:
         return bool(finish.continuation.blockers)
@@ -49,6 +58,7 @@ def is_simple_completion(finish: Finish) -> bool:
         and job.chain_index == 0
         and not job.has_dependents
         and finish.result_ttl is None
+        and finish.progress is None
     )
 
 
@@ -165,13 +175,21 @@ def receivers(finishes: Sequence[Finish]) -> list[str]:
     return [one.job.id for one in finishes if one.waits_for_event]
 
 
+def progress_steps(sql: Statements, finishes: Sequence[Finish]) -> list[Step]:
+    """Return the step that writes the last progress of attempts, once their rows are locked; none if there is none."""
+    renewals = last_renewals(finishes)
+    return [Step(sql.prepared["renew_with_events"], parameters.renewals(renewals))] if renewals else []
+
+
 def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *, wait: bool) -> list[Step]:
-    """Return the steps after BEGIN: lock chains and dependents, write the finishes, release the dependents, commit."""
+    """Return the steps after BEGIN: lock chains and dependents, write the last progress and the finishes, release the
+    dependents, commit."""
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
         Step(sql.prepared["set_short_lock_timeout"], bounds.parameters(None if wait else LOCK_SOON)),
         Step(sql.prepared["lock_in_order"], parameters.locks(held, closing=closing)),
+        *progress_steps(sql, finishes),
         Step(sql.prepared["finish"], parameters.finish(finishes, closes_awaited=True)),
         Step(sql.prepared["release_dependents"], parameters.closed_chains(closing)),
         Step(COMMIT, {}),

@@ -53,6 +53,11 @@ def text_array(texts: Sequence[str]) -> str:
     return f'{{"{joined}"}}'
 
 
+def nullable_text_array(texts: Sequence[str | None]) -> str:
+    """Return an array of Postgres, whose elements may be null, as text."""
+    return f"{{{','.join('NULL' if text is None else text_array([text])[1:-1] for text in texts)}}}"
+
+
 def _run_at(run_at: RunAt | None) -> tuple[str, str]:
     if run_at is None:
         return "0", "null"
@@ -309,10 +314,10 @@ def renewals(params: Sequence[Renewal]) -> Parameters:
     reported = [renewal.progress for renewal in params]
     logged = [renewal.lease.job_id for renewal in params if renewal.logs_progress]
     return {
-        **({"logged": logged} if logged else {}),
+        **({"logged": text_array(logged)} if logged else {}),
         **leases([renewal.lease for renewal in params]),
-        "seconds": [renewal.seconds for renewal in params],
-        "progress": reported if any(one is not None for one in reported) else None,
+        "seconds": text_array([str(renewal.seconds) for renewal in params]),
+        "progress": nullable_text_array(reported) if any(one is not None for one in reported) else None,
     }
 
 

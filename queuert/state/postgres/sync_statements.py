@@ -42,7 +42,7 @@ from queuert.state.postgres.protocol import (
 from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
 from queuert.state.postgres.starting import insertions, started_jobs
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
+from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob, last_renewals
 
 _EAGER_THRESHOLDS = (0, 1)
 
@@ -262,6 +262,8 @@ def finish_and_release(
     new = {job.id for job in started_by(finishes)}
     held = {one.job.id for one in finishes}.union(closing)
     lock_in_order(connection, sql, held, waiting, besides=new, closing=closing)
+    if renewals := last_renewals(finishes):
+        fetch(connection, sql.renew_with_events, parameters.renewals(renewals))
     found = fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = [one for one in finishes if one.job.lease in written]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -81,6 +82,7 @@ class PostgresTransaction:
         if renewals := last_renewals([finish]):
             with self._connections.limited(self.connection):
                 fetch(self.connection, self._sql.renew_with_events, parameters.renewals(renewals))
+            finish = replace(finish, progress=None)
         if last and self._goes_with_commit(finish):
             return self._complete_and_commit(finish)
         with self._connections.limited(self.connection):

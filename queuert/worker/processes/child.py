@@ -91,8 +91,8 @@ class _Child:
                     self._current.abort.set(message.reason)
                 case messages.AbortTransaction() if self._current is not None:
                     self._current.abort_transaction()
-                case messages.AfterAttemptApplied() if self._current is not None:
-                    self._current.applied_finishes.put(message.finish)
+                case messages.FinishToWrite() if self._current is not None:
+                    self._current.finishes_to_write.put(message.finish)
                 case messages.PhaseWritten() if self._current is not None:
                     self._current.written_phases.put(message)
                 case messages.End():

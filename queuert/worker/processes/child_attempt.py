@@ -16,7 +16,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import replace
 from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, NoReturn
@@ -179,9 +178,8 @@ class ChildAttempt:
         self.over = False
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
-        self.applied_finishes: SimpleQueue[Finish] = SimpleQueue()
-        self._progress: str | None = None
-        """What the handler recorded last, unless a phase has replaced it."""
+        self.finishes_to_write: SimpleQueue[Finish] = SimpleQueue()
+        self._has_recorded_progress = False
         self.written_phases: SimpleQueue[messages.PhaseWritten] = SimpleQueue()
         self.lifespan: ChildLifespan | None = None
         self._connection = connection
@@ -278,7 +276,6 @@ class ChildAttempt:
 
     def _written(self, request: messages.BeginPhase | messages.RecordPhase) -> Any:
         """Return what the worker has written: it also has progress to write, which must not come later."""
-        self._progress = None
         self._connection.send(request)
         written = self.written_phases.get()
         if written.error is not None:
@@ -311,12 +308,8 @@ class ChildAttempt:
     def record_progress(self, progress: str) -> None:
         """Send progress to the worker, which writes it."""
         self.check_process()
-        self._progress = progress
+        self._has_recorded_progress = True
         self._connection.send(messages.Progressed(progress))
-
-    def with_progress(self, finish: Finish) -> Finish:
-        """Return the finish with the last progress, which the worker may not have written yet."""
-        return finish if self._progress is None else replace(finish, progress=self._progress)
 
     def finish(self, outcome: Any) -> Finish:
         """Return the finish for an outcome."""
@@ -325,16 +318,16 @@ class ChildAttempt:
             self.abort.raise_if_set()
         return finishes.finish(self.run.job, self.job_type, self.retry, outcome)
 
-    async def apply_after_attempt(self, finish: Finish) -> Finish:
+    async def finish_to_write(self, finish: Finish) -> Finish:
         """Not called: ``check_event_loop`` raises before."""
         return finish
 
-    def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
-        """Return the finish with the changes of ``after_attempt``, which runs in the worker."""
-        if not self.run.has_after_attempt:
+    def finish_to_write_in_thread(self, finish: Finish) -> Finish:
+        """Let the worker add the changes of ``after_attempt``, and the progress that it has not written yet."""
+        if not (self.run.has_after_attempt or self._has_recorded_progress):
             return finish
-        self._connection.send(messages.ApplyAfterAttempt(finish))
-        return self.applied_finishes.get()
+        self._connection.send(messages.GetFinishToWrite(finish))
+        return self.finishes_to_write.get()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """Not called: ``check_event_loop`` raises before."""

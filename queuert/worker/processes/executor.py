@@ -86,8 +86,8 @@ class AttemptHost(Protocol):
         """A transaction has locked the job, so its lease cannot be renewed."""
         ...
 
-    async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """Return the finish of a ``complete()`` block with the changes of ``after_attempt``."""
+    async def finish_to_write(self, finish: Finish) -> Finish:
+        """Return the finish of a block with the changes of ``after_attempt``, and the last progress of the attempt."""
         ...
 
     def committing(self, finish: Finish, result: FinishResult) -> None:
@@ -295,9 +295,9 @@ class _ChildRun:
                     self._host.waits_for(message.job_types)
                 case messages.RenewalPaused():
                     self._host.pause_renewal(self._abort_transaction)
-                case messages.ApplyAfterAttempt():
-                    finish = await self._host.apply_after_attempt(message.finish)
-                    self._child.send(messages.AfterAttemptApplied(finish))
+                case messages.GetFinishToWrite():
+                    finish = await self._host.finish_to_write(message.finish)
+                    self._child.send(messages.FinishToWrite(finish))
                 case messages.Committing():
                     self._host.committing(message.finish, message.result)
                 case messages.Committed():

@@ -83,8 +83,8 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class AfterAttemptApplied:
-    """The answer to ``ApplyAfterAttempt``: the finish to write."""
+class FinishToWrite:
+    """The answer to ``GetFinishToWrite``."""
 
     finish: Finish
 
@@ -111,8 +111,8 @@ class RenewalPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyAfterAttempt:
-    """The finish of a ``complete()`` block; the child waits for ``AfterAttemptApplied``."""
+class GetFinishToWrite:
+    """The finish of a ``complete()`` block, as the handler made it; the child waits for ``FinishToWrite``."""
 
     finish: Finish
 
