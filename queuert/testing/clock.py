@@ -14,7 +14,9 @@ from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 
 if TYPE_CHECKING:
+    from queuert.state.postgres.settings import PostgresSettings
     from queuert.state.redis import RedisState
+    from queuert.state.redis.settings import RedisSettings
 
 
 _apart = itertools.count(1)
@@ -61,24 +63,18 @@ UPDATE {schedule} SET
 
 
 class PostgresTimes:
-    """Moves the times of the tables in a schema of Postgres.
+    """Moves the times of the tables in a schema of Postgres."""
 
-    Args:
-        dsn: the database.
-        schema: the schema of the tables.
-    """
-
-    def __init__(self, dsn: str, schema: str) -> None:
-        self._dsn = dsn
-        self._schema = schema
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
         tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule")
-        names = {name: sql.Identifier(self._schema, name) for name in tables}
+        names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(_apart)))
-        with psycopg.connect(self._dsn) as connection:
+        with psycopg.connect(self._settings.current_dsn()) as connection:
             for statement in (_JOBS, _STEPS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
                 connection.execute(statement.format(by=by, apart=apart, **names))
 
@@ -181,17 +177,18 @@ end
 class RedisTimes:
     """Moves the times of a namespace of Redis."""
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._url = url
-        self._prefix = prefix
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one script."""
         import redis
+        from redis.retry import Retry
 
         by, apart = round(seconds * 1_000_000), next(_apart)
-        with redis.Redis.from_url(self._url) as client:
-            client.eval(_REDIS, 0, self._prefix, str(by), str(apart), "1" if leases else "0")
+        pool = self._settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
+        with redis.Redis.from_pool(pool) as client:
+            client.eval(_REDIS, 0, self._settings.prefix, str(by), str(apart), "1" if leases else "0")
 
 
 def times_of(state: StateAdapter) -> StoredTimes:
@@ -201,13 +198,12 @@ def times_of(state: StateAdapter) -> StoredTimes:
         ConfigurationError: they are not known: pass ``times=`` to the queue.
     """
     if isinstance(state, PostgresState):
-        return PostgresTimes(state._settings.dsn, state.schema)
+        return PostgresTimes(state._settings)
     if isinstance(state, SQLiteState):
         return SQLiteTimes(state)
     if type(state).__name__ == "RedisState" and type(state).__module__.startswith("queuert."):
         # redis is an optional package, so its adapter is not imported here.
-        settings = cast("RedisState", state)._settings
-        return RedisTimes(settings.url, settings.prefix)
+        return RedisTimes(cast("RedisState", state)._settings)
     raise ConfigurationError(
         f"the times of {type(state).__name__} cannot be moved: pass times= to the queue, an object whose method "
         "shift(seconds, leases=...) moves them"

@@ -14,15 +14,17 @@ import redis
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from queuert import AsyncClient, Client, JobType, JobTypes
+from queuert import AsyncClient, Client, JobStatus, JobType, JobTypes
 from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.ids import new_id
 from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.observability.events import ListenerLost, ListenerRestored
+from queuert.run_at import after
 from queuert.state import StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.redis import RedisState
+from queuert.testing.clock import times_of
 from queuert.testing.events import EventLog
 from tests.support.waiting import until
 
@@ -180,6 +182,31 @@ def test_what_is_no_text_is_refused(tokens: PostgresTokens | RedisTokens) -> Non
         Client(tokens.state(lambda: b"first"), JOB_TYPES).open()
 
 
+def test_one_that_hangs_is_given_up(
+    tokens: PostgresTokens | RedisTokens, monkeypatch: pytest.MonkeyPatch, ended: threading.Event
+) -> None:
+    """Else a worker would renew no lease while it waits."""
+    monkeypatch.setattr("queuert.passwords._SECONDS", 0.1)
+    with pytest.raises(StateUnavailableError, match=r"has not returned within 0\.1 s: give what it"):
+        Client(tokens.state(lambda: str(ended.wait())), JOB_TYPES).open()
+
+
+@pytest.fixture
+def ended() -> Iterator[threading.Event]:
+    """Set at the end of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_moved_clock_uses_it(tokens: PostgresTokens | RedisTokens) -> None:
+    state = tokens.state(tokens)
+    with Client(state, JOB_TYPES) as client:
+        client.start_chain(JOB_TYPES["work"], 1, run_at=after(hours=1))
+        times_of(state).shift(3600.0, leases=False)
+        assert [job.status for job in client.list_jobs()] == [JobStatus.READY]
+
+
 def test_doctor_uses_it(tokens: PostgresTokens | RedisTokens) -> None:
     state = tokens.state(tokens)
     assert state.diagnose()
@@ -193,10 +220,31 @@ def test_it_must_be_a_function(make: Callable[..., Any]) -> None:
     given: Any = "hunter2"
     url = "redis://localhost" if make in (RedisState, RedisNotify) else "postgresql://localhost/app"
     with pytest.raises(
-        ConfigurationError, match=r"password must be a function .* got str: one that does not expire"
+        ConfigurationError, match=r"password must be a function .* got str: write one that does not expire"
     ) as e:
         make(url, password=given)
     assert given not in str(e.value)
+
+
+async def later() -> str:
+    """Not a plain function."""
+    return "first"
+
+
+class Later:
+    """An object that is called like a coroutine function."""
+
+    async def __call__(self) -> str:
+        """Return a password, later."""
+        return "first"
+
+
+@pytest.mark.parametrize("password", [later, Later()])
+@pytest.mark.parametrize("make", [PostgresState, PostgresNotify, RedisState, RedisNotify])
+def test_it_must_be_a_plain_function(make: Callable[..., Any], password: Any) -> None:
+    url = "redis://localhost" if make in (RedisState, RedisNotify) else "postgresql://localhost/app"
+    with pytest.raises(ConfigurationError, match="must be a plain function, got a coroutine function"):
+        make(url, password=password)
 
 
 def from_a_module() -> str:
