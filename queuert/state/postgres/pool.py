@@ -85,24 +85,31 @@ changed."""
 class _PoolName(str):
     """The name of a pool of ours, by which its log records are known from those of other pools."""
 
-    __slots__ = ()
+    failures: ConnectFailures
 
 
-_OUTAGE_RECORDS = ("error connecting in", "reconnection attempt in", "discarding broken", "discarding closed")
+_CONNECT_RECORD = "error connecting in"
+_OUTAGE_RECORDS = (_CONNECT_RECORD, "reconnection attempt in", "discarding broken", "discarding closed")
 _POOL_LOGGER = logging.getLogger("psycopg.pool")
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    """Whether a record of psycopg's pools is logged: of a pool of ours what an outage repeats, only at DEBUG.
+    """Whether a record of psycopg's pools is logged.
+
+    Of what an outage repeats, a pool of ours logs the first failure to connect after a success; the rest, at DEBUG.
 
     It tries to connect several times a second while calls wait. What fails is said by the errors of these calls, which
-    have the reason, and by the events of workers.
+    have the reason, and by the events of workers. But where a pool cannot grow, calls succeed, late.
     """
     if record.levelno != logging.WARNING or not str(record.msg).startswith(_OUTAGE_RECORDS):
         return True
     subjects = record.args if isinstance(record.args, tuple) else ()
-    is_ours = any(isinstance(one, _PoolName | AsyncPooledConnection | PooledConnection) for one in subjects)
-    return not is_ours or _POOL_LOGGER.isEnabledFor(logging.DEBUG)
+    if not any(isinstance(one, _PoolName | AsyncPooledConnection | PooledConnection) for one in subjects):
+        return True
+    name = subjects[0]
+    if isinstance(name, _PoolName) and str(record.msg).startswith(_CONNECT_RECORD) and name.failures.begin():
+        return True
+    return _POOL_LOGGER.isEnabledFor(logging.DEBUG)
 
 
 _POOL_LOGGER.addFilter(_is_shown)
@@ -200,6 +207,8 @@ class _Base:
         """The connections in use, each with the pool that it was taken from: the store may have been closed and
         reopened since."""
         self._failures = ConnectFailures()
+        name = _PoolName(settings.application_name)
+        name.failures = self._failures
         chosen = [_SESSION_SETTINGS, _PLANNER_SETTINGS] if self.prepares else [_SESSION_SETTINGS]
         self._settings_query = _LEVEL_BEFORE + b",".join(chosen) + _IF_OWN
         self._pool_arguments: dict[str, Any] = {
@@ -212,7 +221,7 @@ class _Base:
             # double for ever.
             "reconnect_timeout": 0.0,
             "open": False,
-            "name": _PoolName(settings.application_name),
+            "name": name,
         }
 
     def _connection_arguments(self) -> dict[str, Any]:

@@ -137,12 +137,23 @@ class ConnectFailures:
 
     def __init__(self) -> None:
         self.snapshot: tuple[int, str] = 0, ""
+        self._is_failing = False
         self._lock = threading.Lock()
 
     def add(self, error: Exception) -> None:
         """One more try has failed. The error itself is not kept: its frames hold the pool."""
         with self._lock:
             self.snapshot = self.snapshot[0] + 1, str(error)
+
+    def begin(self) -> bool:
+        """Return whether no failure was noted since the last success, and note one."""
+        with self._lock:
+            began, self._is_failing = not self._is_failing, True
+        return began
+
+    def end(self) -> None:
+        """A try has succeeded."""
+        self._is_failing = False
 
 
 class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
@@ -162,11 +173,14 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
         try:
             if password is not None:
                 kwargs["password"] = await asyncio.to_thread(current_password, password)
-            return await super().connect(conninfo, **kwargs)
+            connection = await super().connect(conninfo, **kwargs)
         except (Error, QueuertError) as error:
             if refusals is not None:
                 refusals.add(error)
             raise
+        if refusals is not None:
+            refusals.end()
+        return connection
 
     async def commit(self) -> None:
         self.check_not_held("commit")
@@ -194,11 +208,14 @@ class PooledConnection(ConnectionState, Connection[Any]):
         try:
             if password is not None:
                 kwargs["password"] = current_password(password)
-            return super().connect(conninfo, **kwargs)
+            connection = super().connect(conninfo, **kwargs)
         except (Error, QueuertError) as error:
             if refusals is not None:
                 refusals.add(error)
             raise
+        if refusals is not None:
+            refusals.end()
+        return connection
 
     def commit(self) -> None:
         self.check_not_held("commit")
