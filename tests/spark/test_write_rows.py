@@ -186,8 +186,9 @@ def test_columns_that_make_no_job_are_refused(ddl: str) -> None:
 def test_a_setting_in_capitals_is_refused(name: str) -> None:
     """As a field of the input, what it says would be lost. It is one if the model says so."""
     meant = name.lower()
+    what = "input" if name == "INPUT" else "setting"
     with pytest.raises(
-        SparkColumnError, match=f"column '{name}' must be named '{meant}', the setting of a job: rename it"
+        SparkColumnError, match=f"column '{name}' must be named '{meant}', the {what} of a job: rename it"
     ):
         find_columns(schema(f"{name} string, n int"), None)
     with pytest.raises(SparkColumnError, match=f"'{meant}'"):
@@ -195,6 +196,13 @@ def test_a_setting_in_capitals_is_refused(name: str) -> None:
     declared = create_model("Declared", **{name: (str, ...)})  # type: ignore[call-overload]
     named: JobType[Any, None] = JobType("named", input=declared, output=None)
     assert find_columns(schema(f"{name} string"), named) == Columns(frozenset(), (name,))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_setting_in_capitals_beside_the_setting() -> None:
+    """Renamed, there would be two of one name."""
+    with pytest.raises(SparkColumnError, match=r"'ID' must be named 'id', .*: drop it, as there is a column 'id' too"):
+        find_columns(schema("id string, ID string"), None)
 
 
 @pytest.mark.usefixtures("spark")

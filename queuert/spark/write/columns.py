@@ -69,7 +69,7 @@ def find_columns(schema: t.StructType, job_type: JobType[Any, Any] | None) -> Co
         if not fits(schema[name].dataType):
             raise SparkColumnError(f"column {name!r} must be {wanted}, got {schema[name].dataType.simpleString()}")
     others = [name for name in names if name not in settings]
-    _check_case(others, job_type)
+    _check_case(names, others, job_type)
     if INPUT in others:
         return _with_input(schema, settings, others)
     for name in others:
@@ -78,15 +78,17 @@ def find_columns(schema: t.StructType, job_type: JobType[Any, Any] | None) -> Co
     return Columns(settings, fields=tuple(others))
 
 
-def _check_case(others: Sequence[str], job_type: JobType[Any, Any] | None) -> None:
+def _check_case(names: Sequence[str], others: Sequence[str], job_type: JobType[Any, Any] | None) -> None:
     """Refuse ``ID``, as databases and files in capitals have it: as a field of the input it would lose the ids."""
     known = _model_fields(job_type) or ()
     for name in others:
         meant = name.lower()
         if name != meant and name not in known and meant in (*_SETTINGS, INPUT):
+            what = "the input" if meant == INPUT else "the setting"
+            advice = f"drop it, as there is a column {meant!r} too" if meant in names else "rename it"
             raise SparkColumnError(
-                f"column {name!r} must be named {meant!r}, the setting of a job: rename it. If it is a field of the "
-                "input, make one column of the fields, struct(...).alias('input')"
+                f"column {name!r} must be named {meant!r}, {what} of a job: {advice}. If it is a field of the input, "
+                "make one column of the fields, struct(...).alias('input')"
             )
 
 
