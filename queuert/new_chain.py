@@ -161,11 +161,13 @@ _TURN = 0.01
 """Seconds of encoding after which other tasks have a turn, before anything is sent."""
 
 
-def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
-    """Whether chains can be sent while others are still being encoded: they are many, and cannot conflict."""
-    return len(starts) >= 2 * PART and not any(
-        start.id is not None or start.blockers or start.deduplication is not None for start in starts
-    )
+MANY = 2 * PART
+"""How many chains are sent in parts."""
+
+
+def may_conflict(starts: Sequence[NewChain[Any]]) -> bool:
+    """Whether a chain may exist already, or depend on another one, so that all must be written at a time."""
+    return any(start.id is not None or start.blockers or start.deduplication is not None for start in starts)
 
 
 async def async_listed(jobs: Iterable[NewJob]) -> list[NewJob]:

@@ -42,12 +42,13 @@ from queuert.jobs import ChainRecord, ChainState, Job, JobStatus
 from queuert.new_chain import (
     FIRST_PART,
     LONG_PART,
+    MANY,
     ChainReference,
     NewChain,
     async_listed,
-    can_pipeline,
     chain_ids,
     listed,
+    may_conflict,
     new_jobs,
     parts,
 )
@@ -206,7 +207,7 @@ class AsyncClient(
             trace = None if sending is None else sending.context
             made = new_jobs(self.job_types, starts, trace)
             jobs, in_parts = list[NewJob](), False
-            if connection is None and can_pipeline(starts):
+            if connection is None and len(starts) >= MANY and not may_conflict(starts):
                 began = time.monotonic()
                 jobs = await async_listed(itertools.islice(made, FIRST_PART))
                 # If the models are slow, all are encoded before the transaction begins.
