@@ -84,8 +84,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s; least time left: %(slack)s s",
     events.JobsClaimed: "worker %(worker)s claimed %(count)s jobs in %(duration)s s",
     events.FinishesWritten: "worker %(worker)s wrote %(count)s finishes in %(duration)s s",
-    events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store (%(failures)s in a row), retrying: "
-    "%(error)s",
+    events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store (%(failures)s in a row): %(error)s",
     events.LifespanFailed: "worker %(worker)s: the lifespan %(lifespan)s failed (ended early, so that the worker "
     "stops: %(early)s): %(error)s",
     events.WebhookFailing: "webhook %(webhook)s: nothing could be delivered for %(seconds)s s (%(failures)s failures "

@@ -36,7 +36,7 @@ from queuert.errors import (
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker, Job
 from queuert.observability.context import FIELDS, current_attempt
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
@@ -403,6 +403,9 @@ class AttemptState:
                     return False
                 await asyncio.sleep(_RESOLVE_BACKOFF.delay(failures))
             else:
+                if failures:
+                    recovered = LoopRecovered(worker=self._worker.name, loop="complete", failures=failures)
+                    self._worker.observers.emit(recovered)
                 if committed:
                     self.committed(*self.indeterminate)
                 return committed
