@@ -53,6 +53,22 @@ current_attempt: ContextVar[Running | None] = ContextVar("queuert_attempt", defa
 """The attempt that the current code runs for, if it does: a worker sets it in the context of each attempt."""
 
 
+class _Job(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def chain_id(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+def fields_of(worker: str, job: _Job) -> dict[str, object]:
+    """Return the fields of an attempt of this worker, by the names in ``FIELDS``."""
+    return dict(zip(FIELDS, (worker, job.id, job.chain_id, job.type, job.attempt), strict=True))
+
+
 def current() -> Mapping[str, object]:
     """The fields of the attempt that the current code runs for, by the names in ``FIELDS``; empty outside of one."""
     attempt = current_attempt.get()

@@ -35,8 +35,7 @@ from queuert.errors import (
 )
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker, Job
-from queuert.observability.context import FIELDS, current_attempt
-from queuert.observability.events import LoopRecovered, StoreCallFailed
+from queuert.observability.context import current_attempt, fields_of
 from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
@@ -315,11 +314,7 @@ class AttemptState:
         return self.with_progress(await self.apply_after_attempt(finish))
 
     def finish_to_write_in_thread(self, finish: Finish) -> Finish:
-        """``finish_to_write`` for a thread, which waits for it.
-
-        Raises:
-            ClosedError: the event loop has closed.
-        """
+        """``finish_to_write`` for a thread, which waits for it. It raises ClosedError if the event loop has closed."""
         if self._processor.after_attempt is None:
             return self.with_progress(finish)
         applying = self.finish_to_write(finish)
@@ -388,7 +383,7 @@ class AttemptState:
             await asyncio.wait([closing])
         if not closing.cancelled() and (error := closing.exception()) is not None:
             # The handler was cancelled before the block could raise it there.
-            self._report_failure(f"{type(error).__name__}: {error}")
+            self._worker.reporter.commit_unknown(f"{type(error).__name__}: {error}", 1)
 
     async def resolve_commit(self) -> bool:
         """Return whether an indeterminate finish was committed; if so, report it. It queries while the lease lasts."""
@@ -398,14 +393,12 @@ class AttemptState:
                 committed = await self._is_committed()
             except StateUnavailableError as error:
                 failures += 1
-                self._report_failure(str(error), failures)
+                self._worker.reporter.commit_unknown(str(error), failures)
                 if lease_time() >= self.held.deadline:
                     return False
                 await asyncio.sleep(_RESOLVE_BACKOFF.delay(failures))
             else:
-                if failures:
-                    recovered = LoopRecovered(worker=self._worker.name, loop="complete", failures=failures)
-                    self._worker.observers.emit(recovered)
+                self._worker.reporter.commit_known(failures)
                 if committed:
                     self.committed(*self.indeterminate)
                 return committed
@@ -413,10 +406,6 @@ class AttemptState:
 
     def _presumed(self, finish: Finish) -> FinishResult:
         return finishes.presumed(finish, FinishResult(self._job.id), self._worker.job_types.names)
-
-    def _report_failure(self, error: str, failures: int = 1) -> None:
-        failed = StoreCallFailed(worker=self._worker.name, operation="complete", error=error, failures=failures)
-        self._worker.observers.emit(failed)
 
     async def _is_committed(self) -> bool:
         # The transaction waits until the server has ended that of the lost connection.
@@ -461,9 +450,7 @@ class AttemptRunner:
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log records of its handler."""
-        job = self.job
-        values = (self._worker.name, job.id, job.chain_id, job.type, job.attempt)
-        return dict(zip(FIELDS, values, strict=True))
+        return fields_of(self._worker.name, self.job)
 
     def waits_for(self, job_types: Collection[str]) -> None:
         """Take note that its handler waits for chains that stand at jobs of these types, and keeps its slot."""

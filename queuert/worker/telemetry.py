@@ -238,6 +238,16 @@ class AttemptReporter:
         """The handler waits in its slot for a job that needs one of the same slots."""
         self._observers.emit(events.HandlerWaits(**self._identity(job), waits_for=waits_for, slots=slots))
 
+    def commit_unknown(self, error: str, failures: int) -> None:
+        """Whether the block of an attempt was committed could not be found out, so many times in a row."""
+        failed = events.StoreCallFailed(worker=self._worker, operation="complete", error=error, failures=failures)
+        self._observers.emit(failed)
+
+    def commit_known(self, failures: int) -> None:
+        """Whether the block of an attempt was committed is known, after so many failures."""
+        if failures:
+            self._observers.emit(events.LoopRecovered(worker=self._worker, loop="complete", failures=failures))
+
     def finish_rejected(self, job: ClaimedJob, reason: AbortReason) -> None:
         """A finish was not written, since the lease does not hold."""
         self._activity.count_one(job.type, REJECTED)

@@ -106,9 +106,10 @@ def _is_shown(record: logging.LogRecord) -> bool:
     subjects = record.args if isinstance(record.args, tuple) else ()
     if not any(isinstance(one, _PoolName | AsyncPooledConnection | PooledConnection) for one in subjects):
         return True
-    name = subjects[0]
-    if isinstance(name, _PoolName) and str(record.msg).startswith(_CONNECT_RECORD) and name.failures.begin():
-        return True
+    if str(record.msg).startswith(_CONNECT_RECORD):
+        names = [one for one in subjects if isinstance(one, _PoolName)]
+        if names and names[0].failures.begin():
+            return True
     return _POOL_LOGGER.isEnabledFor(logging.DEBUG)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from queuert.errors import CompletionMisuseError, DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import AbortReason, Job
-from queuert.observability.context import FIELDS
+from queuert.observability.context import fields_of
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStoreTransaction
@@ -271,8 +271,7 @@ class ChildAttempt:
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log records of its handler."""
-        job = self.run.job
-        return dict(zip(FIELDS, (self._worker, job.id, job.chain_id, job.type, job.attempt), strict=True))
+        return fields_of(self._worker, self.run.job)
 
     def _written(self, request: messages.BeginPhase | messages.RecordPhase) -> Any:
         """Return what the worker has written: it also has progress to write, which must not come later."""
