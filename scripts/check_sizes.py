@@ -1,7 +1,11 @@
 """Check that functions and modules stay small enough to be read at a glance.
 
-Of all functions together: a median under 12 lines, and 95 of 100 under 50. Of every module: under 800 lines. The
-lines of a function are those from its `def` to its end, without its docstring; generated twins do not count twice.
+Of all functions together: a median under 12 lines, and 95 of 100 under 50. Of every module: at most 1,000 lines. The
+lines of a function are those from its `def` to its end. Docstrings count for neither: to explain costs nothing.
+Generated twins do not count twice.
+
+The cap of a module is far above what most have. One that comes near it is split where it has two subjects, and not
+otherwise: a reader who follows a job would rather scroll than open another file.
 """
 
 import argparse
@@ -20,7 +24,7 @@ GENERATED = "# Generated from "
 MEDIAN_LINES = 12
 NEARLY_ALL_LINES = 50
 NEARLY_ALL = 0.95
-MODULE_LINES = 800
+MODULE_LINES = 1_000
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,21 @@ def function_sizes(path: str, text: str) -> Iterator[Size]:
     for node in ast.walk(ast.parse(text, path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             end = node.end_lineno or node.lineno
-            lines = end - node.lineno + 1 - _docstring_lines(node)
+            lines = end - node.lineno + 1 - sum(map(_length, node.body[:1]))
             yield Size(lines, f"{path}:{node.lineno} {node.name}")
 
 
-def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    if ast.get_docstring(node, clean=False) is None:
-        return 0
-    docstring = node.body[0]
-    return (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+def module_size(path: str, text: str) -> Size:
+    """The size of a module. Texts that stand for themselves are docstrings, also those of attributes."""
+    docstrings = sum(_length(node) for node in ast.walk(ast.parse(text, path)) if isinstance(node, ast.Expr))
+    return Size(len(text.splitlines()) - docstrings, path)
+
+
+def _length(node: ast.stmt) -> int:
+    """The lines of a docstring; 0 for any other statement."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return (node.end_lineno or node.lineno) - node.lineno + 1
+    return 0
 
 
 def percentile(values: list[int], share: float) -> int:
@@ -63,7 +73,7 @@ def percentile(values: list[int], share: float) -> int:
 
 def problems_of(functions: list[Size], modules: Iterable[Size]) -> list[str]:
     """What is too long, one line each, the longest first; empty when all is well."""
-    problems = [f"{size.where}: {size.lines} lines, of fewer than {MODULE_LINES}" for size in _too_long(modules)]
+    problems = [f"{size.where}: {size.lines} lines, of {MODULE_LINES} at most" for size in _too_long(modules)]
     if not functions:
         return problems
     lines = [size.lines for size in functions]
@@ -77,7 +87,7 @@ def problems_of(functions: list[Size], modules: Iterable[Size]) -> list[str]:
 
 
 def _too_long(modules: Iterable[Size]) -> list[Size]:
-    return sorted((size for size in modules if size.lines >= MODULE_LINES), key=lambda size: -size.lines)
+    return sorted((size for size in modules if size.lines > MODULE_LINES), key=lambda size: -size.lines)
 
 
 def main() -> int:
@@ -86,7 +96,7 @@ def main() -> int:
     parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="the tree to measure")
     found = list(modules(parser.parse_args().root))
     functions = [size for path, text in found for size in function_sizes(path, text)]
-    problems = problems_of(functions, [Size(len(text.splitlines()), path) for path, text in found])
+    problems = problems_of(functions, [module_size(path, text) for path, text in found])
     for problem in problems:
         print(f"check_sizes: {problem}", file=sys.stderr)
     if functions and not problems:

@@ -191,6 +191,21 @@ def test_dead_workers(runbook: Callable[[str], Runbook], client: Client, applica
     assert chain.refresh().status == "completed"
 
 
+def test_a_client_that_notifies_nobody(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
+    """The fixture's has notifications of its own: workers hear only of what the other one starts."""
+    run = runbook("Jobs start only after a minute")
+    with psycopg.connect(dsn, autocommit=True) as workers, Client(PostgresState(dsn), JOB_TYPES) as mended:
+        workers.execute("LISTEN queuert_jobs")
+        chain = client.start_chain(page, 1)
+        mended.start_chain(book, 1)
+        [heard] = workers.notifies(timeout=60.0, stop_after=1)
+    assert "book" in heard.payload
+    assert "page" not in heard.payload
+    alive(client, "page")
+    assert "nothing holds it: the next claim of its type takes it" in run("why", ID=chain.id)
+    assert "a notification arrived" in run("doctor", code=_anything())
+
+
 @pytest.mark.fault
 def test_a_full_disk(
     runbook: Callable[[str], Runbook], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -319,5 +334,5 @@ def test_a_forgotten_handler(runbook: Callable[[str], Runbook], client: Client, 
 
 def test_every_runbook_is_tried() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    assert len(SECTIONS) == 11
+    assert len(SECTIONS) == 12
     assert [heading for heading in SECTIONS if f'"{heading}"' not in source] == []

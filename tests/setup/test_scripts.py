@@ -83,12 +83,20 @@ def test_the_lines_of_a_function_are_counted_without_its_docstring() -> None:
     assert sizes == {"m.py:1 short": 3, "m.py:7 method": 2}
 
 
+def test_the_lines_of_a_module_are_counted_without_docstrings() -> None:
+    """Of the module, its functions, classes and attributes; a text that is used is code."""
+    text = (
+        '"""Of the\nmodule."""\n\nLIMIT = 3\n"""Of an attribute."""\n\n' + function("short", 3) + 'print("""a\nb""")\n'
+    )
+    assert check_sizes.module_size("m.py", text) == check_sizes.Size(8, "m.py")
+
+
 @pytest.mark.parametrize(
     ("functions", "modules", "expected"),
     [
-        ([11, 11, 11], [699], 0),
-        ([12, 12, 12], [699], 1),
-        ([5, 5, 5], [800], 1),
+        ([11, 11, 11], [1_000], 0),
+        ([12, 12, 12], [999], 1),
+        ([5, 5, 5], [1_001], 1),
         ([5] * 19 + [60], [10], 0),
         ([5] * 18 + [60, 70], [10], 3),
         ([], [], 0),

@@ -1,5 +1,5 @@
--- A job is a small hash; and the clock. Every script begins with these files, in the order of their numbers. KEYS[1] is
--- the prefix of the namespace with its hash tag: all keys begin with it, so all are in one slot of a cluster.
+-- A job is a small hash; and the clock. A script begins with what it uses of these files, in the order of their numbers.
+-- KEYS[1] is the prefix of the namespace with its hash tag: all keys begin with it, so all are in one slot of a cluster.
 
 local P = KEYS[1]
 local call = redis.call
