@@ -1,13 +1,15 @@
 """Stored rows as the records that operations return, for every store: pure functions.
 
-Rows are in the order of the columns that the stores' lists select, with times as datetimes. Stored JSON is decoded for
-display; text that is not valid becomes a value as well, so that no manual edit makes reading a job fail.
+A row has the fields of its record, in their order (``JOB`` and the others have their names), with times as datetimes.
+Stored JSON is decoded for display; text that is not valid becomes a value as well, so that no manual edit makes reading
+a job fail.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,79 +27,65 @@ from queuert.jobs import (
 )
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state.steps import StepRecord
-from queuert.state.types import BlockerRecord, ScheduleRecord
+from queuert.state.types import BlockerRecord, ClaimedJob, ScheduleRecord
 from queuert.trace_context import trace_id_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def columns_of(record: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a record, in their order."""
+    return tuple(field.name for field in fields(record))
+
+
+JOB, CHAIN, CHAIN_STATE, SCHEDULE = map(columns_of, (Job, ChainRecord, ChainState, ScheduleRecord))
+"""The columns of each record, as statements select them: its fields. So a field stands in one place, and no position in
+two."""
+
+CLAIMED = tuple(name for name in columns_of(ClaimedJob) if name not in ("token", "fault"))
+"""The columns of a claimed job: its fields, without those that the store knows by itself."""
+
+
+def selected(columns: Sequence[str], expressions: Mapping[str, str]) -> str:
+    """Return what a statement selects for these columns: the expressions of a store, and otherwise the names."""
+    return ", ".join(expressions.get(name, name) for name in columns)
+
+
+def places(columns: Sequence[str], *names: str) -> tuple[int, ...]:
+    """Return the positions of these columns in a row."""
+    return tuple(map(columns.index, names))
+
+
 def job(row: Sequence[Any]) -> Job:
     """Return a job, with its input, output, error and progress decoded."""
-    return Job(
-        id=row[0],
-        type=row[1],
-        chain_id=row[2],
-        chain_index=row[3],
-        status=JobStatus(row[4]),
-        priority=row[5],
-        attempt=row[6],
-        uncounted=row[7],
-        lease_expirations=row[8],
-        open_blockers=row[9],
-        input=json_value(row[10]),
-        output=json_value(row[11]),
-        last_error=job_error(row[12]),
-        created_at=row[13],
-        scheduled_at=row[14],
-        started_at=row[15],
-        finished_at=row[16],
-        holder=row[17],
-        lease_expires_at=row[18],
-        continued_by=row[19],
-        deduplication_key=row[20],
-        limit_key=row[21],
-        progress=job_progress(row[22], row[6]),
-        failures=job_failures(json_value(row[23])),
-        max_attempts=row[24],
-        trace_id=trace_id_of(row[25]),
-        attempt_trace_id=trace_id_of(row[26]),
-    )
+    found = dict(zip(JOB, row, strict=True))
+    found["status"] = JobStatus(found["status"])
+    found["input"], found["output"] = json_value(found["input"]), json_value(found["output"])
+    found["last_error"] = job_error(found["last_error"])
+    found["progress"] = job_progress(found["progress"], found["attempt"])
+    found["failures"] = job_failures(json_value(found["failures"]))
+    found["trace_id"] = trace_id_of(found["trace_id"])
+    found["attempt_trace_id"] = trace_id_of(found["attempt_trace_id"])
+    return Job(**found)
 
 
 def chain(row: Sequence[Any]) -> ChainRecord:
     """Return a chain: its first job, and what its last job says of it."""
-    return ChainRecord(
-        id=row[0],
-        type=row[1],
-        status=ChainStatus(row[2]),
-        input=row[3],
-        output=row[4],
-        error=None if row[5] is None else job_error(row[5]),
-        tail_type=row[6],
-        created_at=row[7],
-        closed_at=row[8],
-        tail_id=row[9],
-        expires_at=row[10],
-        attributes=attributes_of(row[11]) if row[11] else {},
-        stale_at=row[12],
-    )
+    found = dict(zip(CHAIN, row, strict=True))
+    found["status"] = ChainStatus(found["status"])
+    if found["error"] is not None:
+        found["error"] = job_error(found["error"])
+    found["attributes"] = attributes_of(found["attributes"]) if found["attributes"] else {}
+    return ChainRecord(**found)
 
 
 def chain_state(row: Sequence[Any]) -> ChainState:
     """Return where a chain is: its status, and its last job."""
-    return ChainState(
-        id=row[0],
-        type=row[1],
-        status=ChainStatus(row[2]),
-        job_id=row[3],
-        job_type=row[4],
-        job_status=JobStatus(row[5]),
-        attempt=row[6],
-        scheduled_at=row[7],
-        open_blockers=row[8],
-        last_error=job_error(row[9]),
-        progress=job_progress(row[10], row[6]),
-    )
+    found = dict(zip(CHAIN_STATE, row, strict=True))
+    found["status"], found["job_status"] = ChainStatus(found["status"]), JobStatus(found["job_status"])
+    found["last_error"] = job_error(found["last_error"])
+    found["progress"] = job_progress(found["progress"], found["attempt"])
+    return ChainState(**found)
 
 
 def blocker(row: Sequence[Any]) -> BlockerRecord:
@@ -112,28 +100,11 @@ def step(row: Sequence[Any]) -> StepRecord:
 
 def schedule(row: Sequence[Any]) -> ScheduleRecord:
     """Return a recurring schedule."""
-    return ScheduleRecord(
-        name=row[0],
-        type=row[1],
-        input=row[2],
-        cron=row[3],
-        every=row[4],
-        time_zone=row[5],
-        missed=MissedRuns(row[6]),
-        priority=row[7],
-        limit_key=row[8],
-        paused=bool(row[9]),
-        next_at=row[10],
-        last_at=row[11],
-        owner=row[12],
-        overlap=Overlap(row[13]),
-        jitter=row[14],
-        starts_at=row[15],
-        ends_at=row[16],
-        attributes=attributes_of(row[17]) if row[17] else {},
-        result_ttl=row[18],
-        last_chain_id=row[19],
-    )
+    found = dict(zip(SCHEDULE, row, strict=True))
+    found["missed"], found["overlap"] = MissedRuns(found["missed"]), Overlap(found["overlap"])
+    found["paused"] = bool(found["paused"])
+    found["attributes"] = attributes_of(found["attributes"]) if found["attributes"] else {}
+    return ScheduleRecord(**found)
 
 
 def job_error(text: str | None) -> JobError | None:

@@ -206,7 +206,7 @@ def _everywhere(name: str, replacement: Any) -> Iterator[None]:
 
 # --- the mutants ------------------------------------------------------------------------------------------------------
 
-_HOLDS = r"AND job\.lease_token = params\.token AND job\.lease_expires_at IS NOT NULL"
+_HOLDS = r"AND lease_token = params\.token AND lease_expires_at IS NOT NULL"
 _TOKENS = (
     r"AND \(id = ANY \(%\(roots\)s::text\[\]\)"
     r" OR lease_token = ANY \(%\(tokens\)s::uuid\[\]\) AND lease_expires_at IS NOT NULL\)"

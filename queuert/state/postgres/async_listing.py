@@ -22,6 +22,8 @@ from queuert.state.types import (
     WaitFacts,
 )
 
+_STATUS, _INPUT = records.places(records.CHAIN, "status", "input")
+
 
 class AsyncPostgresListing(AsyncPostgresBase):
     """Jobs and chains by id, pages, blockers and counts."""
@@ -54,7 +56,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
         found: dict[str, ChainRecord | ChainStatus] = {}
         for row in await self._fetch(self._sql.closed_chains, params):
             # Without an input, where the chain is open or its turn has not come.
-            found[row[0]] = ChainStatus(row[2]) if row[3] is None else records.chain(row)
+            found[row[0]] = ChainStatus(row[_STATUS]) if row[_INPUT] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:

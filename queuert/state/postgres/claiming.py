@@ -19,6 +19,7 @@ from typing import Any
 from queuert.limits import Limits
 from queuert.state.postgres.parameters import Parameters, text_array
 from queuert.state.postgres.rows import Row
+from queuert.state.records import CLAIMED, columns_of
 from queuert.state.types import ClaimedJob, ClaimRequest
 
 IndexPosition = tuple[int, datetime]
@@ -89,8 +90,13 @@ _CLAIMS = 8
 
 _MARGIN = 1.5
 
-INPUT, PACKED = 11, 20
-"""The columns of a claimed row with the input, and with its stored size if it is compressed."""
+INPUT, PACKED = CLAIMED.index("input"), len(CLAIMED)
+"""The columns of a claimed row with the input, and, behind the fields, with its stored size if it is compressed."""
+
+_TOKEN = columns_of(ClaimedJob).index("token")
+
+SUMMARY = PACKED + 1
+"""The first of the columns that say what the claim as a whole did; each statement has others."""
 
 
 class Expansion:
@@ -135,7 +141,7 @@ def claim(
     }
 
 
-LOOK_SECONDS, MISSING = 21, 22
+LOOK_SECONDS, MISSING = SUMMARY, SUMMARY + 1
 """The columns of ``claim`` with the seconds that the scan for ready jobs took, and with the number of jobs that others
 have locked: ``claim_rest`` may find others."""
 
@@ -145,20 +151,14 @@ TOO_LARGE = -1
 MANY = 20
 """From this limit on ``claim_many`` is the quicker statement."""
 
-FAIR_SUMMARY = 21
-"""The first of the columns of ``claim_fair`` that say what the claim as a whole did."""
-
-CUT = 21
+CUT = SUMMARY
 """The column of ``claim_admitted`` that says whether jobs were left for their size."""
 
 
 def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
-    """Rows of ``claim``, as jobs in the order in which they should run; an UPDATE returns them in any.
-
-    The columns are in the order of the fields, but for the token.
-    """
+    """Rows of ``claim``, as jobs in the order in which they should run; an UPDATE returns them in any."""
     jobs = [
-        ClaimedJob(*row[:16], token, *row[16:20]) if type(row) is tuple else _unreadable_job(row, token)  # type: ignore[call-arg]
+        ClaimedJob(*row[:_TOKEN], token, *row[_TOKEN:PACKED]) if type(row) is tuple else _unreadable_job(row, token)  # type: ignore[call-arg]
         for row in found
     ]
     if len(jobs) > 1:
@@ -169,17 +169,17 @@ def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
     return jobs
 
 
-_NUMBERS = (4, 5, 6, 7, 8, 9)
-_TIMES = (12, 13, 14)
+_NUMBERS = ("chain_index", "priority", "attempt", "uncounted", "lease_expirations", "blocker_count")
+_TIMES = ("created_at", "scheduled_at", "started_at")
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+_STAND_INS = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), "input": "", "lease_seconds": 60.0}
 
 
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
     """Return the job with substitutes for the values that cannot be read. Its attempt fails before it uses them."""
-    stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
-    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:20]))
-    fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
-    return ClaimedJob(*fields)
+    found: dict[str, Any] = dict(zip(CLAIMED, row, strict=False))
+    values = {name: _STAND_INS.get(name) if value is None else value for name, value in found.items()}
+    return ClaimedJob(**values, token=token, fault=getattr(row, "fault", "?"))
 
 
 _MOST_KEYS = 500
@@ -254,7 +254,7 @@ def claim_fair(
 
 def fair_claim(found: Sequence[Row], claimed: int) -> FairClaim:
     """Decode what the rows of ``claim_fair`` say of the claim as a whole."""
-    chosen, promoted, cut, keys = found[0][FAIR_SUMMARY : FAIR_SUMMARY + 4]
+    chosen, promoted, cut, keys = found[0][SUMMARY : SUMMARY + 4]
     rows = json.loads(keys) if keys else []
     return FairClaim(
         incomplete=not cut and (chosen > claimed or promoted > 0),

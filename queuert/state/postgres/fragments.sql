@@ -2,6 +2,16 @@
 -- The order in which the jobs of a type are claimed, best first. It must be the expression of the index job_ready.
 attempt - uncounted - lease_expirations - priority
 
+-- name: holds_lease
+-- The fence: whether a job's lease has the token `{of}`. Each statement that writes for an attempt has it, so that no time
+-- passes between the check and the write. A token stays in the row when its lease has ended; the end of the lease does not.
+lease_token = {of} AND lease_expires_at IS NOT NULL
+
+-- name: within_page
+-- Whether an entry of a list by time lies between the bounds of the page.
+(created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+
 -- name: event_level
 -- The event level of a job type: 'all', 'terminal' or 'off'. `{of}` is the type, such as finished.type.
 coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = {of}), (SELECT level FROM {schema}.event_log))
@@ -268,20 +278,6 @@ fitting AS (
     ) AS queue
     WHERE upto <= %(max_bytes)s OR upto = bytes
 ),
-
--- name: claimed_job
--- What a claim returns of a `job`.
-job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
-        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
-        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
-        job.result_ttl, job.attempt_trace_context, job.max_attempts,
-        CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
-
--- name: claimed_columns
--- The columns of `claimed_job`.
-id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
-    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, attempt_trace_context, max_attempts, packed
 
 -- name: started_events
 -- Writes the events of the jobs in `claimed`, many in a row of the log.

@@ -48,8 +48,9 @@ def _row(schedule: ScheduleRecord, next_at: datetime | None) -> str:
 
 def due(rows: Sequence[Row], limit: int) -> DueSchedules:
     """Decode the rows of ``due_schedules``."""
-    found = [records.schedule(row) for row in rows if row[0] is not None]
-    return DueSchedules(now=rows[0][20], due=found, next_in=0.0 if len(found) >= limit else rows[0][21])
+    found = [records.schedule(row[:-2]) for row in rows if row[0] is not None]
+    *_, now, next_in = rows[0]
+    return DueSchedules(now=now, due=found, next_in=0.0 if len(found) >= limit else next_in)
 
 
 def advance(name: str, next_at: datetime | None, jobs: Sequence[NewJob], started: Sequence[StartedJob]) -> Parameters:

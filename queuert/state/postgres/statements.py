@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from queuert.migrations import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
+from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, JOB, SCHEDULE, selected
 from queuert.state.types import MAX_FAILURES
 
 EVENTS_A_ROW = 28
@@ -94,6 +95,69 @@ PREPARED = (
 )
 """The statements of every start, claim and finish."""
 
+RECORDS = {
+    # The argument is the time by which a scheduled job counts as ready.
+    "job_columns": selected(
+        JOB,
+        {
+            "status": "CASE WHEN status = 'scheduled' AND scheduled_at <= {of} THEN 'ready' ELSE status END",
+            "input": "input::text",
+            "output": "output::text",
+            "last_error": "error::text",
+            "failures": "failures::text",
+            "trace_id": "trace_context",
+            "attempt_trace_id": "attempt_trace_context",
+        },
+    ),
+    "chain_columns": selected(
+        CHAIN,
+        {
+            "input": "input::text",
+            "output": "CASE WHEN status = 'completed' THEN output::text END",
+            "error": "error::text",
+            "attributes": "attributes::text",
+        },
+    ),
+    # Payloads only where `fits` is true.
+    "fitting_chain_columns": selected(
+        CHAIN,
+        {
+            "input": "CASE WHEN fits THEN input::text END",
+            "output": "CASE WHEN fits AND status = 'completed' THEN output::text END",
+            "error": "CASE WHEN fits THEN error::text END",
+            "attributes": "CASE WHEN fits THEN attributes::text END",
+        },
+    ),
+    "chain_state_columns": selected(
+        CHAIN_STATE,
+        {
+            **{name: f"tail.{name}" for name in CHAIN_STATE},
+            "id": "chain.id",
+            "type": "chain.type",
+            "status": "chain.status",
+            "job_id": "tail.id",
+            "job_type": "tail.type",
+            "job_status": "CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= clock_timestamp() THEN 'ready'"
+            " ELSE tail.status END",
+            "last_error": "tail.error::text",
+        },
+    ),
+    "schedule_columns": selected(SCHEDULE, {"input": "input::text", "attributes": "attributes::text"}),
+    # What a claim returns of a `job`, and with the stored size of its input if it is compressed; and their names.
+    "claimed_job": selected(
+        (*CLAIMED, "packed"),
+        {
+            **{name: f"job.{name}" for name in CLAIMED},
+            "input": "job.input::text",
+            "lease_seconds": "wanted.lease_seconds",
+            "packed": "CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END"
+            " AS packed",
+        },
+    ),
+    "claimed_columns": selected((*CLAIMED, "packed"), {}),
+}
+"""Fragments with the columns of records, in the order of their fields: see ``records.py``."""
+
 _AT_RUN_TIME = frozenset({"schema", "stage", "columns"})
 """Names that are quoted and filled later: the schema's below, those of staging tables in ``bulk.py``."""
 
@@ -128,7 +192,7 @@ def texts() -> dict[str, str]:
     """
     sections = read_sections("queuert.state.postgres", "sql", ".sql")
     fragments = {name: _code(text) for name, text in read_file("queuert.state.postgres", "fragments.sql").items()}
-    fragments |= {"events_a_row": str(EVENTS_A_ROW), "max_failures": str(MAX_FAILURES)}
+    fragments |= {"events_a_row": str(EVENTS_A_ROW), "max_failures": str(MAX_FAILURES), **RECORDS}
     found: dict[str, str] = {}
     for section, source in sections.items():
         for name, text in _chosen(section, source, sections):

@@ -23,6 +23,8 @@ from queuert.state.types import (
     WaitFacts,
 )
 
+_STATUS, _INPUT = records.places(records.CHAIN, "status", "input")
+
 
 class PostgresListing(PostgresBase):
     """Jobs and chains by id, pages, blockers and counts."""
@@ -51,7 +53,7 @@ class PostgresListing(PostgresBase):
         found: dict[str, ChainRecord | ChainStatus] = {}
         for row in self._fetch(self._sql.closed_chains, params):
             # Without an input, where the chain is open or its turn has not come.
-            found[row[0]] = ChainStatus(row[2]) if row[3] is None else records.chain(row)
+            found[row[0]] = ChainStatus(row[_STATUS]) if row[_INPUT] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
     def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:

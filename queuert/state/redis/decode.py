@@ -216,13 +216,17 @@ def job(one: Any, now: int) -> Job | None:
     )
 
 
+_CHAIN_TIMES = records.places(records.CHAIN, "created_at", "closed_at", "expires_at", "stale_at")
+(_INPUT,) = records.places(records.CHAIN, "input")
+(_DUE,) = records.places(records.CHAIN_STATE, "scheduled_at")
+
+
 def chain(one: Any) -> ChainRecord | None:
     """Decode an entry of ``get_chains``."""
     if not one:
         return None
-    row: list[Any] = [None if one[at] is None else text(one[at]) for at in range(13)]
-    row[3] = row[3] or ""
-    row[7], row[8], row[10], row[12] = moment(one[7]), *(maybe_moment(one[at]) for at in (8, 10, 12))
+    row = [maybe_moment(one[at]) if at in _CHAIN_TIMES else maybe_text(one[at]) for at in range(len(records.CHAIN))]
+    row[_INPUT] = row[_INPUT] or ""
     return records.chain(row)
 
 
@@ -231,7 +235,7 @@ def chain_state(one: Any) -> ChainState | None:
     if not one:
         return None
     row: list[Any] = [text(value) if isinstance(value, bytes) else value for value in one]
-    row[7] = moment(row[7])
+    row[_DUE] = moment(row[_DUE])
     return records.chain_state(row)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from queuert.event_log import EventKind
 from queuert.limits import Limits
+from queuert.state.records import CLAIMED, places
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, now_us, run
 from queuert.state.sqlite.event_log import add_event
@@ -19,6 +20,9 @@ Connection = sqlite3.Connection
 
 Head = tuple[int, int, int, str]
 """A claimable job, as it is compared within its type: rank, due since, row number, id."""
+
+_INPUT, _KEY = *places(CLAIMED, "input"), len(CLAIMED)
+"""The columns of a claimed row with the input, and, behind the fields, with the limit key."""
 
 _BEST = -(2**31)
 """A rank better than any."""
@@ -57,17 +61,17 @@ def _claim_from(
     for _, head, type in heads[: request.limit]:
         row = _take(connection, request, head, type, now)
         # The length of a text is known only after reading it. The first job is claimed whatever its size.
-        bytes_left -= len(row[11].encode()) if isinstance(row[11], str) else 0
+        bytes_left -= len(row[_INPUT].encode()) if isinstance(row[_INPUT], str) else 0
         if bytes_left < 0 and claimed:
             run(connection, "release", id=row[0], token=request.token)
             break
         add_event(connection, EventKind.STARTED, row[0], of_worker=True)
         limits = request.limits.get(type)
         if limits is not None and limits.rate is not None:
-            run(connection, "insert_start", type=type, key=row[17], now=now)
+            run(connection, "insert_start", type=type, key=row[_KEY], now=now)
         if limits is not None and limits.fair:
-            rounds.ended(type, row[17] or "", worse=first_rank > _BEST)
-        claimed.append((head, _made(row, request.token, request.leases[type])))
+            rounds.ended(type, row[_KEY] or "", worse=first_rank > _BEST)
+        claimed.append((head, _made(row, request.token)))
     return [job for _, job in sorted(claimed, key=lambda one: one[0])]
 
 
@@ -109,15 +113,15 @@ def as_head(row: Row) -> Head:
 
 def _take(connection: Connection, request: ClaimRequest, head: Head, type: str, now: int) -> Row:
     seconds = request.leases[type]
-    params = {"id": head[3], "now": now, "expires": now + rows.microseconds_of(seconds)}
+    params = {"id": head[3], "now": now, "expires": now + rows.microseconds_of(seconds), "seconds": seconds}
     [row] = run(connection, "claim", token=request.token, holder=request.holder, **params)
     return row
 
 
-def _made(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
+def _made(row: Row, token: str) -> ClaimedJob:
     try:
-        return rows.claimed_job(row, token, lease_seconds)
+        return rows.claimed_job(row, token)
     except (TypeError, ValueError, OverflowError) as error:
         # A manual edit. Only this attempt fails, not those of the other jobs.
         fault = f"{type(error).__name__}: {error}"
-        return replace(rows.claimed_job(rows.readable(row), token, lease_seconds), fault=fault)
+        return replace(rows.claimed_job(rows.readable(row), token), fault=fault)

@@ -24,6 +24,7 @@ from weakref import WeakSet
 
 from queuert.errors import ConfigurationError, StateError
 from queuert.state.named_sections import read_sections
+from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, JOB, SCHEDULE, selected
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
 
 _TIMEOUT = 1.0
@@ -154,10 +155,44 @@ the longer are SQLite's pauses, up to a tenth of a second. Several short waits k
 lock sooner."""
 
 
+_RECORDS = {
+    "job_columns": selected(
+        JOB,
+        {
+            "status": "CASE WHEN status = 'scheduled' AND scheduled_at <= :now THEN 'ready' ELSE status END",
+            "last_error": "error",
+            "trace_id": "trace_context",
+            "attempt_trace_id": "attempt_trace_context",
+        },
+    ),
+    "chain_columns": selected(CHAIN, {"output": "CASE WHEN status = 'completed' THEN output END"}),
+    "chain_state_columns": selected(
+        CHAIN_STATE,
+        {
+            **{name: f"tail.{name}" for name in CHAIN_STATE},
+            "id": "chain.id",
+            "type": "chain.type",
+            "status": "chain.status",
+            "job_id": "tail.id",
+            "job_type": "tail.type",
+            "job_status": "CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= :now THEN 'ready'"
+            " ELSE tail.status END",
+            "last_error": "tail.error",
+        },
+    ),
+    "schedule_columns": selected(SCHEDULE, {}),
+    "claimed_columns": selected(CLAIMED, {"lease_seconds": ":seconds"}),
+}
+"""What statements select for records, in the order of their fields: see ``records.py``."""
+
+
 @cache
 def statements() -> dict[str, str]:
     """Return the statements by name: the section ``-- name: claim`` is ``claim``."""
-    return read_sections("queuert.state.sqlite", "sql", ".sql")
+    found = read_sections("queuert.state.sqlite", "sql", ".sql")
+    for name, columns in _RECORDS.items():
+        found = {section: text.replace(f"{{{name}}}", columns) for section, text in found.items()}
+    return found
 
 
 def now_us() -> int:

@@ -68,34 +68,19 @@ def existing_job(row: Row) -> StartedJob:
     return StartedJob(row[0], row[1], JobStatus(row[3]), moment(row[5]), existing=True, chain_status=chain_status)
 
 
-def claimed_job(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
+_CLAIMED_TIMES = ("created_at", "scheduled_at", "started_at")
+
+
+def claimed_job(row: Row, token: str) -> ClaimedJob:
     """Decode a row of ``claim``."""
-    return ClaimedJob(
-        id=row[0],
-        type=row[1],
-        chain_id=row[2],
-        chain_type=row[3],
-        chain_index=row[4],
-        priority=row[5],
-        attempt=row[6],
-        uncounted=row[7],
-        lease_expirations=row[8],
-        blocker_count=row[9],
-        has_dependents=bool(row[10]),
-        input=row[11],
-        created_at=moment(row[12]),
-        scheduled_at=moment(row[13]),
-        started_at=moment(row[14]),
-        lease_seconds=lease_seconds,
-        token=token,
-        trace_context=row[15],
-        result_ttl=row[16],
-        attempt_trace_context=row[18],
-        max_attempts=row[19],
-    )
+    found: dict[str, Any] = dict(zip(records.CLAIMED, row, strict=False))
+    for name in _CLAIMED_TIMES:
+        found[name] = moment(found[name])
+    found["has_dependents"] = bool(found["has_dependents"])
+    return ClaimedJob(**found, token=token)
 
 
-_TIMES = (12, 13, 14)
+_TIMES = records.places(records.CLAIMED, *_CLAIMED_TIMES)
 
 
 def readable(row: Row) -> Row:
@@ -103,7 +88,7 @@ def readable(row: Row) -> Row:
     return tuple(0 if at in _TIMES else value for at, value in enumerate(row))
 
 
-def _with_times(row: Row, *columns: int) -> Row:
+def _with_times(row: Row, columns: tuple[int, ...]) -> Row:
     """The row with the stored times in these columns as datetimes."""
     values = list(row)
     for column in columns:
@@ -111,24 +96,30 @@ def _with_times(row: Row, *columns: int) -> Row:
     return tuple(values)
 
 
+_JOB_TIMES = records.places(records.JOB, "created_at", "scheduled_at", "started_at", "finished_at", "lease_expires_at")
+_CHAIN_TIMES = records.places(records.CHAIN, "created_at", "closed_at", "expires_at", "stale_at")
+_STATE_TIMES = records.places(records.CHAIN_STATE, "scheduled_at")
+_SCHEDULE_TIMES = records.places(records.SCHEDULE, "next_at", "last_at", "starts_at", "ends_at")
+
+
 def job(row: Row) -> Job:
     """Decode a row of ``get_job`` and of the lists."""
-    return records.job(_with_times(row, 13, 14, 15, 16, 18))
+    return records.job(_with_times(row, _JOB_TIMES))
 
 
 def chain(row: Row) -> ChainRecord:
     """Decode a row of ``get_chain`` and of the lists."""
-    return records.chain(_with_times(row, 7, 8, 10, 12))
+    return records.chain(_with_times(row, _CHAIN_TIMES))
 
 
 def chain_state(row: Row) -> ChainState:
     """Decode a row of ``get_chain_state``."""
-    return records.chain_state(_with_times(row, 7))
+    return records.chain_state(_with_times(row, _STATE_TIMES))
 
 
 def schedule(row: Row) -> ScheduleRecord:
     """Decode a row of ``list_schedules``."""
-    return records.schedule(_with_times(row, 10, 11, 15, 16))
+    return records.schedule(_with_times(row, _SCHEDULE_TIMES))
 
 
 def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from queuert.ids import new_id
 from queuert.limits import PausedType
 from queuert.schedules import Overlap, check_owners, tick_of
+from queuert.state.records import SCHEDULE, places
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
@@ -42,6 +43,9 @@ def set_paused(connection: Connection, names: Sequence[str], paused: bool) -> in
     return sum(execute(connection, "pause_schedule", name=one, paused=int(paused)) for one in set(names))
 
 
+_NEXT_AT, _NAME = places(SCHEDULE, "next_at", "name")
+
+
 def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedules:
     """Return the schedules of these job types whose next tick has come, the longest due first."""
     now = now_us()
@@ -51,7 +55,7 @@ def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedule
         [(tick,)] = run(connection, "next_tick", type=type, now=now)
         if tick is not None:
             upcoming.append((tick - now) / 1_000_000)
-    found.sort(key=lambda row: (row[10], row[0]))
+    found.sort(key=lambda row: (row[_NEXT_AT], row[_NAME]))
     next_in = 0.0 if len(found) >= limit else min(upcoming, default=None)
     return DueSchedules(rows.moment(now), [rows.schedule(row) for row in found[:limit]], next_in)
 

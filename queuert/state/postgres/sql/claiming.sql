@@ -275,7 +275,7 @@ CROSS JOIN LATERAL (
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
-    JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
+    JOIN {schema}.job ON job.id = params.id AND {holds_lease:params.token}
     FOR NO KEY UPDATE OF job SKIP LOCKED
 ),
 released AS (
@@ -334,14 +334,14 @@ WITH free AS MATERIALIZED (
     SELECT job.id, params.seconds, params.progress
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[], %(progress)s::text[])
         AS params (id, token, seconds, progress)
-    JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
+    JOIN {schema}.job ON job.id = params.id AND {holds_lease:params.token}
     FOR NO KEY UPDATE OF job SKIP LOCKED
 ),
 extended AS (
     INSERT INTO {schema}.lease_extension (job_id, lease_token, expires_at)
     SELECT DISTINCT ON (job.id) job.id, job.lease_token, clock_timestamp() + params.seconds * interval '1 second'
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[]) AS params (id, token, seconds)
-    JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
+    JOIN {schema}.job ON job.id = params.id AND {holds_lease:params.token}
     WHERE (SELECT count(*) FROM free) < cardinality(%(ids)s::text[]) AND params.id NOT IN (SELECT id FROM free)
     ORDER BY job.id
     ON CONFLICT (job_id) DO UPDATE SET lease_token = excluded.lease_token, expires_at = excluded.expires_at

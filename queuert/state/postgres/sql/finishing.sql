@@ -21,7 +21,7 @@ WITH finished AS (
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
         WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(params)s::jsonb)))
-            AND lease_token = (%(params)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+            AND {holds_lease:(%(params)s::jsonb -> id ->> 0)::uuid}
             AND chain_index = 0 AND NOT has_dependents
         FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id, type, attempt, scheduled_at, started_at, holder
@@ -53,7 +53,7 @@ WITH finished AS (
         output = %(output)s::jsonb,
         attempt_trace_context = %(trace)s::text,
         error = NULL
-    WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
+    WHERE id = %(id)s AND {holds_lease:%(token)s::uuid}
         AND chain_index = 0 AND NOT has_dependents
     RETURNING id, type, attempt, scheduled_at, started_at, holder
 ),
@@ -84,7 +84,7 @@ WITH completed AS (
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
         WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(completed)s::jsonb)))
-            AND lease_token = (%(completed)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+            AND {holds_lease:(%(completed)s::jsonb -> id ->> 0)::uuid}
             AND chain_index = 0 AND NOT has_dependents
         FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
@@ -114,7 +114,7 @@ failed AS (
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
         WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(failed)s::jsonb)))
-            AND lease_token = (%(failed)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+            AND {holds_lease:(%(failed)s::jsonb -> id ->> 0)::uuid}
             AND ((%(failed)s::jsonb -> id ->> 1) IS NOT NULL OR chain_index = 0 AND NOT has_dependents)
         FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
@@ -153,7 +153,7 @@ WITH params AS MATERIALIZED (
 locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
     WHERE id = ANY (%(rows)s::text[])
-        AND (id = ANY (%(roots)s::text[]) OR lease_token = ANY (%(tokens)s::uuid[]) AND lease_expires_at IS NOT NULL)
+        AND (id = ANY (%(roots)s::text[]) OR {holds_lease:ANY (%(tokens)s::uuid[])})
     ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
 ),
 closable AS (
@@ -194,7 +194,7 @@ finished AS (
         continued_by = params.next_id,
         lease_expires_at = NULL
     FROM params
-    WHERE job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
+    WHERE job.id = params.id AND {holds_lease:params.token}
         AND job.id IN (SELECT id FROM locked)
         AND (params.kind IN ('continue', 'retry', 'interrupt', 'wait', 'snooze')
              OR coalesce(params.root, params.id) IN (SELECT id FROM closable))

@@ -1,24 +1,17 @@
 -- name: get_jobs
-SELECT id, type, chain_id, chain_index,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
-    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
-    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
+SELECT {job_columns:clock_timestamp()}
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: get_chains
 -- Reads chains by id. Expired chains count as gone, whether or not they have been deleted.
-SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id, expires_at, attributes::text, stale_at
+SELECT {chain_columns}
 FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR expires_at > clock_timestamp())
 
 -- name: closed_chains
 -- Reads chains by id as get_chains does: those that have closed, as many as fit into a portion of some bytes, at least
 -- one. Of the others it reads only the status, so that waiting for thousands of large chains does not read them at each
 -- poll. Sizes are those that are stored, compressed or not, which needs no reading.
-SELECT id, type, status, CASE WHEN fits THEN input::text END,
-    CASE WHEN fits AND status = 'completed' THEN output::text END, CASE WHEN fits THEN error::text END, tail_type,
-    created_at, closed_at, tail_id, expires_at, CASE WHEN fits THEN attributes::text END, stale_at
+SELECT {fitting_chain_columns}
 FROM (
     SELECT *, status <> 'open' AND coalesce(sum(size) OVER (ORDER BY status = 'open', id COLLATE "C"
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %(portion)s AS fits
@@ -31,9 +24,7 @@ FROM (
 
 -- name: get_chain_states
 -- Reads chains and their last jobs by id, without inputs and outputs: for callers that watch them.
-SELECT chain.id, chain.type, chain.status, tail.id, tail.type,
-    CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= clock_timestamp() THEN 'ready' ELSE tail.status END,
-    tail.attempt, tail.scheduled_at, tail.open_blockers, tail.error::text, tail.progress
+SELECT {chain_state_columns}
 FROM {schema}.chain JOIN {schema}.job AS tail ON tail.id = chain.tail_id
 WHERE chain.id = ANY (%(ids)s::text[]) AND (chain.expires_at IS NULL OR chain.expires_at > clock_timestamp())
 
@@ -101,21 +92,18 @@ stretch AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status NOT IN ('running', 'continued') AND chain_index = 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = kind.status
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status = 'running' AND job.status = 'running' AND job.type = params.type AND chain_index = 0
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status = 'continued' AND job.status = 'continued'
             AND job.type = params.type AND job.chain_status = kind.chain_status
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
     ) AS head
     ORDER BY head.created_at {order}, head.id {order} LIMIT %(limit)s::bigint
@@ -127,27 +115,23 @@ page AS MATERIALIZED (
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.status NOT IN ('running', 'continued') AND chain_index = 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.status = 'running' AND job.status = 'running' AND job.type = stretch.type AND chain_index = 0
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.status = 'continued' AND job.status = 'continued'
             AND job.type = stretch.type AND job.chain_status = stretch.chain_status
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
     ) AS entry
     ORDER BY entry.created_at {order}, entry.id {order} LIMIT %(limit)s::bigint
 )
-SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id, expires_at, attributes::text, stale_at
+SELECT {chain_columns}
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -195,8 +179,7 @@ page AS MATERIALIZED (
         )
     LIMIT %(limit)s::bigint
 )
-SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id, expires_at, attributes::text, stale_at
+SELECT {chain_columns}
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.chain_id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -221,29 +204,25 @@ stretch AS MATERIALIZED (
          WHERE part.name = 'first' AND chain_index = 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
             AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
             AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'running' AND job.status = 'running' AND job.type = params.type
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'due' AND job.status = 'scheduled' AND job.type || '' = params.type
             AND scheduled_at <= statement_timestamp()
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT 1)
     ) AS head
     ORDER BY head.created_at {order}, head.id {order} LIMIT %(limit)s::bigint
@@ -256,38 +235,30 @@ page AS MATERIALIZED (
          WHERE stretch.name = 'first' AND chain_index = 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
             AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
             AND (job.status <> 'scheduled' OR 'ready' = ANY (%(statuses)s::text[]) OR {is_later})
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'running' AND job.status = 'running' AND job.type = stretch.type
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'due' AND job.status = 'scheduled' AND job.type || '' = stretch.type
             AND scheduled_at <= statement_timestamp()
-            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
-            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+            AND {within_page}
          ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
     ) AS entry
     ORDER BY entry.created_at {order}, entry.id {order} LIMIT %(limit)s::bigint
 )
-SELECT id, type, chain_id, chain_index,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= statement_timestamp() THEN 'ready' ELSE status END,
-    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
-    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
+SELECT {job_columns:statement_timestamp()}
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
@@ -308,11 +279,7 @@ WITH page AS MATERIALIZED (
     ) AS entry
     ORDER BY chain_index {order} LIMIT %(limit)s::bigint
 )
-SELECT id, type, chain_id, chain_index,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
-    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
-    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
+SELECT {job_columns:clock_timestamp()}
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY chain_index {order}
 
@@ -325,11 +292,7 @@ WITH page AS MATERIALIZED (
         AND (blocker_chain_id, job_id) < (%(high_chain)s::text, %(high)s::text)
     ORDER BY blocker_chain_id {order}, job_id {order} LIMIT %(limit)s::bigint
 )
-SELECT id, type, chain_id, chain_index,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
-    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
-    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
-    deduplication_key, limit_key, progress, failures::text, max_attempts, trace_context, attempt_trace_context
+SELECT {job_columns:clock_timestamp()}
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
 ORDER BY id {order}
 

@@ -53,8 +53,7 @@ RETURNING name
 
 -- name: list_schedules
 -- Reads all schedules, by name.
-SELECT name, type, input::text, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at,
-    owner, overlap, jitter, starts_at, ends_at, attributes::text, result_ttl, last_chain_id
+SELECT {schedule_columns}
 FROM {schema}.schedule
 ORDER BY name
 
@@ -86,8 +85,7 @@ following AS (
     FROM clock, {schema}.schedule
     WHERE NOT paused AND next_at > clock.now AND type = ANY (%(types)s::text[])
 )
-SELECT name, type, input::text, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at,
-    owner, overlap, jitter, starts_at, ends_at, attributes::text, result_ttl, last_chain_id,
+SELECT {schedule_columns},
     clock.now, following.seconds
 FROM clock CROSS JOIN following LEFT JOIN due ON true
 ORDER BY next_at, name

@@ -3,7 +3,7 @@
 -- committed, so the next attempt sees it.
 WITH held AS MATERIALIZED (
     SELECT id FROM {schema}.job
-    WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
+    WHERE id = %(id)s AND {holds_lease:%(token)s::uuid}
     FOR NO KEY UPDATE
 )
 INSERT INTO {schema}.job_step (job_id, number, name, attempt, result, wake_at)
@@ -16,7 +16,7 @@ RETURNING {step_columns}
 -- Stores the progress of a job whose phase begins, if the token holds it, and writes the event.
 WITH begun AS (
     UPDATE {schema}.job SET progress = %(progress)s::text
-    WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
+    WHERE id = %(id)s AND {holds_lease:%(token)s::uuid}
     RETURNING {event_columns}, holder, progress
 ),
 logged AS (
@@ -29,7 +29,7 @@ SELECT clock_timestamp() FROM begun
 -- Records a phase as a step of its job, with the progress at its end, if the token holds the job, and writes the event.
 WITH held AS (
     UPDATE {schema}.job SET progress = %(progress)s::text
-    WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
+    WHERE id = %(id)s AND {holds_lease:%(token)s::uuid}
     RETURNING {event_columns}, holder, progress
 ),
 logged AS (
@@ -54,7 +54,7 @@ FROM {schema}.job_step WHERE job_id = %(id)s ORDER BY number
 -- Locks a job that is about to wait for an event, if the token holds it. Whoever sends an event locks the job as well, so
 -- the statements after this one see each event that was sent before, and later ones find the wait.
 SELECT chain_id FROM {schema}.job
-WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
+WHERE id = %(id)s AND {holds_lease:%(token)s::uuid}
 FOR NO KEY UPDATE
 
 -- name: record_wait

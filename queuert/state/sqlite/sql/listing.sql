@@ -1,7 +1,6 @@
 -- name: get_chain
 -- Reads a chain. An expired chain counts as deleted, whether or not its row exists.
-SELECT id, type, status, input, CASE WHEN status = 'completed' THEN output END, error, tail_type, created_at, closed_at,
-    tail_id, expires_at, attributes, stale_at
+SELECT {chain_columns}
 FROM queuert_chain WHERE id = :id AND (:now IS NULL OR expires_at IS NULL OR expires_at > :now)
 
 -- name: chain_status
@@ -10,19 +9,13 @@ SELECT chain_status FROM queuert_job WHERE id = :id AND chain_index = 0 AND (exp
 
 -- name: get_chain_state
 -- Reads a chain and its last job, without inputs and outputs. An expired chain counts as deleted.
-SELECT chain.id, chain.type, chain.status, tail.id, tail.type,
-    CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= :now THEN 'ready' ELSE tail.status END,
-    tail.attempt, tail.scheduled_at, tail.open_blockers, tail.error, tail.progress
+SELECT {chain_state_columns}
 FROM queuert_chain AS chain JOIN queuert_job AS tail ON tail.id = chain.tail_id
 WHERE chain.id = :id AND (chain.expires_at IS NULL OR chain.expires_at > :now)
 
 -- name: get_job
 -- Reads a job. A scheduled job whose time has come is shown as ready.
-SELECT id, type, chain_id, chain_index,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= :now THEN 'ready' ELSE status END,
-    priority, attempt, uncounted, lease_expirations, open_blockers, input, output, error, created_at, scheduled_at,
-    started_at, finished_at, holder, lease_expires_at, continued_by, deduplication_key, limit_key, progress,
-    failures, max_attempts, trace_context, attempt_trace_context
+SELECT {job_columns}
 FROM queuert_job WHERE id = :id
 
 -- name: get_blockers

@@ -21,14 +21,12 @@ SELECT type, overlap, last_chain_id FROM queuert_schedule WHERE name = :name
 
 -- name: due_schedules
 -- Reads the schedules of a type whose next tick has come, the longest due first.
-SELECT name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at,
-    owner, overlap, jitter, starts_at, ends_at, attributes, result_ttl, last_chain_id
+SELECT {schedule_columns}
 FROM queuert_schedule WHERE type = :type AND NOT paused AND next_at <= :now ORDER BY next_at, name LIMIT :limit
 
 -- name: list_schedules
 -- Reads all schedules, by name.
-SELECT name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at,
-    owner, overlap, jitter, starts_at, ends_at, attributes, result_ttl, last_chain_id
+SELECT {schedule_columns}
 FROM queuert_schedule ORDER BY name
 
 -- name: next_tick
