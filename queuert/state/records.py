@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.attributes import attributes_of
+from queuert.event_log import JobEvent
 from queuert.jobs import (
     ChainRecord,
     ChainState,
@@ -29,6 +30,7 @@ from queuert.schedules import MissedRuns, Overlap
 from queuert.state.steps import StepRecord
 from queuert.state.types import BlockerRecord, ClaimedJob, ScheduleRecord
 from queuert.trace_context import trace_id_of
+from queuert.workers import WorkerRecord, WorkerState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,6 +43,11 @@ def columns_of(record: type[Any]) -> tuple[str, ...]:
 JOB, CHAIN, CHAIN_STATE, SCHEDULE = map(columns_of, (Job, ChainRecord, ChainState, ScheduleRecord))
 """The columns of each record, as statements select them: its fields. So a field stands in one place, and no position in
 two."""
+
+EVENT = tuple(name for name in columns_of(JobEvent) if name != "cursor")
+"""The columns of an event: its fields, but for the cursor, which a store makes of them."""
+
+WORKER = columns_of(WorkerRecord)
 
 CLAIMED = tuple(name for name in columns_of(ClaimedJob) if name not in ("token", "fault"))
 """The columns of a claimed job: its fields, without those that the store knows by itself."""
@@ -86,6 +93,22 @@ def chain_state(row: Sequence[Any]) -> ChainState:
     found["last_error"] = job_error(found["last_error"])
     found["progress"] = job_progress(found["progress"], found["attempt"])
     return ChainState(**found)
+
+
+def event(row: Sequence[Any], cursor: str) -> JobEvent:
+    """Return an event of the log."""
+    found = dict(zip(EVENT, row, strict=True))
+    found["status"] = JobStatus(found["status"])
+    found["error"] = job_error(found["error"])
+    found["progress"] = job_progress(found["progress"], found["attempt"])
+    return JobEvent(**found, cursor=cursor)
+
+
+def worker(row: Sequence[Any]) -> WorkerRecord:
+    """Return a worker."""
+    found = dict(zip(WORKER, row, strict=True))
+    found["job_types"], found["state"] = tuple(found["job_types"]), WorkerState(found["state"])
+    return WorkerRecord(**found)
 
 
 def blocker(row: Sequence[Any]) -> BlockerRecord:

@@ -15,6 +15,7 @@ from queuert.activity import (
     ActivityReport,
 )
 from queuert.limits import TypeTraits
+from queuert.state import records
 from queuert.state.postgres import workers
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -43,7 +44,7 @@ class AsyncPostgresWorkers(AsyncPostgresBase):
 
     async def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""
-        return [workers.worker(row) for row in await self._fetch(self._sql.list_workers)]
+        return [records.worker(row) for row in await self._fetch(self._sql.list_workers)]
 
     async def count_held(self, holders: Sequence[str]) -> dict[str, int]:
         """Return how many jobs each of these workers has leased now."""

@@ -16,11 +16,10 @@ from enum import Enum
 
 from queuert.errors import DatabaseMovedError, EventsLostError, InvalidCursorError
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventPartition, JobEvent
-from queuert.jobs import JobStatus
+from queuert.state import records
 from queuert.state.paging import Page, PageRequest, Position
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.records import job_error, job_progress
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEHIND = re.compile(r"(\d{1,19})(?::(\d{1,20}):(\d{1,10}):(\d{1,18})?)?", re.ASCII)
@@ -239,10 +238,13 @@ def read_on(request: PageRequest) -> EventCursor | None:
     return None if request.cursor is None else EventCursor.decode(request.cursor)
 
 
+(_KIND,) = records.places(records.EVENT, "kind")
+
+
 def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
     """Make a page of the rows of ``list_events``."""
-    entries = [row for row in found if row[3] is not None]
-    ends = [row for row in found if row[3] is None]
+    entries = [row for row in found if row[_KIND] is not None]
+    ends = [row for row in found if row[_KIND] is None]
     items = tuple(_event(row, log) for row in entries[:limit])
     if len(entries) > limit:
         return Page(items, items[-1].cursor)
@@ -260,25 +262,7 @@ def _cursor(row: Row, log: LogState) -> str:
 
 
 def _event(row: Row, log: LogState) -> JobEvent:
-    return JobEvent(
-        tx=int(row[0]),
-        seq=row[1],
-        happened_at=row[2],
-        kind=row[3],
-        status=JobStatus(row[4]),
-        job_id=row[5],
-        chain_id=row[6],
-        chain_index=row[7],
-        type=row[8],
-        chain_type=row[9],
-        attempt=row[10],
-        scheduled_at=row[11],
-        started_at=row[12],
-        worker=row[13],
-        error=job_error(row[14]),
-        progress=job_progress(row[15], row[10]),
-        cursor=_cursor(row, log),
-    )
+    return records.event((int(row[0]), *row[1:]), _cursor(row, log))
 
 
 def log(levels: Sequence[Row], days: Sequence[Row], lag: float) -> EventLog:

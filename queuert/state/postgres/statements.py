@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from queuert.migrations import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
-from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, JOB, SCHEDULE, selected
+from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, SCHEDULE, WORKER, selected
 from queuert.state.types import MAX_FAILURES
 
 EVENTS_A_ROW = 28
@@ -143,6 +143,10 @@ RECORDS = {
         },
     ),
     "schedule_columns": selected(SCHEDULE, {"input": "input::text", "attributes": "attributes::text"}),
+    "event_record_columns": selected(EVENT, {"tx": "tx::text", "error": "error::text"}),
+    # The end of what was looked at, as a row of its own.
+    "event_bound_columns": selected(EVENT, {**dict.fromkeys(EVENT[3:], "NULL"), "tx": "tx::text"}),
+    "worker_columns": selected(WORKER, {}),
     # What a claim returns of a `job`, and with the stored size of its input if it is compressed; and their names.
     "claimed_job": selected(
         (*CLAIMED, "packed"),

@@ -16,6 +16,7 @@ from queuert.activity import (
     ActivityReport,
 )
 from queuert.limits import TypeTraits
+from queuert.state import records
 from queuert.state.postgres import workers
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.workers import WorkerHeartbeat, WorkerRecord
@@ -42,7 +43,7 @@ class PostgresWorkers(PostgresBase):
 
     def list_workers(self) -> list[WorkerRecord]:
         """Return the workers whose last heartbeat is not older than its ttl, the longest running first."""
-        return [workers.worker(row) for row in self._fetch(self._sql.list_workers)]
+        return [records.worker(row) for row in self._fetch(self._sql.list_workers)]
 
     def count_held(self, holders: Sequence[str]) -> dict[str, int]:
         """Return how many jobs each of these workers has leased now."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
+from queuert.workers import WorkerHeartbeat
 
 
 def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None) -> Parameters:
@@ -81,20 +81,3 @@ def activity(row: Row) -> Activity:
     """Decode a row of ``get_activity``."""
     begins_at, seconds, type, worker_id, *counts, wait, run = row
     return Activity.of(begins_at.astimezone(UTC), seconds, type, worker_id, [*counts, *wait, *run])
-
-
-def worker(row: Row) -> WorkerRecord:
-    """Decode a row of ``list_workers``."""
-    return WorkerRecord(
-        id=row[0],
-        name=row[1],
-        host=row[2],
-        pid=row[3],
-        version=row[4],
-        job_types=tuple(row[5]),
-        concurrency=row[6],
-        running=row[7],
-        state=WorkerState(row[8]),
-        started_at=row[9],
-        seen_at=row[10],
-    )

@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 from queuert.errors import ConfigurationError, StateError
 from queuert.state.named_sections import read_sections
-from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, JOB, SCHEDULE, selected
+from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, SCHEDULE, WORKER, selected
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
 
 _TIMEOUT = 1.0
@@ -181,6 +181,8 @@ _RECORDS = {
         },
     ),
     "schedule_columns": selected(SCHEDULE, {}),
+    "event_columns": selected(EVENT, {"tx": "seq"}),
+    "worker_columns": selected(WORKER, {}),
     "claimed_columns": selected(CLAIMED, {"lease_seconds": ":seconds"}),
 }
 """What statements select for records, in the order of their fields: see ``records.py``."""

@@ -23,9 +23,9 @@ from queuert.event_log import (
     refuse_max_events,
 )
 from queuert.jobs import JobStatus
+from queuert.state import records
 from queuert.state.numbered_log import LogCursor, NumberedLog
 from queuert.state.paging import Page, PageRequest
-from queuert.state.records import job_error, job_progress
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import Row, execute, fetch_one, now_us, run
@@ -47,6 +47,10 @@ def add_event(
     """Write an event of a job as its row is now; ``of_worker`` names the holder of the job as its worker."""
     values = {"kind": kind.value, "id": job_id, "of_worker": of_worker}
     run(connection, "add_event", now=now_us(), status=None if status is None else status.value, **values)
+
+
+_EVENT_TIMES = records.places(records.EVENT, "happened_at", "scheduled_at", "started_at")
+_HAPPENED_AT = _EVENT_TIMES[0]
 
 
 class SQLiteEventLog(SQLiteBase):
@@ -135,22 +139,4 @@ class SQLiteEventLog(SQLiteBase):
 
 
 def _event(row: Row, log: str) -> JobEvent:
-    return JobEvent(
-        tx=row[0],
-        seq=row[0],
-        happened_at=rows.moment(row[1]),
-        kind=row[2],
-        status=JobStatus(row[3]),
-        job_id=row[4],
-        chain_id=row[5],
-        chain_index=row[6],
-        type=row[7],
-        chain_type=row[8],
-        attempt=row[9],
-        scheduled_at=rows.moment_or_none(row[10]),
-        started_at=rows.moment_or_none(row[11]),
-        worker=row[12],
-        error=job_error(row[13]),
-        progress=job_progress(row[14], row[9]),
-        cursor=LogCursor(row[0], log, row[1]).encode(),
-    )
+    return records.event(rows.with_times(row, _EVENT_TIMES), LogCursor(row[0], log, row[_HAPPENED_AT]).encode())

@@ -88,7 +88,7 @@ def readable(row: Row) -> Row:
     return tuple(0 if at in _TIMES else value for at, value in enumerate(row))
 
 
-def _with_times(row: Row, columns: tuple[int, ...]) -> Row:
+def with_times(row: Row, columns: tuple[int, ...]) -> Row:
     """The row with the stored times in these columns as datetimes."""
     values = list(row)
     for column in columns:
@@ -104,22 +104,22 @@ _SCHEDULE_TIMES = records.places(records.SCHEDULE, "next_at", "last_at", "starts
 
 def job(row: Row) -> Job:
     """Decode a row of ``get_job`` and of the lists."""
-    return records.job(_with_times(row, _JOB_TIMES))
+    return records.job(with_times(row, _JOB_TIMES))
 
 
 def chain(row: Row) -> ChainRecord:
     """Decode a row of ``get_chain`` and of the lists."""
-    return records.chain(_with_times(row, _CHAIN_TIMES))
+    return records.chain(with_times(row, _CHAIN_TIMES))
 
 
 def chain_state(row: Row) -> ChainState:
     """Decode a row of ``get_chain_state``."""
-    return records.chain_state(_with_times(row, _STATE_TIMES))
+    return records.chain_state(with_times(row, _STATE_TIMES))
 
 
 def schedule(row: Row) -> ScheduleRecord:
     """Decode a row of ``list_schedules``."""
-    return records.schedule(_with_times(row, _SCHEDULE_TIMES))
+    return records.schedule(with_times(row, _SCHEDULE_TIMES))
 
 
 def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from queuert.activity import (
     summed,
 )
 from queuert.limits import Limits, Rate, TypeTraits
+from queuert.state import records
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
-from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 Connection = sqlite3.Connection
 
@@ -90,20 +91,13 @@ def held(connection: Connection, holders: Sequence[str]) -> dict[str, int]:
     return {holder: count for holder, count in run(connection, "count_held") if holder in wanted}
 
 
+_TYPES, *_TIMES = records.places(records.WORKER, "job_types", "started_at", "seen_at")
+
+
 def _worker(row: Row) -> WorkerRecord:
-    return WorkerRecord(
-        id=row[0],
-        name=row[1],
-        host=row[2],
-        pid=row[3],
-        version=row[4],
-        job_types=tuple(json.loads(row[5])),
-        concurrency=row[6],
-        running=row[7],
-        state=WorkerState(row[8]),
-        started_at=rows.moment(row[9]),
-        seen_at=rows.moment(row[10]),
-    )
+    values = list(rows.with_times(row, tuple(_TIMES)))
+    values[_TYPES] = json.loads(values[_TYPES])
+    return records.worker(values)
 
 
 def record_activity(connection: Connection, worker_id: str, report: ActivityReport) -> None:

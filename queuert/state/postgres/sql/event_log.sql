@@ -41,8 +41,7 @@ WITH looked_at AS MATERIALIZED (
     ORDER BY entry.tx {order}, entry.seq {order}, one.place {order} LIMIT %(most)s
 )
 (
-    SELECT tx::text, seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at,
-        started_at, worker, error::text, progress
+    SELECT {event_record_columns}
     FROM looked_at
     WHERE (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
         AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
@@ -51,7 +50,7 @@ WITH looked_at AS MATERIALIZED (
 )
 UNION ALL
 (
-    SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT {event_bound_columns}
     FROM looked_at
     ORDER BY looked_at.tx {order}, looked_at.seq {order} OFFSET %(most)s - 1 LIMIT 1
 )

@@ -90,7 +90,7 @@ RETURNING id
 
 -- name: list_workers
 -- Reads the workers whose heartbeat has not expired. There are as many rows as workers, so no index is needed.
-SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at
+SELECT {worker_columns}
 FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id
 

@@ -18,8 +18,7 @@ WHERE id = :id
 
 -- name: list_events
 -- Reads the events between two numbers that match, the newest first.
-SELECT seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-    worker, error, progress
+SELECT {event_columns}
 FROM queuert_event
 WHERE seq > :low AND seq < :high
     AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
@@ -29,8 +28,7 @@ ORDER BY seq DESC LIMIT :limit
 
 -- name: list_events_oldest_first
 -- Reads the events between two numbers that match, the oldest first.
-SELECT seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-    worker, error, progress
+SELECT {event_columns}
 FROM queuert_event
 WHERE seq > :low AND seq < :high
     AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))

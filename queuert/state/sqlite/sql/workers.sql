@@ -51,7 +51,7 @@ DELETE FROM queuert_worker WHERE id = :id
 
 -- name: list_workers
 -- Reads the workers whose heartbeat has not expired, the longest running first.
-SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at FROM queuert_worker
+SELECT {worker_columns} FROM queuert_worker
 WHERE expires_at > :now ORDER BY started_at, id
 
 -- name: count_held
