@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future, wait
 from typing import Any, TypeAlias, cast
 
 from queuert.errors import ConfigurationError, StateUnavailableError
@@ -15,7 +16,7 @@ Password: TypeAlias = Callable[[], str]
 10 seconds."""
 
 _SECONDS = 10.0
-"""How long the function may take. Calls that need a connection wait for it, and so does the renewal of leases."""
+"""How long a connection waits for the function, and with it a call of the store, or the renewal of leases."""
 
 
 def checked_password(password: Any) -> Password | None:
@@ -45,27 +46,67 @@ def current_password(password: Password) -> str:
         StateUnavailableError: the function raised, or has not returned in time.
         ConfigurationError: it returned no text.
     """
-    answers: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
-
-    def call() -> None:
-        try:
-            answers.put((password(), None))
-        except BaseException as error:
-            answers.put((None, error))
-
-    # A function that hangs must not keep the thread that renews leases, or one of the event loop's few.
-    threading.Thread(target=call, name="queuert-password", daemon=True).start()
-    try:
-        found, error = answers.get(timeout=_SECONDS)
-    except Empty:
+    call = _call(password)
+    if call not in wait([call], _SECONDS).done:
         raise StateUnavailableError(
             f"the function that returns the password has not returned within {_SECONDS:g} s: give what it waits for a "
             "timeout"
-        ) from None
-    if error is not None:
+        )
+    if (error := call.exception()) is not None:
         raise StateUnavailableError(
             f"the function that returns the password raised {type(error).__name__}: {error}"
         ) from error
+    found = call.result()
     if not isinstance(found, str):
         raise ConfigurationError(f"the function that returns the password must return text, got {type(found).__name__}")
     return found
+
+
+_calls: dict[int, tuple[Password, Future[object]]] = {}
+"""The calls under way, by the identity of their functions."""
+_lock = threading.Lock()
+
+
+def _call(password: Password) -> Future[object]:
+    """Return the call of a function that is under way, begun here if there is none.
+
+    It has a thread of its own, so that one that hangs keeps no other. There is one of each function, so that one that
+    hangs for ever takes one thread, however often a connection is tried.
+    """
+    with _lock:
+        if id(password) in _calls:
+            return _calls[id(password)][1]
+        call = Future[object]()
+        thread = threading.Thread(target=_run, args=(password, call), name="queuert-password", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # The process has as many threads as it may have.
+            raise StateUnavailableError(f"the function that returns the password cannot be called: {error}") from error
+        _calls[id(password)] = password, call
+        return call
+
+
+def _run(password: Password, call: Future[object]) -> None:
+    try:
+        found: object = password()
+    except BaseException as error:
+        _end(password)
+        call.set_exception(error)
+    else:
+        _end(password)
+        call.set_result(found)
+
+
+def _end(password: Password) -> None:
+    with _lock:
+        _calls.pop(id(password), None)
+
+
+def _forget() -> None:
+    """In a forked child: the threads of its parent are not there."""
+    global _lock
+    _lock = threading.Lock()
+    _calls.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

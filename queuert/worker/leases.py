@@ -173,6 +173,18 @@ class LeaseRegistry:
             held.progress = held.unlogged_progress = progress
         return had_none
 
+    def take_progress(self, held: HeldLease) -> tuple[bool, str | None]:
+        """Take the progress that is not written yet, or not in the event log.
+
+        Return whether a renewal is just writing some, and what was taken: nothing while one is, so call it again.
+        """
+        with self._lock:
+            if held.writes_progress:
+                return True, None
+            progress = held.unlogged_progress
+            held.progress = held.unlogged_progress = None
+            return False, progress
+
     def withdraw_progress(self, held: HeldLease) -> bool:
         """Drop progress that is not written yet. Return whether a renewal is just writing some: then call it again."""
         with self._lock:
@@ -368,12 +380,12 @@ class LeaseRenewer:
             if any(renewal.progress is not None for renewal in renewals):
                 self._write_progress_at = sent_at + PROGRESS_INTERVAL
             results = store.renew(renewals)
+            for held, renewal, renewed in zip(due, renewals, results, strict=True):
+                if renewed:
+                    held.renewed(sent_at)
+                    self._leases.clear_progress(held, renewal, sent_at)
         finally:
             self._leases.end_renewals(due)
-        for held, renewal, renewed in zip(due, renewals, results, strict=True):
-            if renewed:
-                held.renewed(sent_at)
-                self._leases.clear_progress(held, renewal, sent_at)
         return [held for held, renewed in zip(due, results, strict=True) if not renewed]
 
     def _check_unrenewed(self, store: Store, leases: Sequence[HeldLease], sent_at: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from queuert.errors import DefinitionError
 from queuert.worker import forks
@@ -167,7 +167,7 @@ def check_middlewares(job_type: str, middlewares: Iterable[Middleware], executor
 
 
 def _check_blocks(job_type: str, middleware: AttemptMiddleware, executor: Executor) -> None:
-    for block in ("prepare", "complete"):
+    for block in get_args(WrappedBlock):
         used, other = _method(block, in_thread=False), _method(block, in_thread=True)
         if executor is not Executor.COROUTINE:
             used, other = other, used

@@ -192,7 +192,8 @@ class AttemptState:
 
     def waits_for(self, job_types: Collection[str]) -> None:
         """Take note that the handler waits for chains that stand at jobs of these types, and keeps its slot."""
-        if not self.finishing:  # A task that the handler has left behind holds no slot.
+        # A task that the handler has left behind holds no slot; a process that it has forked is not the worker.
+        if not self.finishing and forks.generation == self._worker.generation:
             self._worker.warn_of_waits(self._job, job_types)
 
     async def wait_for_event(self, wait: EventWait) -> StepRecord:
@@ -257,7 +258,8 @@ class AttemptState:
     def record_progress(self, progress: str) -> None:
         """Write the progress with the next renewals, which are made soon. From any thread."""
         self.check_process()
-        if self._worker.leases.set_progress(self.held, progress):
+        # What runs after its finish is known, such as a handler that was left, has nothing more to tell.
+        if not self.finishing and self._worker.leases.set_progress(self.held, progress):
             self._worker.renewer.write_progress()
 
     def with_progress(self, finish: Finish) -> Finish:
@@ -269,10 +271,10 @@ class AttemptState:
         return finish if progress is None else replace(finish, progress=progress)
 
     async def with_last_progress(self, finish: Finish) -> Finish:
-        """``with_progress``, after the renewing thread has written what it is writing: it is older."""
-        finish = self.with_progress(finish)
-        await self._withdraw_progress()
-        return finish
+        """``with_progress`` of a handler that has ended: what the renewing thread is writing is waited for."""
+        while (taken := self._worker.leases.take_progress(self.held))[0]:  # noqa: ASYNC110  (see _withdraw_progress)
+            await asyncio.sleep(_RENEWAL_PAUSE)
+        return finish if taken[1] is None else replace(finish, progress=taken[1])
 
     def finish(self, outcome: Any) -> Finish:
         """Return the finish for an outcome."""
@@ -383,7 +385,7 @@ class AttemptState:
             await asyncio.wait([closing])
         if not closing.cancelled() and (error := closing.exception()) is not None:
             # The handler was cancelled before the block could raise it there.
-            self._worker.reporter.commit_unknown(f"{type(error).__name__}: {error}", 1)
+            self._worker.reporter.block_failed(f"{type(error).__name__}: {error}", 1)
 
     async def resolve_commit(self) -> bool:
         """Return whether an indeterminate finish was committed; if so, report it. It queries while the lease lasts."""
@@ -393,7 +395,7 @@ class AttemptState:
                 committed = await self._is_committed()
             except StateUnavailableError as error:
                 failures += 1
-                self._worker.reporter.commit_unknown(str(error), failures)
+                self._worker.reporter.block_failed(str(error), failures)
                 if lease_time() >= self.held.deadline:
                     return False
                 await asyncio.sleep(_RESOLVE_BACKOFF.delay(failures))
@@ -507,6 +509,7 @@ class AttemptRunner:
         else:
             finish = self._cut_off(killed=False)
         finish = self._state.with_progress(finish)
+        self._worker.leases.withdraw_progress(self.held)
         self._end_trace(finish)
         return finish
 
@@ -543,7 +546,9 @@ class AttemptRunner:
             ended_at = lease_time()
             self.duration = ended_at - state.began_at
             if finish is not None and self.held.unlogged_progress is not None:
+                self.held.finish_since = ended_at  # Its handler has ended: a worker that stops must not cut it off.
                 finish = await state.with_last_progress(finish)
+                self.held.finish_since = None
             worker.on_handler_ended(self)
             if finish is None or state.finishing or state.indeterminate or self._processor.after_attempt is not None:
                 await self._finish(finish)

@@ -238,8 +238,8 @@ class AttemptReporter:
         """The handler waits in its slot for a job that needs one of the same slots."""
         self._observers.emit(events.HandlerWaits(**self._identity(job), waits_for=waits_for, slots=slots))
 
-    def commit_unknown(self, error: str, failures: int) -> None:
-        """Whether the block of an attempt was committed could not be found out, so many times in a row."""
+    def block_failed(self, error: str, failures: int) -> None:
+        """A block of an attempt failed at the store, or whether it was committed cannot be found out yet."""
         failed = events.StoreCallFailed(worker=self._worker, operation="complete", error=error, failures=failures)
         self._observers.emit(failed)
 

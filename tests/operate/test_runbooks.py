@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
@@ -191,7 +192,9 @@ def test_dead_workers(runbook: Callable[[str], Runbook], client: Client, applica
     assert chain.refresh().status == "completed"
 
 
-def test_a_client_that_notifies_nobody(runbook: Callable[[str], Runbook], client: Client, dsn: str) -> None:
+def test_a_client_that_notifies_nobody(
+    runbook: Callable[[str], Runbook], client: Client, dsn: str, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fixture's has notifications of its own: workers hear only of what the other one starts."""
     run = runbook("Jobs start only after a minute")
     with psycopg.connect(dsn, autocommit=True) as workers, Client(PostgresState(dsn), JOB_TYPES) as mended:
@@ -204,6 +207,12 @@ def test_a_client_that_notifies_nobody(runbook: Callable[[str], Runbook], client
     alive(client, "page")
     assert "nothing holds it: the next claim of its type takes it" in run("why", ID=chain.id)
     assert "a notification arrived" in run("doctor", code=_anything())
+    # Else it would run until somebody stops it.
+    module = importlib.import_module("queuert.worker.run")
+    run_worker = module.run
+    monkeypatch.setattr(module, "run", lambda worker, **settings: run_worker(worker, **{**settings, "once": True}))
+    run("worker", APPLICATION=application)
+    assert client.get_chain(chain.id).status == "completed"
 
 
 @pytest.mark.fault

@@ -68,6 +68,21 @@ async def test_a_finish_that_does_not_wait_writes_it_with_the_last_round(
     assert await logged(store, claimed) == ["progressed", "completed"]
 
 
+async def test_the_others_of_its_batch_wait_for_no_lock(dsn: str, store: AsyncStore) -> None:
+    """Their results are in the order of the finishes, and none is written twice."""
+    first, reports, locked, last = await started_and_claimed(store, 4)
+    caller = await lock(dsn, locked.id)
+    finishes = [complete(first), reporting(complete(reports)), reporting(complete(locked)), complete(last)]
+    written = await store.finish(finishes, wait=False)
+    assert [(one.job_id, one.locked) for one in written[::3]] == [(first.id, False), (last.id, False)]
+    assert written[2].locked
+    await caller.close()
+    again = await store.finish(finishes, wait=False)
+    assert all(one.written for one in again)
+    for claimed, kinds in ((first, ["completed"]), (reports, ["progressed", "completed"]), (last, ["completed"])):
+        assert await logged(store, claimed) == kinds
+
+
 @pytest.mark.parametrize("finish", [complete, retry])
 async def test_who_waits_for_the_row_of_the_job_loses_nothing(dsn: str, store: AsyncStore, finish: object) -> None:
     """The renewal of the lease would pass over the row that another transaction has locked."""

@@ -20,6 +20,7 @@ from queuert.ids import new_id
 from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.observability.events import ListenerLost, ListenerRestored
+from queuert.passwords import current_password
 from queuert.run_at import after
 from queuert.state import StateAdapter
 from queuert.state.postgres import PostgresState
@@ -189,6 +190,25 @@ def test_one_that_hangs_is_given_up(
     monkeypatch.setattr("queuert.passwords._SECONDS", 0.1)
     with pytest.raises(StateUnavailableError, match=r"has not returned within 0\.1 s: give what it"):
         Client(tokens.state(lambda: str(ended.wait())), JOB_TYPES).open()
+
+
+def test_one_that_hangs_has_one_thread(monkeypatch: pytest.MonkeyPatch, ended: threading.Event) -> None:
+    """However often somebody tries to connect; when it has returned, it is called anew."""
+    monkeypatch.setattr("queuert.passwords._SECONDS", 0.01)
+    calls: list[int] = []
+
+    def hang() -> str:
+        calls.append(1)
+        ended.wait()
+        return "first"
+
+    for _ in range(5):
+        with pytest.raises(StateUnavailableError, match="has not returned"):
+            current_password(hang)
+    assert len(calls) == 1
+    ended.set()
+    monkeypatch.setattr("queuert.passwords._SECONDS", 60.0)
+    assert current_password(hang) == "first"
 
 
 @pytest.fixture

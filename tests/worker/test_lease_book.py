@@ -71,6 +71,22 @@ def test_progress_that_was_replaced_meanwhile_is_written_again() -> None:
     assert held.renewal(1.0).logs_progress
 
 
+def test_progress_is_not_taken_while_it_is_being_written() -> None:
+    """A handler has ended: what a renewal has written is not written with the finish again."""
+    book = LeaseRegistry()
+    job: Any = SimpleNamespace(lease_seconds=60.0, lease="lease")
+    held = HeldLease(job, 20.0, 0.0, Nobody())
+    book.set_progress(held, "written")
+    [renewal] = book.begin_renewals([held], 0.0)
+    assert book.take_progress(held) == (True, None)
+    book.clear_progress(held, renewal, 0.0)
+    book.end_renewals([held])
+    assert book.take_progress(held) == (False, None)
+    book.set_progress(held, "newer")
+    assert book.take_progress(held) == (False, "newer")
+    assert not held.has_progress
+
+
 def test_progress_that_is_being_written_is_waited_for() -> None:
     """A phase writes its own progress after it, so that an older one never comes later."""
     book = LeaseRegistry()

@@ -25,6 +25,7 @@ from queuert.state.postgres.finishing import (
     closing_steps,
     completed,
     finish_results,
+    parted_by_progress,
     releases_dependents,
 )
 from queuert.state.postgres.protocol import BEGIN, AsyncPooledConnection, Step, async_begin_with
@@ -52,6 +53,13 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)
+        if not plain and len(parts := parted_by_progress(left)) > 1:
+            written = {
+                one.job.lease: result
+                for part in parts
+                for one, result in zip(part, await self.finish(part, wait=wait), strict=True)
+            }
+            return [written[one.job.lease] for one in finishes]
         release_dependents = not plain and any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:

@@ -65,6 +65,8 @@ def is_simple_completion(finish: Finish) -> bool:
 def is_simple_failure(finish: Finish) -> bool:
     """Whether the finish is a failure that writes only its own row, as far as the claim knew."""
     job = finish.job
+    if finish.progress is not None:
+        return False
     if finish.kind is FinishKind.RETRY:
         return True
     alone = job.chain_index == 0 and not job.has_dependents and finish.result_ttl is None
@@ -173,6 +175,15 @@ def closes_only(finishes: Sequence[Finish]) -> bool:
 def receivers(finishes: Sequence[Finish]) -> list[str]:
     """Return the ids of the jobs that wait for an event."""
     return [one.job.id for one in finishes if one.waits_for_event]
+
+
+def parted_by_progress(finishes: Sequence[Finish]) -> list[list[Finish]]:
+    """Return the finishes without a last progress, and those with one, which lock their rows first.
+
+    The others would wait for these locks, and take the longer way.
+    """
+    parts = [one for one in finishes if one.progress is None], [one for one in finishes if one.progress is not None]
+    return [part for part in parts if part]
 
 
 def progress_steps(sql: Statements, finishes: Sequence[Finish]) -> list[Step]:

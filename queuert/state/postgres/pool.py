@@ -108,7 +108,7 @@ def _is_shown(record: logging.LogRecord) -> bool:
         return True
     if str(record.msg).startswith(_CONNECT_RECORD):
         names = [one for one in subjects if isinstance(one, _PoolName)]
-        if names and names[0].failures.begin():
+        if names and names[0].failures.is_first():
             return True
     return _POOL_LOGGER.isEnabledFor(logging.DEBUG)
 

@@ -145,13 +145,13 @@ class ConnectFailures:
         with self._lock:
             self.snapshot = self.snapshot[0] + 1, str(error)
 
-    def begin(self) -> bool:
-        """Return whether no failure was noted since the last success, and note one."""
+    def is_first(self) -> bool:
+        """Return whether this is asked for the first time since a try has succeeded."""
         with self._lock:
-            began, self._is_failing = not self._is_failing, True
-        return began
+            is_first, self._is_failing = not self._is_failing, True
+        return is_first
 
-    def end(self) -> None:
+    def succeeded(self) -> None:
         """A try has succeeded."""
         self._is_failing = False
 
@@ -179,7 +179,7 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
                 refusals.add(error)
             raise
         if refusals is not None:
-            refusals.end()
+            refusals.succeeded()
         return connection
 
     async def commit(self) -> None:
@@ -214,7 +214,7 @@ class PooledConnection(ConnectionState, Connection[Any]):
                 refusals.add(error)
             raise
         if refusals is not None:
-            refusals.end()
+            refusals.succeeded()
         return connection
 
     def commit(self) -> None:

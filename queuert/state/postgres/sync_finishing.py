@@ -24,6 +24,7 @@ from queuert.state.postgres.finishing import (
     closing_steps,
     completed,
     finish_results,
+    parted_by_progress,
     releases_dependents,
 )
 from queuert.state.postgres.protocol import BEGIN, PooledConnection, Step, sync_begin_with
@@ -53,6 +54,13 @@ class PostgresFinishing(PostgresBase):
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)
+        if not plain and len(parts := parted_by_progress(left)) > 1:
+            written = {
+                one.job.lease: result
+                for part in parts
+                for one, result in zip(part, self.finish(part, wait=wait), strict=True)
+            }
+            return [written[one.job.lease] for one in finishes]
         release_dependents = not plain and any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:
