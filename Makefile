@@ -7,8 +7,9 @@ FOUND = $(shell for name in python3.13 python3.12 python3.11 python3 python; do 
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11)); ' >/dev/null 2>&1 && \
 	"$$name" -c 'import sys; print(sys.executable)' && break; done)
 
-# A PYTHON that is given has environments of its own, as .venv-3.12, unless it has the version of .venv.
-VERSION_OF = $(shell "$(1)" -c 'import sys; sys.version_info < (3, 11) or print(*sys.version_info[:2], sep=".")' 2>/dev/null)
+# A PYTHON that is given has environments of its own, as .venv-3.12 or .venv-3.13t, unless it has the version of .venv.
+VERSION_OF = $(shell "$(1)" -c 'import sys; sys.version_info < (3, 11) or print(*sys.version_info[:2], sep=".", \
+	end=sys.abiflags)' 2>/dev/null)
 ifneq ($(origin PYTHON),undefined)
 GIVEN := $(call VERSION_OF,$(PYTHON))
 ifeq ($(GIVEN),)
