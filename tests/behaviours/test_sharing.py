@@ -136,8 +136,8 @@ async def test_jobs_behind_a_long_one_are_run_by_an_idle_worker(
 ) -> None:
     """A worker claimed them since its handlers were quick. It releases them after a second, or when it stops, and the
     other one hears of it: it polls in an hour."""
-    # Quick handlers, on a slow machine, too.
-    monkeypatch.setattr("queuert.worker.prefetch.PREFETCH_HORIZON", 0.9)
+    # Quick handlers, also on a machine that halts in between.
+    monkeypatch.setattr("queuert.worker.prefetch.HandlerDurationEstimate.jobs_ahead", lambda self, slots: 1_000)
     monkeypatch.setattr("queuert.worker.prefetch._MAX_WAIT", 3600.0)
     if stops:
         monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
