@@ -178,7 +178,7 @@ _STAND_INS = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), "
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
     """Return the job with substitutes for the values that cannot be read. Its attempt fails before it uses them."""
     found: dict[str, Any] = dict(zip(CLAIMED, row, strict=False))
-    values = {name: _STAND_INS.get(name) if value is None else value for name, value in found.items()}
+    values: dict[str, Any] = {name: _STAND_INS.get(name) if value is None else value for name, value in found.items()}
     return ClaimedJob(**values, token=token, fault=getattr(row, "fault", "?"))
 
 
