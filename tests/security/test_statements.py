@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from queuert.state.named_sections import read_sections
 from queuert.state.postgres.statements import texts
+from queuert.state.sqlite.connection import statements
 
 ROOT = Path(__file__).parents[2]
 APART = ("queuert/testing/", "queuert/demo/")
@@ -139,7 +139,7 @@ def test_statements_have_no_placeholder_but_names() -> None:
     for name, text in texts().items():
         names = {"schema", "stage", "columns"} if name.startswith("bulk_") else {"schema"}
         assert set(re.findall(r"\{([a-z_][^{}]*)\}", text)) <= names, name
-    for name, text in read_sections("queuert.state.sqlite", "sql", ".sql").items():
+    for name, text in statements().items():
         assert "{" not in text, name
 
 
