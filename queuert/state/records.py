@@ -49,6 +49,12 @@ EVENT = tuple(name for name in columns_of(JobEvent) if name != "cursor")
 
 WORKER = columns_of(WorkerRecord)
 
+OF_CHAIN_STATE = {name: f"tail.{name}" for name in CHAIN_STATE} | {
+    **{name: f"chain.{name}" for name in ("id", "type", "status")},
+    **{f"job_{name}": f"tail.{name}" for name in ("id", "type", "status")},
+}
+"""The expressions of a chain's state: of its row ``chain``, and of the row ``tail`` of its last job."""
+
 CLAIMED = tuple(name for name in columns_of(ClaimedJob) if name not in ("token", "fault"))
 """The columns of a claimed job: its fields, without those that the store knows by itself."""
 

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from queuert.migrations import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
-from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, SCHEDULE, WORKER, selected
+from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected
 from queuert.state.types import MAX_FAILURES
 
 EVENTS_A_ROW = 28
@@ -131,12 +131,7 @@ RECORDS = {
     "chain_state_columns": selected(
         CHAIN_STATE,
         {
-            **{name: f"tail.{name}" for name in CHAIN_STATE},
-            "id": "chain.id",
-            "type": "chain.type",
-            "status": "chain.status",
-            "job_id": "tail.id",
-            "job_type": "tail.type",
+            **OF_CHAIN_STATE,
             "job_status": "CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= clock_timestamp() THEN 'ready'"
             " ELSE tail.status END",
             "last_error": "tail.error::text",

@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 from queuert.errors import ConfigurationError, StateError
 from queuert.state.named_sections import read_sections
-from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, SCHEDULE, WORKER, selected
+from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
 
 _TIMEOUT = 1.0
@@ -169,12 +169,7 @@ _RECORDS = {
     "chain_state_columns": selected(
         CHAIN_STATE,
         {
-            **{name: f"tail.{name}" for name in CHAIN_STATE},
-            "id": "chain.id",
-            "type": "chain.type",
-            "status": "chain.status",
-            "job_id": "tail.id",
-            "job_type": "tail.type",
+            **OF_CHAIN_STATE,
             "job_status": "CASE WHEN tail.status = 'scheduled' AND tail.scheduled_at <= :now THEN 'ready'"
             " ELSE tail.status END",
             "last_error": "tail.error",
