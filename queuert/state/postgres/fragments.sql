@@ -3,8 +3,9 @@
 attempt - uncounted - lease_expirations - priority
 
 -- name: holds_lease
--- The fence: whether a job's lease has the token `{of}`. Each statement that writes for an attempt has it, so that no time
--- passes between the check and the write. A token stays in the row when its lease has ended; the end of the lease does not.
+-- The fence: whether a job's lease has the token `{of}`. A statement that writes for an attempt has it, or runs under the
+-- lock of one that has, so that nothing happens between the check and the write. When a lease ends, the token stays in the
+-- row, as evidence of who had it, and lease_expires_at becomes NULL.
 lease_token = {of} AND lease_expires_at IS NOT NULL
 
 -- name: within_page
