@@ -162,7 +162,7 @@ _TURN = 0.01
 
 
 MANY = 2 * PART
-"""How many chains are sent in parts."""
+"""From how many chains on a start sends them in parts."""
 
 
 def may_conflict(starts: Sequence[NewChain[Any]]) -> bool:

@@ -40,7 +40,7 @@ def _candidates(version: str) -> Iterator[Path]:
     for directory in filter(None, os.environ.get("PATH", "").split(os.pathsep)):
         yield Path(directory) / f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    patches = [name.removeprefix(f"{version}.") for path in pyenv.glob(f"versions/{version}.*") if (name := path.name)]
+    patches = [path.name.removeprefix(f"{version}.") for path in pyenv.glob(f"versions/{version}.*")]
     # Not those such as 3.14.0rc1.
     for patch in sorted((int(patch) for patch in patches if patch.isdecimal()), reverse=True):
         yield pyenv / "versions" / f"{version}.{patch}" / "bin" / "python"
