@@ -1,4 +1,4 @@
-"""The errors of the core, in one tree. Spark, codecs, embedded servers and the command line add their own below it.
+"""The errors of the core, in one tree. Spark, webhooks, embedded servers and the command line add their own.
 
 The docstring of each class says what happened and what to do about it.
 
@@ -15,6 +15,7 @@ The docstring of each class says what happened and what to do about it.
     ├── InvalidIdentifierError          an id, key or name that cannot be stored
     ├── PayloadError                    an input or output that cannot be stored
     │   └── PayloadDecodeError          a stored one that cannot be read
+    ├── CodecError                      raised by serialisers and codecs of payloads
     ├── ClientMiddlewareError
     ├── UndeclaredContinuationError
     ├── JobIdConflictError
@@ -188,6 +189,14 @@ class PayloadDecodeError(PayloadError):
     Another version of the program wrote it, it was encrypted with a key that this program does not have, or the row was
     edited by hand. In a worker the attempt fails and is retried: correct the row, or deploy a model, format or key that
     reads it.
+    """
+
+
+class CodecError(QueuertError, ValueError):
+    """A serialiser or codec cannot write or read a payload: raise it with a reason that does not repeat the payload.
+
+    Callers see a ``PayloadError`` or ``PayloadDecodeError`` with this reason. If it raises another exception, they see
+    only the name of its class.
     """
 
 

@@ -35,8 +35,8 @@ from queuert._like_members import find_like_members
 from queuert._read_back import Fault, find_difference, find_lost_order, find_secret, is_equal
 from queuert._type_schemas import Declared, class_to_compare
 from queuert.codecs import envelope
-from queuert.codecs.base import CodecError
 from queuert.errors import (
+    CodecError,
     ConfigurationError,
     DefinitionError,
     InvalidIdentifierError,

@@ -15,10 +15,11 @@ A :class:`PayloadFormat` belongs to a job type, so clients and workers share it:
 The names of the steps are stored with each payload, so the format can be changed while jobs are in flight.
 """
 
-from queuert.codecs.base import Codec, CodecError, Place, Serde
+from queuert.codecs.base import Codec, Place, Serde
 from queuert.codecs.compression import ZlibCodec
 from queuert.codecs.encryption import EncryptionCodec, EncryptionKey, parse_keys
 from queuert.codecs.formats import PLAIN, PayloadFormat
+from queuert.errors import CodecError
 
 __all__ = [
     "PayloadFormat",

@@ -6,16 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from queuert.errors import QueuertError
-
-
-class CodecError(QueuertError, ValueError):
-    """A serialiser or codec cannot write or read a payload: raise it with a reason that does not repeat the payload.
-
-    Callers see a ``PayloadError`` or ``PayloadDecodeError`` with this reason. If it raises another exception, they see
-    only the name of its class.
-    """
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 
-from queuert.codecs.base import Codec, CodecError, Place
-from queuert.errors import ConfigurationError
+from queuert.codecs.base import Codec, Place
+from queuert.errors import CodecError, ConfigurationError
 
 
 class ZlibCodec(Codec):

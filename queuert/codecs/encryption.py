@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from queuert.codecs.base import Codec, CodecError, Place
-from queuert.errors import ConfigurationError
+from queuert.codecs.base import Codec, Place
+from queuert.errors import CodecError, ConfigurationError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

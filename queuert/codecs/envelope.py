@@ -10,7 +10,7 @@ import binascii
 import json
 from typing import Any
 
-from queuert.codecs.base import CodecError
+from queuert.errors import CodecError
 
 STEPS = "queuert.codec"
 DATA = "queuert.payload"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from queuert.codecs import envelope
-from queuert.codecs.base import Codec, CodecError, Place, Serde
-from queuert.errors import ConfigurationError
+from queuert.codecs.base import Codec, Place, Serde
+from queuert.errors import CodecError, ConfigurationError
 
 P = ParamSpec("P")
 T = TypeVar("T")

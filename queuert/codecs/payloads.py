@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from queuert.codecs import envelope
-from queuert.codecs.base import CodecError, Serde
+from queuert.codecs.base import Serde
 from queuert.codecs.formats import PayloadFormat
 from queuert.codecs.values import UnfitValueError, holds_bytes, native
-from queuert.errors import DefinitionError, PayloadDecodeError, PayloadError
+from queuert.errors import CodecError, DefinitionError, PayloadDecodeError, PayloadError
 from queuert.payloads import PayloadCodec, PayloadLimits
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import Any
 
 from queuert.attributes import Attributes, GivenAttributes, attribute_filter, pairs_of
 from queuert.codecs import PLAIN, PayloadFormat
-from queuert.codecs.base import CodecError
-from queuert.errors import ConfigurationError, DefinitionError, InvalidIdentifierError, QueuertError
+from queuert.errors import CodecError, ConfigurationError, DefinitionError, InvalidIdentifierError, QueuertError
 from queuert.event_log import EventKind, JobEvent
 from queuert.ids import new_token
 from queuert.job_types import checked_type_name

@@ -14,7 +14,7 @@ import pytest
 from queuert import AsyncClient, Client, JobTypes
 from queuert.cli import main
 from queuert.codecs import EncryptionCodec, PayloadFormat
-from queuert.codecs.base import CodecError
+from queuert.errors import CodecError
 from queuert.state.sqlite import SQLiteState
 from queuert.state.webhooks import NewWebhookAttempt
 from queuert.web import Access, Action, WebApp
