@@ -18,9 +18,10 @@ from typing import Any
 import pydantic_core
 from pydantic import BaseModel
 
+from queuert.texts import text_reason
+
 # Folding digits onto "0" and braces onto brackets turns "is any number too long" into a plain substring search.
 FOLD = bytes.maketrans(b"123456789E{", b"000000000e[")
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Possessive, so that a text without a closing quote costs one pass and no more.
@@ -130,16 +131,6 @@ def step(key: object) -> str:
     if _NAME.fullmatch(text):
         return f".{text[:100]}"
     return f"[{json.dumps(text[:100])}]"
-
-
-def text_reason(text: str) -> str | None:
-    """Return what in the text no store can hold, or None."""
-    if text.isascii() and "\x00" not in text:
-        return None
-    found = UNSTORABLE.search(text)
-    if found is None:
-        return None
-    return "a NUL character" if found[0] == "\x00" else "a lone surrogate, which is not Unicode text"
 
 
 def children(value: object) -> Iterable[tuple[object, object]] | None:

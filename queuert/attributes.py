@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
-from queuert.payloads import check_text
+from queuert.texts import check_text
 
 AttributeValue: TypeAlias = str | tuple[str, ...]
 """A stored value: text, or several texts, each of which finds the chain."""

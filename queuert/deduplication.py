@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
-from queuert.payloads import check_text
+from queuert.texts import check_text
 
 
 class DeduplicationScope(StrEnum):

@@ -14,10 +14,10 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_id, new_ids
 from queuert.job_types import HasJobTypes, JobType, not_a_job_type, not_registered
-from queuert.payloads import check_text
 from queuert.policies import checked_attempts, checked_ttl
 from queuert.run_at import RunAt, not_a_run_at
 from queuert.state.types import NewJob
+from queuert.texts import check_text
 from queuert.webhooks.endpoints import CHAIN_ATTRIBUTE, checked_chain_url
 
 I = TypeVar("I")  # noqa: E741

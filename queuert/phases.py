@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, DefinitionError
 from queuert.jobs import Job, JobError, JobProgress, JobStatus, JobStep
-from queuert.payloads import check_step_name
+from queuert.texts import check_step_name
 
 MAX_PHASES = 100
 """The most phases of a job type."""

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from queuert._json_validation import text_reason
 from queuert.codecs.payloads import payload_codec
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType
 from queuert.jobs import JobProgress, PhaseProgress
 from queuert.payloads import PayloadCodec, PayloadLimits
+from queuert.texts import text_reason
 
 MAX_MESSAGE = 1_000
 """The most characters of a message."""

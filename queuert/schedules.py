@@ -17,9 +17,9 @@ from cronsim import CronSim, CronSimError
 from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.errors import ConfigurationError, ScheduleOwnerError
 from queuert.job_types import JobType, not_a_job_type
-from queuert.payloads import check_text
 from queuert.policies import checked_ttl
 from queuert.run_at import in_utc
+from queuert.texts import check_text
 
 _LONGEST = 256
 """The most characters of a cron expression, and of a time zone."""

@@ -55,11 +55,11 @@ from queuert.new_chain import (
 from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
-from queuert.payloads import check_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.schedules import Overlap, check_range, ticks_between
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
+from queuert.texts import check_text
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")

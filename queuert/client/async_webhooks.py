@@ -18,13 +18,13 @@ from queuert.event_log import EventFilter, JobEvent
 from queuert.ids import new_id, new_token
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.notify.adapter import Topic
-from queuert.payloads import check_step_name, check_text
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import MAX_PAGE, Page, PageRequest
 from queuert.state.records import json_value
 from queuert.state.types import NewJob
 from queuert.state.webhooks import WebhookAttempt, WebhookRecord, WebhookWrite
+from queuert.texts import check_step_name, check_text
 from queuert.webhooks.addresses import parsed
 from queuert.webhooks.deliveries import KEY, MOST_PAYLOAD, Delivery, delivery_id, event_body, ping_of
 from queuert.webhooks.endpoints import (

@@ -13,9 +13,9 @@ from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
 from queuert.jobs import ChainStatus
 from queuert.new_chain import checked_priority
-from queuert.payloads import check_text, safe_text
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
+from queuert.texts import check_text, safe_text
 
 _MAX_REASON = 2_000
 

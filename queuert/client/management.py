@@ -13,10 +13,10 @@ from queuert.job_types import JobType, JobTypes, not_a_job_type
 from queuert.jobs import ChainState, ChainStatus
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.observability.events import ChainClosed
-from queuert.payloads import check_text
 from queuert.policies import Keep, Kept, Retention
 from queuert.run_at import RunAt, not_a_run_at
 from queuert.state.types import ChainUpdate, NewJob
+from queuert.texts import check_text
 
 O = TypeVar("O", contravariant=True)  # noqa: E741
 

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.job_types import JobType, JobTypes, not_registered
 from queuert.new_chain import checked_priority, listed
-from queuert.payloads import check_text
 from queuert.run_at import RunAt
 from queuert.schedules import RecurringSchedule, jitter_of, tick_id
 from queuert.state.types import NewJob, ScheduleRecord
+from queuert.texts import check_text
 
 JobTypeReference: TypeAlias = str | JobType[Any, Any]
 """A job type, or its name."""

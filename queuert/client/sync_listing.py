@@ -29,11 +29,11 @@ from queuert.errors import ChainNotFoundError, ConfigurationError, JobNotFoundEr
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job, JobStatus, JobStep
 from queuert.limits import ClientType, client_types
 from queuert.new_chain import ChainReference, chain_ids
-from queuert.payloads import check_text
 from queuert.phases import JobPhase, phases_of
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import COUNTED_DEMAND, TypeCount, TypeDemand
 from queuert.steps import shown_steps
+from queuert.texts import check_text
 from queuert.workers import WorkerRecord
 
 _PARENTS = 100

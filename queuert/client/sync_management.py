@@ -56,13 +56,13 @@ from queuert.observability.events import (
     JobsTriggered,
 )
 from queuert.observability.tracing import NO_CHANGING, NO_SENDING, Change, Changing, Send, Sending
-from queuert.payloads import check_step_name, check_text, safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.steps import NewEvent
 from queuert.state.sync_store import Store
 from queuert.state.types import ChainUpdate, InputEdit, NewJob, PruneRequest, WorkerlessCompletion
 from queuert.steps import event_codec
+from queuert.texts import check_step_name, check_text, safe_text
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741

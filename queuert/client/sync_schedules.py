@@ -9,9 +9,9 @@ from queuert.client.schedules import JobTypeReference, checked_owner, schedule_n
 from queuert.client.sync_base import ClientBase
 from queuert.limits import PausedType
 from queuert.notify.adapter import Topic
-from queuert.payloads import check_text, safe_text
 from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.types import ScheduleRecord
+from queuert.texts import check_text, safe_text
 
 _MAX_REASON = 2_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from queuert._json_validation import text_reason
+from queuert.texts import text_reason
 
 _PLAIN = frozenset({type(None), bool, int, float, bytes})
 _LISTS = (list, tuple, set, frozenset, deque)

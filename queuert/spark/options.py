@@ -19,8 +19,8 @@ from queuert.deduplication import DeduplicationScope
 from queuert.errors import ConfigurationError
 from queuert.job_types import checked_type_name
 from queuert.migrations import check_schema_name
-from queuert.payloads import check_text
 from queuert.spark.errors import SparkOptionError
+from queuert.texts import check_text
 from queuert.urls import postgres_from_url
 
 URL_VARIABLE = "QUEUERT_URL"

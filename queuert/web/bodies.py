@@ -13,7 +13,7 @@ from queuert._json_validation import step
 from queuert.deduplication import Deduplicate
 from queuert.job_types import JobType
 from queuert.jobs import ChainStatus
-from queuert.payloads import safe_text
+from queuert.texts import safe_text
 from queuert.web.problems import InvalidPart, Problem
 
 M = TypeVar("M", bound=BaseModel)

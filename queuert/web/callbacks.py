@@ -16,7 +16,7 @@ from queuert.callbacks import Callback, CallbackUrls, InvalidCallbackError
 from queuert.client import AsyncClient
 from queuert.errors import ConfigurationError, JobTypeMismatchError
 from queuert.jobs import ChainStatus
-from queuert.payloads import safe_text
+from queuert.texts import safe_text
 from queuert.web.bodies import CallbackBody, read_body, read_payload
 from queuert.web.problems import Problem, answer_error, answer_http_exception, problem_of
 

@@ -17,8 +17,8 @@ from queuert.errors import CodecError, ConfigurationError, DefinitionError, Inva
 from queuert.event_log import EventKind, JobEvent
 from queuert.ids import new_token
 from queuert.job_types import checked_type_name
-from queuert.payloads import check_text
 from queuert.state.webhooks import WebhookRecord, WebhookWrite
+from queuert.texts import check_text
 from queuert.webhooks.addresses import parsed
 from queuert.webhooks.signing import checked_secret, new_secret
 

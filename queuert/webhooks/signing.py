@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queuert.errors import ConfigurationError
-from queuert.payloads import safe_text
+from queuert.texts import safe_text
 from queuert.webhooks.errors import WebhookVerificationError
 
 PREFIX = "whsec_"

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, cast
 from queuert.errors import ConfigurationError, DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import JobError, JobStatus
-from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.state.types import ClaimedJob, Finish, FinishKind
+from queuert.texts import safe_text
 from queuert.worker.finishes import MAX_MESSAGE, MAX_TRACEBACK
 
 _STATUS = {FinishKind.COMPLETE: JobStatus.COMPLETED, FinishKind.FAIL: JobStatus.FAILED}

@@ -20,11 +20,11 @@ from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker, ChainRecord, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, Snooze, WaitFor, pause, pause_until
-from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
 from queuert.schedules import Tick, tick_in
 from queuert.state.types import ClaimedJob
+from queuert.texts import check_text
 from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before

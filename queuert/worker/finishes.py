@@ -19,9 +19,9 @@ from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import JobError
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, Snooze, WaitFor, _ChainStart, _Finished, pause
-from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy, is_programming_error
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
+from queuert.texts import safe_text
 from queuert.worker.executors import HandlerCrashedError, remote_cause
 from queuert.worker.tracebacks import left_the_worker, text_of
 

@@ -26,12 +26,13 @@ from queuert.errors import (
 )
 from queuert.job_types import JobType
 from queuert.outcomes import Snooze, pause_until
-from queuert.payloads import PayloadCodec, check_step_name, check_text
+from queuert.payloads import PayloadCodec
 from queuert.policies import checked_ttl
 from queuert.run_at import RunAt
 from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.types import ClaimedJob
 from queuert.steps import step_codec
+from queuert.texts import check_step_name, check_text
 from queuert.worker import forks
 from queuert.worker.phases import PhaseTracker
 from queuert.worker.transaction_blocks import BlockHost, BlockTracker, GuardedBlock, GuardedTransaction

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from queuert._json_validation import text_reason
 from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.spark.options import ConnectionOptions, option_name
 from queuert.spark.read.columns import Column, chosen_columns
+from queuert.texts import text_reason
 
 MOST_PARTITIONS = 1_000
 _LONGEST_WRITE_ID = 256 + len(f":{2**63 - 1}")

@@ -14,12 +14,13 @@ from queuert.codecs import envelope
 from queuert.errors import BlockerMismatchError, InvalidIdentifierError, PayloadError
 from queuert.job_types import JobType
 from queuert.new_chain import MAX_PRIORITY
-from queuert.payloads import PayloadCodec, check_text
+from queuert.payloads import PayloadCodec
 from queuert.spark.arrow import pc
 from queuert.spark.write.columns import INPUT, Columns, declared_input
 from queuert.spark.write.copy_text import new_ids
 from queuert.spark.write.json_text import json_text, object_text
 from queuert.spark.write.out_of_range_dates import far_dates
+from queuert.texts import check_text
 
 _MAX_CHARS = 512
 _MAX_BYTES = 1_000

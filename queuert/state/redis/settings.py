@@ -14,9 +14,9 @@ from redis.retry import Retry
 
 from queuert.errors import ConfigurationError, QueuertError
 from queuert.passwords import Password, checked_password, current_password
-from queuert.payloads import check_text
 from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
+from queuert.texts import check_text
 
 DEFAULT_NAMESPACE = "default"
 
