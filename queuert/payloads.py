@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaSerializer, SchemaValidator, to_json
 from pydantic_core.core_schema import ErrorType
 
+from queuert import envelope
 from queuert._json_validation import (
     DOUBLE_CHARS,
     FOLD,
@@ -31,7 +32,6 @@ from queuert._json_validation import (
 from queuert._like_members import find_like_members
 from queuert._read_back import Fault, find_difference, find_lost_order, find_secret, is_equal
 from queuert._type_schemas import Declared, class_to_compare
-from queuert.codecs import envelope
 from queuert.errors import CodecError, ConfigurationError, DefinitionError, PayloadDecodeError, PayloadError
 from queuert.texts import safe_text
 

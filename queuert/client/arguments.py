@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from queuert.activity import ActivityFilter, Period
 from queuert.client.schedules import JobTypeReference, type_names
-from queuert.codecs.envelope import is_envelope
+from queuert.envelope import is_envelope
 from queuert.errors import ConfigurationError
 from queuert.event_log import JobEvent
 from queuert.job_types import JobTypes

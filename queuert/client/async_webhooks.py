@@ -12,7 +12,7 @@ from queuert.attributes import GivenAttributes
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.schedules import JobTypeReference, expected_name, type_names
 from queuert.client.webhooks import check_since, sealed_input
-from queuert.codecs.envelope import is_envelope
+from queuert.envelope import is_envelope
 from queuert.errors import CapabilityMissingError, ConfigurationError, StateError
 from queuert.event_log import EventFilter, JobEvent
 from queuert.ids import new_id, new_token

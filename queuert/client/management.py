@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from queuert.client.arguments import known_statuses
-from queuert.codecs.envelope import is_envelope
+from queuert.envelope import is_envelope
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
 from queuert.job_types import JobType, JobTypes, not_a_job_type
 from queuert.jobs import ChainState, ChainStatus

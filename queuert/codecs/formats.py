@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from queuert.codecs import envelope
+from queuert import envelope
 from queuert.codecs.base import Codec, Place, Serde
 from queuert.errors import CodecError, ConfigurationError
 

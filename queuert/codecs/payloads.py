@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from queuert.codecs import envelope
+from queuert import envelope
 from queuert.codecs.base import Serde
 from queuert.codecs.formats import PayloadFormat
 from queuert.codecs.values import UnfitValueError, holds_bytes, native

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic_core import to_json
 
 from queuert.client import Client
-from queuert.codecs.envelope import MARK
+from queuert.envelope import MARK
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import ChainRecord
 from queuert.new_chain import ChainReference, chain_ids

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from queuert import envelope
 from queuert._json_validation import MAX_EXPANSION
-from queuert.codecs import envelope
 from queuert.errors import BlockerMismatchError, InvalidIdentifierError, PayloadError
 from queuert.job_types import JobType
 from queuert.new_chain import MAX_PRIORITY
