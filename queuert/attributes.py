@@ -9,13 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
+from queuert.jobs import Attributes, AttributeValue
 from queuert.texts import check_text
-
-AttributeValue: TypeAlias = str | tuple[str, ...]
-"""A stored value: text, or several texts, each of which finds the chain."""
-
-Attributes: TypeAlias = Mapping[str, AttributeValue]
-"""Stored values, by name."""
 
 GivenAttributes: TypeAlias = Mapping[str, str | int | float | Sequence[str | int | float]]
 """Values as a caller passes them: strings and numbers, or sequences of them."""

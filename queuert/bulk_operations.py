@@ -13,9 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from queuert.attributes import AttributeValue
 from queuert.errors import ConfigurationError
-from queuert.jobs import ChainRecord, ChainStatus, Job, JobError
+from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
 from queuert.state.records import json_value

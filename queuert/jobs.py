@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
-from queuert.attributes import Attributes
+AttributeValue: TypeAlias = str | tuple[str, ...]
+"""The value of an attribute of a chain: text, or several texts, each of which finds the chain."""
+
+Attributes: TypeAlias = Mapping[str, AttributeValue]
+"""The attributes of a chain as they are stored, by name."""
 
 
 class JobStatus(StrEnum):

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from queuert.attributes import Attributes, GivenAttributes, checked_attributes
+from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_id, new_ids
 from queuert.job_types import HasJobTypes, JobType, not_a_job_type, not_registered
+from queuert.jobs import Attributes
 from queuert.policies import checked_attempts, checked_ttl
 from queuert.run_at import RunAt, not_a_run_at
 from queuert.state.types import NewJob

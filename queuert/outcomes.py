@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
-from queuert.attributes import Attributes
 from queuert.errors import ConfigurationError
+from queuert.jobs import Attributes
 from queuert.policies import LONGEST_PAUSE
 from queuert.run_at import RunAt, at
 

@@ -7,13 +7,12 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from queuert.attributes import Attributes
 from queuert.chain_trees import ChainTree
 from queuert.client.connections import AsyncConnectionLike
 from queuert.client.management import CANCELLED_BY_CLIENT, Completable
 from queuert.errors import ChainCancelledError, ChainNotReadError, JobFailedError
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import ChainRecord, ChainState, ChainStatus, Job, JobError
+from queuert.jobs import Attributes, ChainRecord, ChainState, ChainStatus, Job, JobError
 from queuert.new_chain import ChainReference
 from queuert.phases import JobPhase
 from queuert.state.paging import Page

@@ -19,9 +19,8 @@ from queuert.activity import (
     ActivityMaintenance,
     ActivityReport,
 )
-from queuert.attributes import Attributes
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogEnd, EventLogMaintenance, JobEvent
-from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
+from queuert.jobs import AbortReason, Attributes, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
 from queuert.limits import PausedType, TypeTraits
 from queuert.notify.adapter import PiggybackAdapter
 from queuert.run_at import RunAt

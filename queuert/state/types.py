@@ -8,10 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from queuert.attributes import Attributes
 from queuert.deduplication import Deduplicate
 from queuert.errors import InvalidIdentifierError, JobIdConflictError
-from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
+from queuert.jobs import AbortReason, Attributes, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
 from queuert.policies import Retention, RetryPolicy
 from queuert.run_at import RunAt

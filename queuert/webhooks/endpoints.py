@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queuert.attributes import Attributes, GivenAttributes, attribute_filter, pairs_of
+from queuert.attributes import GivenAttributes, attribute_filter, pairs_of
 from queuert.codecs import PLAIN, PayloadFormat
 from queuert.errors import CodecError, ConfigurationError, DefinitionError, InvalidIdentifierError, QueuertError
 from queuert.event_log import EventKind, JobEvent
 from queuert.ids import new_token
 from queuert.job_types import checked_type_name
+from queuert.jobs import Attributes
 from queuert.state.webhooks import WebhookRecord, WebhookWrite
 from queuert.texts import check_text
 from queuert.webhooks.addresses import parsed

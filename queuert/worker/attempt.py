@@ -13,11 +13,10 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
-from queuert.attributes import Attributes
 from queuert.client import AsyncClient, Client
 from queuert.errors import ContextMissingError, DefinitionError, JobNotFoundError, LeaseLostError
 from queuert.job_types import JobType, not_a_job_type
-from queuert.jobs import AbortReason, Blocker, ChainRecord, Job
+from queuert.jobs import AbortReason, Attributes, Blocker, ChainRecord, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, Snooze, WaitFor, pause, pause_until
 from queuert.progress import checked_progress, stored_progress

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuert.attributes import Attributes, attributes_of
+from queuert.attributes import attributes_of
+from queuert.jobs import Attributes
 from queuert.state.paging import Page, PageRequest
 from queuert.state.postgres import webhooks
 from queuert.state.postgres.async_base import AsyncPostgresBase

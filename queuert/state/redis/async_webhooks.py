@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from queuert.attributes import Attributes
+from queuert.jobs import Attributes
 from queuert.state.paging import Page, PageRequest
 from queuert.state.redis import webhooks
 from queuert.state.redis.encode import Arguments, plain

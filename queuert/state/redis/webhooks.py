@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from queuert.attributes import Attributes, attributes_of
+from queuert.attributes import attributes_of
+from queuert.jobs import Attributes
 from queuert.state.redis import decode
 from queuert.state.redis.encode import Arguments, plain
 from queuert.state.webhooks import NewWebhookAttempt, WebhookAttempt, WebhookRecord, WebhookWrite

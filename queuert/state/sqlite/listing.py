@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
 
-from queuert.attributes import Attributes, attributes_of, pairs_of
-from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.attributes import attributes_of, pairs_of
+from queuert.jobs import Attributes, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import Limits
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.sqlite import rows

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from queuert.attributes import Attributes, attributes_of
+from queuert.attributes import attributes_of
+from queuert.jobs import Attributes
 from queuert.state.paging import Page, PageRequest
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.base import SQLiteBase

@@ -6,10 +6,9 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from queuert.attributes import Attributes
 from queuert.deduplication import Deduplicate
 from queuert.errors import InvalidCursorError, JobIdConflictError, StateError
-from queuert.jobs import ChainStatus
+from queuert.jobs import Attributes, ChainStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.paging import ChainFilter, PageRequest, Position
 from queuert.state.types import Finish, FinishKind, PruneRequest
