@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from queuert.errors import ConfigurationError, MigrationError, RightMissingError, StateUnavailableError
+from queuert.store_addresses import option_pairs, read_address
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -73,6 +74,20 @@ def checked_dsn(dsn: str) -> dict[str, Any]:
     scheme, separator, _ = dsn.partition("://")
     driver = "; leave out the driver after +" if separator and "+" in scheme else ""
     raise ConfigurationError(f"libpq cannot parse the connection string: write postgresql://user@host/database{driver}")
+
+
+def split_schema(dsn: str, schema: str | None) -> tuple[str, str]:
+    """Return a connection string without the option ``schema``, and the schema: this one, that option, or the default.
+
+    Raises:
+        ConfigurationError: both are given, and differ; or the scheme is unknown.
+    """
+    query = dsn.partition("?")[2] if "://" in dsn.partition("=")[0] else ""
+    if "schema" not in dict(option_pairs(query)):
+        return dsn, DEFAULT_SCHEMA if schema is None else schema
+    address = read_address(dsn, {} if schema is None else {"schema": schema})
+    others = {name: value for name, value in address.options.items() if name != "schema"}
+    return address.with_options(others), address.options["schema"]
 
 
 def upgrade_command(schema: str) -> str:

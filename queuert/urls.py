@@ -17,20 +17,17 @@ Percent-encode special characters in names and passwords.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from queuert.errors import ConfigurationError
 from queuert.optional_packages import how_to_install
+from queuert.store_addresses import EMBEDDED, POSTGRES, REDIS, SQLITE, StoreAddress, read_address
 
 if TYPE_CHECKING:
     from queuert.state.adapter import StateAdapter
-
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")
 
 
 def state_from_url(url: str, *, application_name: str = "queuert", **options: str) -> StateAdapter:
@@ -54,7 +51,7 @@ def state_from_url(url: str, *, application_name: str = "queuert", **options: st
         >>> state_from_url("sqlite:///queue.db")
         SQLiteState('queue.db')
     """
-    address = _address(url, options)
+    address = read_address(url, options)
     with _packages_by_extra():
         return _MAKERS[address.scheme](address, application_name)
 
@@ -64,100 +61,17 @@ def postgres_from_url(url: str, **options: str) -> tuple[str, str]:
 
     Arguments and errors are those of :func:`state_from_url`; the URL of another store is an error.
     """
-    address = _address(url, options)
-    if address.scheme == "embedded":
+    address = read_address(url, options)
+    if address.scheme == EMBEDDED:
         return _embedded_dsn(address)
-    if address.scheme not in _POSTGRES:
+    if address.scheme not in POSTGRES:
         raise ConfigurationError(
             f"{address.scheme}:// has no migrations and needs none: only postgresql:// and embedded:// have them"
         )
     return _postgres_dsn(address)
 
 
-def split_schema(dsn: str, schema: str | None) -> tuple[str, str]:
-    """Return a connection string without the option ``schema``, and the schema: this one, that option, or the default.
-
-    Raises:
-        ConfigurationError: both are given, and differ; or the scheme is unknown.
-    """
-    from queuert.migrations import DEFAULT_SCHEMA
-
-    query = dsn.partition("?")[2] if "://" in dsn.partition("=")[0] else ""
-    if "schema" not in dict(_pairs(query)):
-        return dsn, DEFAULT_SCHEMA if schema is None else schema
-    address = _address(dsn, {} if schema is None else {"schema": schema})
-    others = {name: value for name, value in address.options.items() if name != "schema"}
-    return address.with_options(others), address.options["schema"]
-
-
-# --- addresses --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    scheme: str
-    bare: str = field(repr=False)
-    """The URL without its options."""
-    options: dict[str, str] = field(repr=False)
-
-    @property
-    def rest(self) -> str:
-        """The part after the scheme."""
-        return self.bare.partition("://")[2]
-
-    def only(self, known: Collection[str], others: Collection[str] = (), more: str = "") -> None:
-        """Raise if there is an option that is neither in ``known`` nor in ``others``, which ``more`` describes."""
-        for name in self.options:
-            if name not in known and name not in others:
-                raise ConfigurationError(f"{self.scheme}:// has no option {_shown(name)}; use {', '.join(known)}{more}")
-
-    def chosen(self, **readers: Callable[[str, str], Any]) -> dict[str, Any]:
-        """Return the values of the options that are set."""
-        return {name: read(name, self.options[name]) for name, read in readers.items() if name in self.options}
-
-    def with_options(self, names: Mapping[str, str]) -> str:
-        """Return the URL with only these options."""
-        query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in names.items())
-        return f"{self.bare}?{query}" if query else self.bare
-
-
-def _address(url: str, given: Mapping[str, str]) -> _Address:
-    bare, _, query = url.partition("?")
-    scheme, separator, _ = bare.partition("://")
-    if "=" in scheme:
-        # libpq's other form, which may contain question marks.
-        return _Address("postgresql", url, _merged("", given))
-    if not separator or not _SCHEME.fullmatch(scheme):
-        raise ConfigurationError(f"a store's URL must begin with a scheme: {_known()}")
-    if scheme.lower() not in _MAKERS:
-        driver = "; leave out the driver after +" if scheme.partition("+")[0].lower() in _MAKERS else ""
-        raise ConfigurationError(f"scheme must be one of {_known()}, got {scheme[:40]!r}{driver}")
-    # libpq accepts schemes in lower case only.
-    return _Address(scheme.lower(), scheme.lower() + bare[len(scheme) :], _merged(query, given))
-
-
-def _known() -> str:
-    return ", ".join(f"{scheme}://" for scheme in _MAKERS)
-
-
-def _merged(query: str, given: Mapping[str, str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for name, value in (*_pairs(query), *given.items()):
-        if options.setdefault(name, value) != value:
-            raise ConfigurationError(f"option {_shown(name)} must have one value, got two: remove one of them")
-    return options
-
-
-def _pairs(query: str) -> Iterator[tuple[str, str]]:
-    # As libpq reads them: a plus is not a space.
-    for part in filter(None, query.split("&")):
-        name, _, value = part.partition("=")
-        yield unquote(name), unquote(value)
-
-
-def _shown(name: str) -> str:
-    # The part of a password after a question mark looks like an option, and must not be shown.
-    return repr(name) if name.isidentifier() else "of that name (write %3F for a ? in a password)"
+# --- the values of options --------------------------------------------------------------------------------------------
 
 
 def _text(name: str, text: str) -> str:
@@ -191,7 +105,7 @@ _POSTGRES_OPTIONS = ("schema", "answer_timeout", "prepare_threshold")
 _POSTGRES_READERS = {"answer_timeout": _seconds, "prepare_threshold": _number_or_none}
 
 
-def _postgres_dsn(address: _Address) -> tuple[str, str]:
+def _postgres_dsn(address: StoreAddress) -> tuple[str, str]:
     from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
     from queuert.state.postgres.settings import known_options, with_options
 
@@ -203,14 +117,14 @@ def _postgres_dsn(address: _Address) -> tuple[str, str]:
     return dsn, check_schema_name(address.options.get("schema", DEFAULT_SCHEMA))
 
 
-def _postgres(address: _Address, application_name: str) -> StateAdapter:
+def _postgres(address: StoreAddress, application_name: str) -> StateAdapter:
     from queuert.state.postgres import PostgresState
 
     dsn, schema = _postgres_dsn(address)
     return PostgresState(dsn, schema=schema, application_name=application_name, **address.chosen(**_POSTGRES_READERS))
 
 
-def _redis(address: _Address, _: str) -> StateAdapter:
+def _redis(address: StoreAddress, _: str) -> StateAdapter:
     from queuert.notify.redis.settings import connections_of
     from queuert.state.redis import RedisState
 
@@ -227,7 +141,7 @@ def _redis(address: _Address, _: str) -> StateAdapter:
     return RedisState(url, **address.chosen(**own))
 
 
-def _sqlite(address: _Address, _: str) -> StateAdapter:
+def _sqlite(address: StoreAddress, _: str) -> StateAdapter:
     from queuert.state.sqlite import SQLiteState
 
     address.only(("answer_timeout",))
@@ -236,7 +150,7 @@ def _sqlite(address: _Address, _: str) -> StateAdapter:
     return SQLiteState(**chosen) if path in (None, ":memory:") else SQLiteState(path, **chosen)
 
 
-def _embedded(address: _Address, application_name: str) -> StateAdapter:
+def _embedded(address: StoreAddress, application_name: str) -> StateAdapter:
     from queuert.state.postgres import PostgresState
 
     dsn, schema = _embedded_dsn(address)
@@ -245,7 +159,7 @@ def _embedded(address: _Address, application_name: str) -> StateAdapter:
     )
 
 
-def _embedded_dsn(address: _Address) -> tuple[str, str]:
+def _embedded_dsn(address: StoreAddress) -> tuple[str, str]:
     from queuert import migrations
     from queuert.embedded.shared import shared_postgres
 
@@ -256,7 +170,7 @@ def _embedded_dsn(address: _Address) -> tuple[str, str]:
     return dsn, schema
 
 
-def _path(address: _Address, example: str) -> str | None:
+def _path(address: StoreAddress, example: str) -> str | None:
     """Return the part after the third slash; None if it is empty."""
     host, slash, path = address.rest.partition("/")
     if host:
@@ -267,12 +181,11 @@ def _path(address: _Address, example: str) -> str | None:
     return unquote(path) or None if slash else None
 
 
-_POSTGRES = ("postgresql", "postgres")
-_MAKERS: dict[str, Callable[[_Address, str], StateAdapter]] = {
-    **dict.fromkeys(_POSTGRES, _postgres),
-    **dict.fromkeys(("redis", "rediss", "unix"), _redis),
-    "sqlite": _sqlite,
-    "embedded": _embedded,
+_MAKERS: dict[str, Callable[[StoreAddress, str], StateAdapter]] = {
+    **dict.fromkeys(POSTGRES, _postgres),
+    **dict.fromkeys(REDIS, _redis),
+    SQLITE: _sqlite,
+    EMBEDDED: _embedded,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from queuert.migrations import split_schema
 from queuert.passwords import Password
 from queuert.state.adapter import Capability
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
@@ -12,7 +13,6 @@ from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.urls import split_schema
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
