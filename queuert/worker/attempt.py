@@ -28,7 +28,6 @@ from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
-from queuert.worker.phases import AttemptPhases
 from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
     BlockHost,
@@ -234,7 +233,7 @@ def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> St
     return StartOptions(chain.attributes, job.limit_key)
 
 
-class Attempt(AttemptSteps, AttemptPhases, Generic[I, R, S]):
+class Attempt(AttemptSteps, Generic[I, R, S]):
     """One claim of one job, under a lease that is renewed while the handler runs.
 
     ``I`` is the type of the job's input, ``R`` that of the chain's result, ``S`` that of ``resources``; ``R`` and ``S``

@@ -1,17 +1,17 @@
 """Phases of an attempt: declared steps with progress of their own, and the progress of the job that they make up.
 
-The methods of the attempt, and the arithmetic. How a phase is recorded and replayed is in ``steps.py``.
+The arithmetic. How a phase is called, recorded and replayed is in ``steps.py``.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal
 
 from queuert.errors import StepMisuseError
 from queuert.job_types import JobType
@@ -21,97 +21,6 @@ from queuert.progress import stored_progress
 from queuert.state.records import job_progress
 from queuert.state.types import ClaimedJob
 from queuert.worker.finishes import error_of
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeForm
-
-    from queuert.worker.steps import StepTracker
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-
-class AttemptPhases:
-    """The methods of :class:`~queuert.Attempt` for phases."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        @property
-        def _steps(self) -> StepTracker: ...
-
-    @overload
-    async def phase(
-        self,
-        name: str,
-        function: Callable[[*Ts], Awaitable[T]],
-        /,
-        *args: *Ts,
-        weight: float | None = None,
-        returns: TypeForm[Any] | None = None,
-    ) -> T: ...
-    @overload
-    async def phase(
-        self,
-        name: str,
-        function: Callable[[*Ts], T],
-        /,
-        *args: *Ts,
-        weight: float | None = None,
-        returns: TypeForm[Any] | None = None,
-    ) -> T: ...
-    async def phase(
-        self,
-        name: str,
-        function: Callable[[*Ts], Any],
-        /,
-        *args: *Ts,
-        weight: float | None = None,
-        returns: TypeForm[Any] | None = None,
-    ) -> Any:
-        """Run a phase that the job type declares: a step that is shown with its status, its times and its progress.
-
-        As by ``step``, the result is recorded, and later attempts get it instead of calling the function: a retry
-        begins with the phase that failed, and phases that were completed pass their results on to it. Inside the
-        function ``record_progress`` says how far the phase is; the progress of the job follows from the weights of its
-        phases, and never decreases. With ``JobType(..., phases={"download": 3, "upload": 1})`` the handler calls
-        ``file = await attempt.phase("download", download, attempt.input)``, and then
-        ``await attempt.phase("upload", upload, file)``.
-
-        Args:
-            name: a name of ``JobType(phases=...)``. Phases run in the order in which they are declared; those that are
-                left out are shown as skipped.
-            function: a coroutine function, or a plain one, which is called in the event loop and must not block.
-            args: its arguments, by position.
-            weight: its share of the work beside the other phases, instead of the one that is declared.
-            returns: the type of the result, as of ``step``.
-
-        Raises:
-            LeaseLostError: the lease is lost. Do not catch it.
-            StepMismatchError: an earlier attempt has recorded another step here; the function was not called.
-            StepMisuseError: the job type does not declare the phase, or a later one was begun before; or the errors of
-                ``step``.
-            StepLimitError: the job has 1,000 steps, or 16 MiB of results.
-            PayloadError: the result is not valid for its type, or exceeds the limits of the job type.
-            ConfigurationError: the weight is not a finite number above 0.
-            DefinitionError: the type of the result is not known: annotate the function, or pass ``returns``.
-            StateUnavailableError: the store cannot be reached. The attempt is repeated.
-        """
-        return await self._steps.run_phase(name, weight, function, args, returns)
-
-    def phase_sync(
-        self,
-        name: str,
-        function: Callable[[*Ts], T],
-        /,
-        *args: *Ts,
-        weight: float | None = None,
-        returns: TypeForm[Any] | None = None,
-    ) -> T:
-        """``phase`` for plain functions, also in a child process."""
-        result: T = self._steps.run_phase_in_thread(name, weight, function, args, returns)
-        return result
 
 
 @dataclass(frozen=True, slots=True)
