@@ -7,16 +7,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from queuert.client import AsyncClient, Client
-from queuert.errors import ContextMissingError, DefinitionError, JobNotFoundError, LeaseLostError
+from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
 from queuert.job_types import JobType, not_a_job_type
-from queuert.jobs import AbortReason, Attributes, Blocker, ChainRecord, Job
+from queuert.jobs import AbortReason, Blocker
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, Snooze, WaitFor, pause, pause_until
 from queuert.progress import checked_progress, stored_progress
@@ -28,6 +27,7 @@ from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
+from queuert.worker.start_options import StartOptions
 from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
     BlockHost,
@@ -207,30 +207,6 @@ _O = TypeVar("_O")
 
 MakeBlockMiddleware: TypeAlias = "Callable[[Attempt[Any, Any], WrappedBlock], BlockMiddleware]"
 """Makes the middleware of a block of an attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartOptions:
-    """What a chain and its job were started with, beside what the claim returns.
-
-    Attributes:
-        attributes: the attributes of the chain, as text.
-        limit_key: the key under which the per-key limits of the job type count the job.
-    """
-
-    attributes: Attributes
-    limit_key: str | None
-
-
-def start_options(job_id: str, chain: ChainRecord | None, job: Job | None) -> StartOptions:
-    """Return the options of a start from its rows.
-
-    Raises:
-        JobNotFoundError: the job was deleted.
-    """
-    if chain is None or job is None:
-        raise JobNotFoundError(job_id)
-    return StartOptions(chain.attributes, job.limit_key)
 
 
 class Attempt(AttemptSteps, Generic[I, R, S]):

@@ -44,13 +44,14 @@ from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.worker import after_attempt, blocker_outputs, finishes, forks, handler_signature
-from queuert.worker.attempt import AbortSignal, Attempt, StartOptions, start_options
+from queuert.worker.attempt import AbortSignal, Attempt
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
 from queuert.worker.middleware import BlockMiddlewares, compose
 from queuert.worker.phases import PhaseReport
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
+from queuert.worker.start_options import StartOptions, start_options
 from queuert.worker.steps import sleeping_in
 
 if TYPE_CHECKING:

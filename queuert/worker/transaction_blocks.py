@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from queuert.client import AsyncClient, Client
     from queuert.jobs import Job
     from queuert.state.paging import PageRequest
-    from queuert.worker.attempt import StartOptions
     from queuert.worker.phases import PhaseReport
+    from queuert.worker.start_options import StartOptions
 
 T = TypeVar("T", bound="GuardedTransaction")
 

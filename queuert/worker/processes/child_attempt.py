@@ -32,10 +32,11 @@ from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes, forks
-from queuert.worker.attempt import AbortSignal, StartOptions, start_options
+from queuert.worker.attempt import AbortSignal
 from queuert.worker.lifespan import GroupLifespan, entry_error, no_resources, opened
 from queuert.worker.phases import PhaseReport
 from queuert.worker.processes import messages
+from queuert.worker.start_options import StartOptions, start_options
 
 _CONNECTIONS = 2
 """One for ``complete()``, one to query whether a commit succeeded whose answer was lost."""
