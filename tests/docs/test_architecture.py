@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_every_package_is_named() -> None:
     packages = sorted(path.parent.name for path in (ROOT / "queuert").glob("*/__init__.py"))
     assert len(packages) > 10
     assert [name for name in packages if f"`queuert/{name}/`" not in TEXT] == []
+
+
+def test_layers_are_those_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    [layers] = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    [block] = re.findall(r"^## Import rules$.*?^```$(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+    *written, values = block.split("\n")[1:-1]
+    assert [set(line.split(", ")) for line in written] == [set(re.split(r" [:|] ", layer)) for layer in layers[:-1]]
+    assert values.startswith("values: ")
 
 
 def test_every_directory_of_tests_is_named_or_called_like_what_it_tests() -> None:
