@@ -123,6 +123,7 @@ format: $(VENV)/.installed ## Format the code, and write the generated modules a
 	@$(DEV) -m ruff format $(SOURCES)
 	@$(DEV) scripts/unasync.py
 	@$(DEV) -m scripts.metrics_page
+	@$(DEV) -m scripts.documents_schema
 
 environment: $(VENV)/.installed ## Create or refresh .venv, or with PYTHON=/path/to/python3.12 .venv-3.12, and nothing more
 	@echo "ready: $(VENV)/bin/python"

@@ -1,57 +1,156 @@
-"""Chains, jobs and job types as the interface shows them. Fields that a request may not see are left out."""
+"""Documents: how chains, jobs, events and the rest are written as JSON, on the command line, over HTTP, in streams and
+webhooks. See ``docs/design/documents.md``.
+
+The fields of a document have the names of the value's, times are UTC in ISO 8601 and durations are seconds. Payloads
+and errors are left out unless they are asked for: a field that is left out is not in the JSON at all, while one that is
+null has no value. ``docs/documents.schema.json`` has the JSON schema of each document.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
-from urllib.parse import quote
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    JsonValue,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticSerializationError, to_json, to_jsonable_python
 
-from queuert.client import AsyncChain
-from queuert.event_log import JobEvent
-from queuert.jobs import ChainState, ChainStatus, Job, JobError, JobFailure, JobProgress, JobStatus
-from queuert.phases import JobPhase, PhaseStatus
-from queuert.state.webhooks import WebhookAttempt
-from queuert.webhooks.endpoints import NewWebhook, Webhook
+from queuert.bulk_operations import BulkAction
+from queuert.explanations import Cause
+from queuert.jobs import ChainStatus, JobStatus
+from queuert.phases import PhaseStatus
+from queuert.schedules import MissedRuns, Overlap
+from queuert.state.records import json_value
+from queuert.workers import WorkerState
 
 
-class _Resource(BaseModel):
+class Hidden(Enum):
+    """What is left out of a document unless it is asked for."""
+
+    PAYLOADS = "payloads"
+    """What applications wrote: inputs, outputs, results, messages of progress."""
+    ERRORS = "errors"
+    """What handlers raised, and texts that quote it. An error may quote a payload."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"x-shown-with": self.value}
+
+
+Payload: TypeAlias = Annotated[Any, Hidden.PAYLOADS]
+"""The type of a field with a payload."""
+
+
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    payloads: bool
+    errors: bool
+
+    def shows(self, hidden: Hidden) -> bool:
+        """Whether it was asked for."""
+        return self.payloads if hidden is Hidden.PAYLOADS else self.errors
+
+
+class Document(BaseModel):
+    """A value as it is shown: a subclass names the fields."""
+
     model_config = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=False)
 
+    hidden: ClassVar[Mapping[str, Hidden]] = {}
+    """The fields that are left out unless they are asked for."""
 
-class ErrorResource(_Resource):
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        """Find the fields that are hidden by their types."""
+        cls.hidden = {
+            name: mark for name, field in cls.model_fields.items() for mark in field.metadata if isinstance(mark, Hidden)
+        }
+
+    @classmethod
+    def of(cls, value: object, *, payloads: bool = False, errors: bool | None = None) -> Self:
+        """Return the document of a value: a job, a handle of a chain, an event and so on.
+
+        Args:
+            payloads: whether payloads are shown.
+            errors: whether errors are shown; as ``payloads`` if it is None.
+        """
+        shown = _Shown(payloads, payloads if errors is None else errors)
+        return cls.model_validate(value, context=shown)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fields_of(cls, value: object, info: ValidationInfo) -> object:
+        """The fields of a value that are shown. One that the value does not have is left out, too."""
+        shown = info.context
+        if shown is None or isinstance(value, dict | Document):
+            return value
+        names = [name for name in cls.model_fields if name not in cls.hidden or shown.shows(cls.hidden[name])]
+        found = [(name, getattr(part, name, _MISSING)) for part in cls.parts_of(value) for name in names]
+        return {name: one for name, one in found if one is not _MISSING}
+
+    @staticmethod
+    def parts_of(value: Any) -> Iterable[object]:
+        """The objects whose attributes are shown. A subclass may add those inside the value."""
+        return (value,)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dict, without what was left out."""
+        return self.model_dump(exclude_unset=True)
+
+    def as_json(self) -> str:
+        """Return it as JSON, without what was left out."""
+        return json_text(self.as_dict())
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Return JSON of a document's dict, whatever payloads are in it: bytes as base64, infinite numbers as null."""
+    try:
+        return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True).decode()
+    except PydanticSerializationError:
+        # Half a surrogate pair, which JSON can write as an escape, and UTF-8 cannot.
+        plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True)
+        return json.dumps(plain, indent=indent)
+
+
+class ErrorDocument(Document):
     """Why an attempt did not complete a job."""
 
     kind: str
     message: str
     type: str | None = None
+    """Class of the exception."""
     traceback: str | None = None
 
-    @classmethod
-    def of(cls, error: JobError | None) -> ErrorResource | None:
-        """The error, or None."""
-        return None if error is None else cls.model_validate(error, from_attributes=True)
+
+HiddenError: TypeAlias = Annotated[ErrorDocument | None, Hidden.ERRORS]
+"""The type of a field with an error."""
 
 
-class FailureResource(_Resource):
+class FailureDocument(Document):
     """An attempt that failed."""
 
     attempt: int
     started_at: datetime | None
     failed_at: datetime
     worker: str | None
-    error: ErrorResource
-
-    @classmethod
-    def of(cls, failure: JobFailure) -> FailureResource:
-        """The failure."""
-        return cls.model_validate(failure, from_attributes=True)
+    error: ErrorDocument
 
 
-class PhaseProgressResource(_Resource):
+class PhaseProgressDocument(Document):
     """The phase that a job with phases has begun last."""
 
     name: str
@@ -63,7 +162,7 @@ class PhaseProgressResource(_Resource):
     started_at: datetime
 
 
-class ProgressResource(_Resource):
+class ProgressDocument(Document):
     """What an attempt has recorded."""
 
     fraction: float | None
@@ -71,25 +170,12 @@ class ProgressResource(_Resource):
     done: float | None
     total: float | None
     at: datetime
-    phase: PhaseProgressResource | None = None
+    phase: PhaseProgressDocument | None
     """Of a job with phases."""
-    message: Any = None
-    """With ``read_payloads``."""
-
-    @classmethod
-    def of(cls, progress: JobProgress | None, payloads: bool) -> ProgressResource | None:
-        """The progress, or None."""
-        if progress is None:
-            return None
-        found = cls(fraction=progress.fraction, done=progress.done, total=progress.total, at=progress.at)
-        if progress.phase is not None:
-            found.phase = PhaseProgressResource.model_validate(progress.phase, from_attributes=True)
-        if payloads:
-            found.message = progress.message
-        return found
+    message: Payload = None
 
 
-class PhaseResource(_Resource):
+class PhaseDocument(Document):
     """A phase of a job."""
 
     name: str
@@ -99,42 +185,15 @@ class PhaseResource(_Resource):
     """The number of the attempt that began it last."""
     started_at: datetime | None
     completed_at: datetime | None
-    fraction: float | None = None
-    """How much of it is done, while it is not completed."""
-    error: ErrorResource | None = None
-    """Why its last attempt failed; with ``read_payloads``."""
-    result: Any = None
-    """Of a completed phase; with ``read_payloads``."""
-
-    @classmethod
-    def of(cls, phase: JobPhase, payloads: bool) -> PhaseResource:
-        """The phase."""
-        found = cls(
-            name=phase.name,
-            number=phase.number,
-            status=phase.status,
-            attempt=phase.attempt,
-            started_at=phase.started_at,
-            completed_at=phase.completed_at,
-        )
-        if phase.progress is not None and phase.progress.phase is not None:
-            found.fraction = phase.progress.phase.fraction
-        if payloads:
-            found.error, found.result = ErrorResource.of(phase.error), phase.result
-        return found
+    progress: ProgressDocument | None
+    """While it is not completed."""
+    error: HiddenError = None
+    """Why its last attempt failed."""
+    result: Payload = None
+    """Of a completed phase."""
 
 
-class LinksResource(_Resource):
-    """Paths on this server."""
-
-    chain: str
-    jobs: str
-    progress: str
-    result: str
-    events: str
-
-
-class ChainResource(_Resource):
+class ChainDocument(Document):
     """A chain."""
 
     id: str
@@ -142,44 +201,24 @@ class ChainResource(_Resource):
     """Job type of its first job."""
     status: ChainStatus
     created_at: datetime
-    closed_at: datetime | None = None
-    expires_at: datetime | None = None
-    stale_at: datetime | None = None
+    closed_at: datetime | None
+    expires_at: datetime | None
+    """When it will be deleted, by its TTL."""
+    stale_at: datetime | None
     """When its retention found that it is no longer kept: it will be deleted."""
-    attributes: dict[str, str | list[str]] = {}
-    error: ErrorResource | None = None
-    """Why it failed or was cancelled; with ``read_payloads``."""
+    attributes: dict[str, str | list[str]]
     deduplicated: bool = False
     """Whether the start found this chain instead of starting one."""
-    links: LinksResource
-
-    @classmethod
-    def of(cls, chain: AsyncChain[Any], base: str, *, payloads: bool) -> ChainResource:
-        """The chain, of which all was read, unless this start has made it."""
-        found = cls(
-            id=chain.id,
-            type=chain.type,
-            status=chain.status,
-            created_at=chain.created_at,
-            closed_at=chain.closed_at,
-            expires_at=chain.expires_at,
-            stale_at=chain.stale_at,
-            attributes={
-                name: value if isinstance(value, str) else list(value) for name, value in chain.attributes.items()
-            },
-            deduplicated=chain.deduplicated,
-            links=links_of(base, chain.id),
-        )
-        if payloads:
-            found.error = ErrorResource.of(chain.error)
-        return found
+    error: HiddenError = None
+    """Why it failed or was cancelled."""
 
 
-class ProgressOfChain(_Resource):
+class ChainStateDocument(Document):
     """Where a chain is: its status, and its last job."""
 
     id: str
     type: str
+    """Job type of its first job."""
     status: ChainStatus
     job_id: str
     job_type: str
@@ -187,96 +226,109 @@ class ProgressOfChain(_Resource):
     attempt: int
     scheduled_at: datetime
     open_blockers: int
-    progress: ProgressResource | None
-    phases: list[PhaseResource] | None = None
+    progress: ProgressDocument | None
+    phases: list[PhaseDocument] | None = None
     """Of a job with phases; not in streams, whose events have them."""
-    last_error: ErrorResource | None = None
-    """With ``read_payloads``."""
-
-    @classmethod
-    def of(cls, state: ChainState, *, payloads: bool, phases: Sequence[JobPhase] = ()) -> ProgressOfChain:
-        """The state."""
-        found = cls(
-            id=state.id,
-            type=state.type,
-            status=state.status,
-            job_id=state.job_id,
-            job_type=state.job_type,
-            job_status=state.job_status,
-            attempt=state.attempt,
-            scheduled_at=state.scheduled_at,
-            open_blockers=state.open_blockers,
-            progress=ProgressResource.of(state.progress, payloads),
-        )
-        if phases:
-            found.phases = [PhaseResource.of(phase, payloads) for phase in phases]
-        if payloads:
-            found.last_error = ErrorResource.of(state.last_error)
-        return found
+    last_error: HiddenError = None
 
 
-class JobResource(_Resource):
+class JobDocument(Document):
     """A job of a chain."""
 
     id: str
     type: str
     chain_id: str
     chain_index: int
+    """0 for the first job of the chain."""
     status: JobStatus
     priority: int
     attempt: int
+    """The number of attempts so far, with the running one."""
+    uncounted: int
+    """Attempts that do not count against the retry policy."""
+    lease_expirations: int
     open_blockers: int
     created_at: datetime
     scheduled_at: datetime
     started_at: datetime | None
+    """When the last attempt was claimed."""
     finished_at: datetime | None
     holder: str | None
+    """The worker that has the lease, or had it last."""
     lease_expires_at: datetime | None
     continued_by: str | None
-    progress: ProgressResource | None
-    input: Any = None
-    """With ``read_payloads``."""
-    output: Any = None
-    """With ``read_payloads``; null until the job is completed."""
-    last_error: ErrorResource | None = None
-    """With ``read_payloads``."""
-    failures: list[FailureResource] = []
-    """With ``read_payloads``."""
-
-    @classmethod
-    def of(cls, job: Job, *, payloads: bool) -> JobResource:
-        """The job."""
-        found = cls(
-            id=job.id,
-            type=job.type,
-            chain_id=job.chain_id,
-            chain_index=job.chain_index,
-            status=job.status,
-            priority=job.priority,
-            attempt=job.attempt,
-            open_blockers=job.open_blockers,
-            created_at=job.created_at,
-            scheduled_at=job.scheduled_at,
-            started_at=job.started_at,
-            finished_at=job.finished_at,
-            holder=job.holder,
-            lease_expires_at=job.lease_expires_at,
-            continued_by=job.continued_by,
-            progress=ProgressResource.of(job.progress, payloads),
-        )
-        if payloads:
-            found.input, found.output = job.input, job.output
-            found.last_error = ErrorResource.of(job.last_error)
-            found.failures = [FailureResource.of(failure) for failure in job.failures]
-        return found
+    """Id of the next job of the chain."""
+    deduplication_key: str | None
+    limit_key: str | None
+    progress: ProgressDocument | None
+    max_attempts: int | None
+    """The attempts that its start allows, instead of the retry policy."""
+    trace_id: str | None
+    """The trace in which it was created."""
+    attempt_trace_id: str | None
+    """The trace of the newest traced attempt."""
+    input: Payload = None
+    output: Payload = None
+    """Null until the job is completed."""
+    last_error: HiddenError = None
+    failures: Annotated[list[FailureDocument], Hidden.ERRORS] = []
+    """The attempts that failed, oldest first: the first one and the newest nineteen."""
 
 
-class EventResource(_Resource):
+class StepDocument(Document):
+    """A step of a job that an attempt has recorded."""
+
+    number: int
+    name: str
+    attempt: int
+    recorded_at: datetime
+    wake_at: datetime | None
+    """When a sleep ends, or a wait for an event times out."""
+    event: str | None
+    """Of a wait: the name of the event."""
+    answered_at: datetime | None
+    """Of a wait: when it took an event or timed out."""
+    started_at: datetime | None
+    """Of a phase."""
+    result: Payload = None
+
+
+class BlockerDocument(Document):
+    """A chain that a job waits for, or waited for."""
+
+    chain_id: str
+    type: str
+    """Job type of the chain's first job."""
+    status: ChainStatus
+    output: Payload = None
+    error: HiddenError = None
+
+
+class ChainTreeDocument(ChainDocument):
+    """A chain with those that its jobs waited for."""
+
+    blockers: list[ChainTreeDocument]
+    waiting_job_id: str | None
+    """The job of the chain above that waits for it."""
+    repeated: bool
+    """Whether the chain stands in the tree already, where its blockers are."""
+    incomplete: bool
+    """Whether it has blockers that are not in the tree."""
+
+    @staticmethod
+    def parts_of(value: Any) -> Iterable[object]:
+        """Those of the chain, and where it stands in the tree."""
+        return value.chain, value
+
+
+class EventDocument(Document):
     """A transition of a job."""
 
     tx: int
     seq: int
     """Events are in the order of ``tx`` and ``seq``; those of one job happened in the order of ``seq``."""
+    cursor: str
+    """The place after this event, from which a list continues."""
     happened_at: datetime
     kind: str
     status: JobStatus
@@ -285,80 +337,90 @@ class EventResource(_Resource):
     chain_id: str
     chain_index: int
     type: str
+    """Job type of the job."""
     chain_type: str
+    """Job type of the chain's first job."""
     attempt: int
     scheduled_at: datetime | None
     started_at: datetime | None
     worker: str | None
     closes_chain: bool
-    progress: ProgressResource | None = None
+    progress: ProgressDocument | None
     """Of an event of the kind ``progressed``, ``phase_started`` or ``phase_completed``."""
-    error: ErrorResource | None = None
-    """With ``read_payloads``."""
+    error: HiddenError = None
 
+
+class WorkerDocument(Document):
+    """A worker, as of its last heartbeat."""
+
+    id: str
+    """The holder of the jobs that it has claimed."""
+    name: str
+    host: str
+    pid: int
+    version: str
+    job_types: list[str]
+    concurrency: int
+    running: int
+    state: WorkerState
+    started_at: datetime
+    seen_at: datetime
+
+
+class ScheduleDocument(Document):
+    """A recurring schedule."""
+
+    name: str
+    type: str
+    cron: str | None
+    every: float | None
+    """Seconds, of a schedule without a cron expression."""
+    time_zone: str
+    missed: MissedRuns
+    overlap: Overlap
+    jitter: float
+    """Seconds."""
+    priority: int
+    limit_key: str | None
+    attributes: dict[str, str | list[str]]
+    result_ttl: float | None
+    """Seconds that its chains are kept after they closed."""
+    paused: bool
+    starts_at: datetime | None
+    ends_at: datetime | None
+    next_at: datetime | None
+    """The next tick."""
+    last_at: datetime | None
+    """The latest tick that started a chain."""
+    last_chain_id: str | None
+    owner: str | None
+    input: Payload = None
+
+    @field_validator("input", mode="before")
     @classmethod
-    def of(cls, event: JobEvent, *, payloads: bool) -> EventResource:
-        """The event."""
-        found = cls(
-            tx=event.tx,
-            seq=event.seq,
-            happened_at=event.happened_at,
-            kind=event.kind,
-            status=event.status,
-            job_id=event.job_id,
-            chain_id=event.chain_id,
-            chain_index=event.chain_index,
-            type=event.type,
-            chain_type=event.chain_type,
-            attempt=event.attempt,
-            scheduled_at=event.scheduled_at,
-            started_at=event.started_at,
-            worker=event.worker,
-            closes_chain=event.closes_chain,
-        )
-        if event.progress is not None:
-            found.progress = ProgressResource.of(event.progress, payloads)
-        if payloads:
-            found.error = ErrorResource.of(event.error)
-        return found
+    def _decoded(cls, value: str) -> Any:
+        return json_value(value)
 
 
-class GapResource(_Resource):
-    """Events that the client has not got are lost, or got other numbers."""
+class RateDocument(Document):
+    """How many attempts may begin within a time."""
 
-    reason: str
-
-
-class ChainsPage(_Resource):
-    """A page of chains."""
-
-    items: list[ChainResource]
-    next_cursor: str | None
+    count: int
+    seconds: float
 
 
-class JobsPage(_Resource):
-    """A page of jobs."""
+class LimitsDocument(Document):
+    """What holds back the jobs of a type."""
 
-    items: list[JobResource]
-    next_cursor: str | None
-
-
-class ResultResource(_Resource):
-    """The output of a completed chain."""
-
-    id: str
-    output: Any
+    concurrency: int | None
+    per_key: int | None
+    rate: RateDocument | None
+    fair: bool
+    ordered: bool
 
 
-class OpenChainResource(_Resource):
-    """A chain that has no result yet: ask again."""
-
-    id: str
-    status: ChainStatus
-
-
-class JobTypeResource(_Resource):
-    """A job type of which chains can be started."""
+class JobTypeDocument(Document):
+    """A registered job type."""
 
     name: str
     input: dict[str, JsonValue]
@@ -369,44 +431,79 @@ class JobTypeResource(_Resource):
     completed_by: Literal["worker", "client"]
     overdue_after: float | None
     """Seconds after which a job that waits for a client is overdue; null: never."""
+    limits: LimitsDocument | None
 
 
-class JobTypesResource(_Resource):
-    """The registered job types."""
+class PausedTypeDocument(Document):
+    """A job type whose jobs are not claimed."""
 
-    items: list[JobTypeResource]
-
-
-class IndexResource(_Resource):
-    """Where to begin."""
-
-    chains: str
-    events: str
-    job_types: str
-    openapi: str
+    type: str
+    paused_at: datetime
+    reason: str | None
+    by: str | None
+    """Who paused it, as given."""
 
 
-def links_of(base: str, chain_id: str) -> LinksResource:
-    """The paths of a chain below the path of the application."""
-    chain = f"{base}/chains/{path_segment(chain_id)}"
-    parts = ("jobs", "progress", "result", "events")
-    return LinksResource(chain=chain, **{part: f"{chain}/{part}" for part in parts})
+class ReasonDocument(Document):
+    """What holds a job."""
+
+    cause: Cause
+    until: datetime | None
+    """When it ends, if that is known."""
+    text: Annotated[str | None, Hidden.ERRORS] = None
+    """A sentence, which may quote an error."""
 
 
-def path_segment(id: str) -> str:
-    """The id as one segment of a path. Browsers and proxies would resolve bare dots."""
-    return quote(id, safe="") if id.strip(".") else id.replace(".", "%2E")
+class ExplanationDocument(Document):
+    """Why a chain is not closed yet."""
+
+    chain_id: str
+    chain_type: str
+    chain_status: ChainStatus
+    job_id: str
+    """Of its last job."""
+    job_type: str
+    job_status: JobStatus
+    reasons: list[ReasonDocument]
+    blockers: list[ExplanationDocument]
+    """The open chains that the job waits for."""
+    more_blockers: int
+    """How many more there are that are not explained."""
 
 
-def schema_of(annotation: Any) -> dict[str, Any]:
-    """The JSON schema of an input or output; one that allows everything if pydantic has none for it."""
-    try:
-        return TypeAdapter(annotation).json_schema()
-    except PydanticInvalidForJsonSchema:
-        return {}
+class RunAtDocument(Document):
+    """When the jobs of a rescheduling may run: at a moment, or after a delay."""
+
+    moment: datetime | None
+    delay: float | None
+    """Seconds."""
 
 
-class WebhookResource(_Resource):
+class BulkOperationDocument(Document):
+    """A bulk operation."""
+
+    id: str
+    action: BulkAction
+    requested_by: str
+    job_types: list[str] | None
+    statuses: list[ChainStatus]
+    attributes: dict[str, str | list[str]]
+    since: datetime | None
+    before: datetime | None
+    error_summary: str | None
+    reason: str | None
+    run_at: RunAtDocument | None
+    priority: int | None
+    status: ChainStatus
+    seen: int
+    changed: int
+    skipped: int
+    created_at: datetime
+    closed_at: datetime | None
+    error: HiddenError = None
+
+
+class WebhookDocument(Document):
     """A webhook, without its secrets and the values of its headers."""
 
     id: str
@@ -428,44 +525,24 @@ class WebhookResource(_Resource):
     circuit: str
     """``closed``, or ``open`` while deliveries wait."""
 
-    @classmethod
-    def of(cls, webhook: Webhook) -> WebhookResource:
-        """The webhook."""
-        return cls(**cls.fields_of(webhook))
-
     @staticmethod
-    def fields_of(webhook: Webhook) -> dict[str, Any]:
-        """What is shown of a webhook."""
-        filter = webhook.filter
-        names = ("id", "url", "description", "payloads", "enabled", "disabled_reason", "created_at", "failures")
-        return {
-            **{name: getattr(webhook, name) for name in (*names, "failing_since", "circuit")},
-            "events": list(filter.events),
-            "job_types": None if filter.job_types is None else list(filter.job_types),
-            "attributes": [list(pair) for pair in filter.attributes],
-            "headers": list(webhook.headers),
-            "secret_ends": list(webhook.secret_ends),
-        }
+    def parts_of(value: Any) -> Iterable[object]:
+        """Those of the webhook and of its filter."""
+        return value, value.filter
 
 
-class NewWebhookResource(WebhookResource):
+class NewWebhookDocument(WebhookDocument):
     """A webhook with its new secret, which is not shown again."""
 
     secret: str
 
-    @classmethod
-    def made(cls, made: NewWebhook) -> NewWebhookResource:
-        """The webhook and its secret."""
-        return cls(**cls.fields_of(made.webhook), secret=made.secret)
+    @staticmethod
+    def parts_of(value: Any) -> Iterable[object]:
+        """Those of the webhook and of its filter, and the secret."""
+        return value.webhook, value.webhook.filter, value
 
 
-class WebhooksResource(_Resource):
-    """All webhooks."""
-
-    items: list[WebhookResource]
-
-
-class WebhookAttemptResource(_Resource):
+class WebhookAttemptDocument(Document):
     """An attempt at a delivery."""
 
     delivery_id: str
@@ -477,35 +554,5 @@ class WebhookAttemptResource(_Resource):
     """What kind of failure it was; null if it was accepted."""
     seconds: float
     retry_in: float | None
-    response: str | None = None
-
-    @classmethod
-    def of(cls, attempt: WebhookAttempt, *, payloads: bool) -> WebhookAttemptResource:
-        """The attempt; its answer is shown with payloads only."""
-        left_out = frozenset() if payloads else frozenset({"response"})
-        return cls(**{name: getattr(attempt, name) for name in cls.model_fields if name not in left_out})
-
-
-class WebhookAttemptsPage(_Resource):
-    """Attempts at deliveries, the newest first."""
-
-    items: list[WebhookAttemptResource]
-    next_cursor: str | None
-
-
-class ReplayResource(_Resource):
-    """How many deliveries are made again."""
-
-    replayed: int
-
-
-class PingResource(_Resource):
-    """The id of the delivery of a ping."""
-
-    delivery: str
-
-
-class DeletedResource(_Resource):
-    """What was deleted."""
-
-    deleted: str
+    response: Annotated[str | None, Hidden.PAYLOADS] = None
+    """What the receiver answered."""

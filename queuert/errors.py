@@ -72,10 +72,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from queuert.jobs import ChainState
+
+
+class ErrorKind(StrEnum):
+    """What an error asks of who gets it. The exit codes of commands and the statuses of the HTTP interface follow it.
+
+    >>> ChainNotFoundError.kind
+    <ErrorKind.NOT_FOUND: 'not_found'>
+    """
+
+    USAGE = "usage"
+    """What was passed, set or defined is wrong: correct it. Exit code 2, status 422."""
+    NOT_FOUND = "not_found"
+    """There is no such chain, job or schedule. Exit code 1, status 404."""
+    CONFLICT = "conflict"
+    """What is stored does not allow it: read it again, and decide. Exit code 1, status 409."""
+    FORBIDDEN = "forbidden"
+    """The login of the database may not do it. Exit code 1, status 403."""
+    UNAVAILABLE = "unavailable"
+    """A server, its tables or a package is missing: repeat it when it is there. Exit code 3, status 503."""
+    UNSUPPORTED = "unsupported"
+    """The store cannot do it. Exit code 1, status 501."""
+    TIMEOUT = "timeout"
+    """It has not happened in time; it still may. Exit code 1, status 504."""
+    FAILED = "failed"
+    """Anything else. Exit code 1, status 500."""
 
 
 class QueuertError(Exception):
@@ -86,8 +112,11 @@ class QueuertError(Exception):
         try:
             client.get_chain("no such chain")
         except QueuertError as error:
-            print(error)
+            print(error.kind, error)
     """
+
+    kind: ClassVar[ErrorKind] = ErrorKind.FAILED
+    """What it asks of who gets it."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Process pools and Spark pickle errors, and the constructors do not take the message as their argument.
@@ -103,6 +132,8 @@ def _rebuilt(cls: type[QueuertError], args: tuple[object, ...], attributes: dict
 
 class DefinitionError(QueuertError):
     """Job types or processors contradict each other; the message names them. Raised where they are declared."""
+
+    kind = ErrorKind.USAGE
 
 
 class DuplicateJobTypeError(DefinitionError):
@@ -127,6 +158,8 @@ class BlockerMismatchError(DefinitionError):
 
 class ConfigurationError(QueuertError, ValueError):
     """A setting is out of range or contradicts another; the message names both. Raised at construction."""
+
+    kind = ErrorKind.USAGE
 
 
 class ScheduleOwnerError(ConfigurationError):
@@ -155,6 +188,8 @@ class ScheduleOwnerError(ConfigurationError):
 class UnknownJobTypeError(QueuertError, LookupError):
     """No job type of this name is registered. Add it to the ``JobTypes`` of the client or worker."""
 
+    kind = ErrorKind.USAGE
+
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
@@ -167,6 +202,8 @@ class UnknownJobTypeError(QueuertError, LookupError):
 class InvalidIdentifierError(QueuertError, ValueError):
     """An id, key or name cannot be stored; the message says which one and why. Nothing was written."""
 
+    kind = ErrorKind.USAGE
+
 
 class PayloadError(QueuertError, ValueError):
     """An input or output is not a valid, storable value of its job type. Nothing was written.
@@ -174,6 +211,8 @@ class PayloadError(QueuertError, ValueError):
     ``path`` says where the problem is (``input.items[3].name``) and ``reason`` what it is. The message does not contain
     the value, which may be secret.
     """
+
+    kind = ErrorKind.USAGE
 
     def __init__(self, *, job_type: str, field: str, path: str, reason: str) -> None:
         super().__init__(f"{field} of job type {job_type!r}: {path}: {reason}")
@@ -191,6 +230,8 @@ class PayloadDecodeError(PayloadError):
     reads it.
     """
 
+    kind = ErrorKind.FAILED
+
 
 class CodecError(QueuertError, ValueError):
     """A serialiser or codec cannot write or read a payload: raise it with a reason that does not repeat the payload.
@@ -206,9 +247,13 @@ class ClientMiddlewareError(QueuertError, TypeError):
     The message says what it did. Correct the middleware.
     """
 
+    kind = ErrorKind.USAGE
+
 
 class UndeclaredContinuationError(QueuertError, TypeError):
     """A chain was continued with a job type that is not declared. Add it to ``continues_with``."""
+
+    kind = ErrorKind.USAGE
 
 
 class JobIdConflictError(QueuertError, ValueError):
@@ -217,6 +262,8 @@ class JobIdConflictError(QueuertError, ValueError):
     Choose another id, or read the existing chain with ``get_chain``. ``ids`` names the conflicting ids, and
     ``repeated`` those of them that occur more than once among the rows of a bulk write.
     """
+
+    kind = ErrorKind.CONFLICT
 
     def __init__(self, ids: Iterable[str], *, repeated: Iterable[str] = ()) -> None:
         existing, self.repeated = tuple(ids), tuple(repeated)
@@ -232,6 +279,8 @@ class JobIdConflictError(QueuertError, ValueError):
 
 class NotFoundError(QueuertError, LookupError):
     """The job or chain is not in the store: it was never committed, or it was deleted."""
+
+    kind = ErrorKind.NOT_FOUND
 
     def __init__(self, id: str, message: str | None = None) -> None:
         super().__init__(message or f"{self._noun} {id!r} does not exist: it was never committed, or it was deleted")
@@ -261,6 +310,8 @@ class ScheduleNotFoundError(NotFoundError):
 class JobTypeMismatchError(QueuertError, TypeError):
     """The job type of a chain, or of its last job, is not the expected one. Pass the right job type, or none."""
 
+    kind = ErrorKind.CONFLICT
+
     def __init__(self, chain_id: str, expected: str, actual: str, *, of_last_job: bool = False) -> None:
         if of_last_job:
             message = (
@@ -278,6 +329,8 @@ class JobTypeMismatchError(QueuertError, TypeError):
 class InvalidCursorError(QueuertError, ValueError):
     """A cursor was not returned by this listing. Start again without a cursor."""
 
+    kind = ErrorKind.USAGE
+
     def __init__(self, cursor: object) -> None:
         super().__init__(
             f"cursor must be a next_cursor of this listing, got {str(cursor)[:40]!r}; start again without one"
@@ -287,6 +340,8 @@ class InvalidCursorError(QueuertError, ValueError):
 
 class NotInStatusError(QueuertError):
     """The status of a job or chain does not allow the operation. Nothing of the batch was written."""
+
+    kind = ErrorKind.CONFLICT
 
 
 class ChainAlreadyClosedError(NotInStatusError):
@@ -349,6 +404,8 @@ class WaitTimeoutError(QueuertError, TimeoutError):
     that could not be read, if the timeout was 0, and for a watch.
     """
 
+    kind = ErrorKind.TIMEOUT
+
     def __init__(
         self,
         open_ids: Iterable[str],
@@ -381,6 +438,8 @@ class ChainNotReadError(QueuertError, RuntimeError):
 
 class ChainClosedError(QueuertError):
     """The chain closed without an output."""
+
+    kind = ErrorKind.CONFLICT
 
     def __init__(self, chain_id: str, reason: str) -> None:
         super().__init__(f"chain {chain_id!r} {reason}")
@@ -457,6 +516,8 @@ class EventTimeoutError(QueuertError, TimeoutError):
     it, and return another outcome. An event that is sent later is kept for a further wait.
     """
 
+    kind = ErrorKind.TIMEOUT
+
     def __init__(self, event: str) -> None:
         super().__init__(
             f"no event {event!r} was sent to the chain in time: catch EventTimeoutError and return another outcome"
@@ -472,6 +533,8 @@ class EventLimitError(QueuertError):
 
     Send it again when the job of the chain has taken some. The event was not sent.
     """
+
+    kind = ErrorKind.CONFLICT
 
     def __init__(self, chain_id: str, limit: str) -> None:
         super().__init__(
@@ -557,9 +620,13 @@ class StateUnavailableError(StateError):
     by themselves.
     """
 
+    kind = ErrorKind.UNAVAILABLE
+
 
 class SchemaMissingError(StateError):
     """The database has no Queuert schema, or an older one. Run ``queuert migrate up``."""
+
+    kind = ErrorKind.UNAVAILABLE
 
 
 class MigrationError(StateError):
@@ -573,6 +640,8 @@ class RightMissingError(StateError):
     rights of this version were not granted yet: run ``queuert migrate roles --apply``. ``docs/security.md`` has a table
     of what each role may do.
     """
+
+    kind = ErrorKind.FORBIDDEN
 
     def __init__(self, reason: str, operation: str | None = None, roles: Iterable[str] | None = None) -> None:
         names = None if roles is None else tuple(roles)
@@ -629,12 +698,16 @@ class UnsupportedConnectionError(QueuertError, TypeError):
     """The object passed as ``connection=`` is not a connection that this client can write on, or leads to another
     database than the client's. Nothing was written; the message says what to use."""
 
+    kind = ErrorKind.USAGE
+
 
 class NotPicklableError(QueuertError, TypeError):
     """A client cannot be pickled: a function that runs in another process, such as Spark's executors, refers to it.
 
     Create a client inside the function, once per partition; or write the DataFrame with the data source ``queuert``.
     """
+
+    kind = ErrorKind.USAGE
 
     def __init__(self, kind: str) -> None:
         advice = f"create one there, once per partition: {kind}.from_url(os.environ['QUEUERT_URL'], job_types)"
@@ -643,6 +716,8 @@ class NotPicklableError(QueuertError, TypeError):
 
 class CapabilityMissingError(QueuertError, NotImplementedError):
     """The store does not support the operation; the message says which stores do. See ``state.capabilities``."""
+
+    kind = ErrorKind.UNSUPPORTED
 
     def __init__(self, capability: str, advice: str) -> None:
         super().__init__(f"this store does not support {capability}: {advice}")
@@ -658,6 +733,8 @@ class LifespanError(QueuertError):
 
 class RunningEventLoopError(QueuertError, RuntimeError):
     """``worker.run()`` was called where an event loop runs already, as in a notebook. Use ``await worker.start()``."""
+
+    kind = ErrorKind.USAGE
 
 
 class ClosedError(QueuertError, RuntimeError):

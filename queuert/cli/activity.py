@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from queuert.activity import Activity, Histogram, summed
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import moment, operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options
-from queuert.cli.output import fields, print_json, print_table
+from queuert.cli.output import print_json, print_table
 
 _DESCRIPTION = """Show what workers did of each job type: how many attempts started a minute, how
 many jobs completed, failed or are tried again, and how long half of the
@@ -78,7 +79,7 @@ def _row(one: Activity, seconds: float) -> dict[str, Any]:
 
 def _fields(one: Activity) -> dict[str, Any]:
     """All counts, and of each histogram the buckets and the quantiles in seconds."""
-    return {**fields(one), "wait": _histogram(one.wait), "run": _histogram(one.run)}
+    return {**asdict(one), "wait": _histogram(one.wait), "run": _histogram(one.run)}
 
 
 def _histogram(one: Histogram) -> dict[str, Any]:

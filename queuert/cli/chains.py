@@ -25,8 +25,9 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands, existing_store, integer
-from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
+from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table
 from queuert.client import Chain, Client
+from queuert.documents import ChainDocument, ChainTreeDocument, JobDocument
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainStatus
@@ -125,7 +126,7 @@ def run_list(args: argparse.Namespace) -> int:
     with operator(args) as client:
         page = client.list_chains(attributes=attributes_of(args.attributes), **list_arguments(args))
         warn_of_unknown_types(client, args.types)
-    print_page(map(_fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    print_page(page, _COLUMNS, ChainDocument, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
 
 
@@ -137,14 +138,15 @@ def run_show(args: argparse.Namespace) -> int:
         dependents = client.list_dependents(chain, limit=MAX_PAGE)
         explanation = why.of_open_chain(client, chain.id)
     if args.json:
-        documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "dependents": list(map(fields, dependents))}
-        more = {"more_jobs": jobs.next_cursor is not None, "more_dependents": dependents.next_cursor is not None}
-        print_json({**_fields(chain), **documents, **more})
+        lists = {"jobs": jobs, "dependents": dependents}
+        shown = {name: [document_of(job, JobDocument) for job in page] for name, page in lists.items()}
+        more = {f"more_{name}": page.next_cursor is not None for name, page in lists.items()}
+        print_json({**document_of(chain, ChainDocument), **shown, **more})
         return Exit.DONE
-    print_fields(_fields(chain))
+    print_fields(columns_of(chain, _COLUMNS))
     for title, page, columns in (("jobs", jobs, _JOB_COLUMNS), ("dependents", dependents, _DEPENDENT_COLUMNS)):
         print(f"\n{title}{f', the first {MAX_PAGE}' if page.next_cursor else ''}:")
-        print_table([_job_fields(job) for job in page], columns, indent="  ")
+        print_table([columns_of(job, columns) for job in page], columns, indent="  ")
     if explanation is not None:
         why.print_below(explanation)
     return Exit.DONE
@@ -155,7 +157,7 @@ def run_tree(args: argparse.Namespace) -> int:
     with operator(args) as client:
         tree = client.get_chain_tree(args.id, max_depth=args.depth, max_chains=args.limit)
     if args.json:
-        print_json(_branch(tree))
+        print_json(document_of(tree, ChainTreeDocument))
     else:
         print_table(list(_lines(tree, 0)), _TREE_COLUMNS)
     return Exit.DONE
@@ -169,11 +171,6 @@ def _most_chains(text: str) -> int:
     return integer(text, minimum=1, maximum=MAX_CHAINS)
 
 
-def _branch(tree: ChainTree[Chain[Any]]) -> dict[str, Any]:
-    more = {"waiting_job_id": tree.waiting_job_id, "repeated": tree.repeated, "incomplete": tree.incomplete}
-    return {**_fields(tree.chain), **more, "blockers": list(map(_branch, tree.blockers))}
-
-
 def _lines(tree: ChainTree[Chain[Any]], depth: int) -> Iterator[dict[str, Any]]:
     chain, closed_at = tree.chain, tree.chain.closed_at
     seconds = None if closed_at is None else (closed_at - chain.created_at).total_seconds()
@@ -181,7 +178,7 @@ def _lines(tree: ChainTree[Chain[Any]], depth: int) -> Iterator[dict[str, Any]]:
     if tree.repeated:
         yield {"chain": name, "type": chain.type, "status": f"{chain.status} (above)"}
         return
-    yield {**_fields(chain), "chain": name, "seconds": seconds}
+    yield {**columns_of(chain, _COLUMNS), "chain": name, "seconds": seconds}
     for blocker in tree.blockers:
         yield from _lines(blocker, depth + 1)
     if tree.incomplete:
@@ -362,21 +359,3 @@ def _print_changed(args: argparse.Namespace, verb: str, count: int, more: str = 
     else:
         print(f"{verb} {count}{more}")
     return Exit.DONE
-
-
-def _fields(chain: Chain[Any]) -> dict[str, Any]:
-    return {
-        "id": chain.id,
-        "type": chain.type,
-        "status": chain.status,
-        "created_at": chain.created_at,
-        "closed_at": chain.closed_at,
-        "stale_at": chain.stale_at,
-        "error": chain.error,
-        "attributes": chain.attributes or None,
-    }
-
-
-def _job_fields(job: Any) -> dict[str, Any]:
-    # Unlike fields(), keeps an error whole, which is then shown in one line.
-    return {name: getattr(job, name) for name in (*_JOB_COLUMNS, *_DEPENDENT_COLUMNS)}

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from time import sleep
 from typing import Any
 
 from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import command_with_actions, operator, page_options, type_option, warn_of_unknown_types
+from queuert.cli.list_options import (
+    command_with_actions,
+    operator,
+    page_options,
+    payloads_option,
+    type_option,
+    warn_of_unknown_types,
+)
 from queuert.cli.options import Commands, positive_int
-from queuert.cli.output import print_fields, print_json, print_page, print_table
+from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table
 from queuert.client import Client
+from queuert.documents import EventDocument
 from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.state.paging import MAX_PAGE
 
@@ -69,6 +77,7 @@ def _filter_options(parser: argparse.ArgumentParser) -> None:
         help=f"only this kind: {', '.join(EventKind)}; may be repeated",
     )
     parser.add_argument("--chain", metavar="ID", help="only events of this chain")
+    payloads_option(parser)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -84,7 +93,9 @@ def run_list(args: argparse.Namespace) -> int:
         )
         if not page.items:
             warn_of_unknown_types(client, args.types)
-    print_page(map(_shown, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    print_page(
+        page, _COLUMNS, EventDocument, as_json=args.json, payloads=args.payloads, next_cursor=page.next_cursor
+    )
     return Exit.DONE
 
 
@@ -94,7 +105,7 @@ def run_tail(args: argparse.Namespace) -> int:
         cursor: str | None = None
         while True:
             events, cursor = _following(client, args, cursor)
-            _print_lines(events, as_json=args.json)
+            _print_lines(events, args)
             if not events and args.once:
                 return Exit.DONE
             if not events:
@@ -114,13 +125,12 @@ def _following(client: Client, args: argparse.Namespace, cursor: str | None) -> 
         cursor = page.next_cursor
 
 
-def _print_lines(events: Iterable[JobEvent], *, as_json: bool) -> None:
-    rows = [_shown(event) for event in events]
-    if as_json:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        print_table(rows, _COLUMNS)
+def _print_lines(events: Sequence[JobEvent], args: argparse.Namespace) -> None:
+    if args.json:
+        for event in events:
+            print_json(document_of(event, EventDocument, payloads=args.payloads))
+    elif events:
+        print_table([columns_of(event, _COLUMNS) for event in events], _COLUMNS)
 
 
 def run_status(args: argparse.Namespace) -> int:
@@ -179,6 +189,3 @@ def _print_values(args: argparse.Namespace, values: dict[str, Any]) -> int:
         print_fields(values)
     return Exit.DONE
 
-
-def _shown(event: JobEvent) -> dict[str, Any]:
-    return asdict(event) | {"error": event.error}

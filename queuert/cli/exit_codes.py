@@ -6,19 +6,8 @@ import re
 from collections.abc import Mapping
 from enum import IntEnum
 
-from queuert.embedded import EmbeddedServerError
-from queuert.errors import (
-    ConfigurationError,
-    DefinitionError,
-    InvalidCursorError,
-    InvalidIdentifierError,
-    QueuertError,
-    SchemaMissingError,
-    StateUnavailableError,
-    UnknownJobTypeError,
-)
+from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError
 from queuert.optional_packages import how_to_install
-from queuert.spark.java import JavaMissingError
 
 
 class Exit(IntEnum):
@@ -54,20 +43,17 @@ def exit_code_text(meanings: Mapping[int, str]) -> str:
 class UsageError(QueuertError):
     """The arguments or the application are wrong; the message says how to correct them."""
 
+    kind = ErrorKind.USAGE
+
 
 class PrerequisiteError(QueuertError):
     """A package or a program is not installed; the message says how to install it."""
 
+    kind = ErrorKind.UNAVAILABLE
 
-_USAGE = (
-    UsageError,
-    ConfigurationError,
-    DefinitionError,
-    InvalidCursorError,
-    InvalidIdentifierError,
-    UnknownJobTypeError,
-)
-_UNAVAILABLE = (PrerequisiteError, StateUnavailableError, SchemaMissingError, EmbeddedServerError, JavaMissingError)
+
+_CODES = {ErrorKind.USAGE: Exit.USAGE, ErrorKind.UNAVAILABLE: Exit.UNAVAILABLE}
+"""Of errors of these kinds. Of all others it is 1."""
 
 _SECRETS = (
     (re.compile(r"(://[^:/@\s]*:)[^@\s]*@"), r"\1***@"),
@@ -82,9 +68,7 @@ def exit_code(error: BaseException) -> Exit:
     cause = error.__cause__
     if isinstance(error, ConfigurationError) and isinstance(cause, ModuleNotFoundError) and how_to_install(cause):
         return Exit.UNAVAILABLE  # An address whose store needs a package.
-    if isinstance(error, _USAGE):
-        return Exit.USAGE
-    return Exit.UNAVAILABLE if isinstance(error, _UNAVAILABLE) else Exit.FAILED
+    return _CODES.get(error.kind, Exit.FAILED) if isinstance(error, QueuertError) else Exit.FAILED
 
 
 def one_line(error: BaseException) -> str:
@@ -92,7 +76,7 @@ def one_line(error: BaseException) -> str:
     text = redacted(" ".join(str(error).split()))
     if isinstance(error, StateUnavailableError):
         return f"{text} (check the address, and that the server runs)"
-    if isinstance(error, QueuertError | EmbeddedServerError):
+    if isinstance(error, QueuertError):
         return text
     return f"{type(error).__name__}: {text} (--debug shows where)"
 

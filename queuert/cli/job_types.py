@@ -14,7 +14,8 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands
-from queuert.cli.output import fields, print_json, print_page
+from queuert.cli.output import print_json, print_page
+from queuert.documents import PausedTypeDocument
 
 _DESCRIPTION = """Pause job types: workers claim no jobs of a paused type until it is resumed.
 
@@ -43,7 +44,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print the paused types."""
     with operator(args) as client:
         paused = client.list_paused_job_types()
-    print_page(map(fields, paused), _COLUMNS, as_json=args.json)
+    print_page(paused, _COLUMNS, PausedTypeDocument, as_json=args.json)
     return Exit.DONE
 
 

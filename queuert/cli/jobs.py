@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import fields as dataclass_fields
-from typing import Any
 
 from queuert.cli import why
 from queuert.cli.exit_codes import Exit
-from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator, warn_of_unknown_types
+from queuert.cli.list_options import (
+    command_with_actions,
+    list_arguments,
+    list_options,
+    operator,
+    payloads_option,
+    warn_of_unknown_types,
+)
 from queuert.cli.options import Commands
-from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
-from queuert.jobs import Blocker, Job, JobFailure, JobStatus, JobStep
-from queuert.phases import JobPhase
+from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table
+from queuert.documents import BlockerDocument, JobDocument, PhaseDocument, StepDocument
+from queuert.jobs import JobStatus
+from queuert.state.records import JOB
 
 _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and their continuations.
 
@@ -21,6 +26,7 @@ _DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and thei
 """
 
 _COLUMNS = ("id", "chain_id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
+_FIELDS = [name for name in JOB if name != "failures"]
 _PHASE_COLUMNS = ("number", "name", "status", "attempt", "started_at", "completed_at", "progress", "error")
 _STEP_COLUMNS = ("number", "name", "attempt", "recorded_at", "wake_at", "answered_at", "result")
 _FAILURE_COLUMNS = ("attempt", "failed_at", "worker", "kind", "error")
@@ -32,15 +38,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     actions = command_with_actions(
         commands, debug, "jobs", help="list, show and trigger jobs", description=_DESCRIPTION
     )
-    list_options(
-        actions.add(
-            "list",
-            run_list,
-            "list jobs",
-            "A scheduled job that is due is listed as ready.",
-        ),
-        [status.value for status in JobStatus],
-    )
+    listed = actions.add("list", run_list, "list jobs", "A scheduled job that is due is listed as ready.")
+    list_options(listed, [status.value for status in JobStatus])
+    payloads_option(listed)
     show = actions.add(
         "show", run_show, "show a job, its input and output, phases, steps, failed attempts, and blockers"
     )
@@ -56,8 +56,7 @@ def run_list(args: argparse.Namespace) -> int:
     with operator(args) as client:
         page = client.list_jobs(**list_arguments(args))
         warn_of_unknown_types(client, args.types)
-    rows = [fields(job) if args.json else _shallow(job) for job in page]
-    print_page(rows, _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    print_page(page, _COLUMNS, JobDocument, as_json=args.json, payloads=args.payloads, next_cursor=page.next_cursor)
     return Exit.DONE
 
 
@@ -70,23 +69,27 @@ def run_show(args: argparse.Namespace) -> int:
         blockers = client.get_blockers(args.id)
         explanation = why.of_open_chain(client, args.id)
     if args.json:
-        lists: dict[str, Sequence[Any]] = {"phases": phases, "steps": steps, "blockers": blockers}
-        print_json({**fields(job), **{name: list(map(fields, found)) for name, found in lists.items()}})
+        lists = {
+            "phases": [document_of(one, PhaseDocument) for one in phases],
+            "steps": [document_of(one, StepDocument) for one in steps],
+            "blockers": [document_of(one, BlockerDocument) for one in blockers],
+        }
+        print_json({**document_of(job, JobDocument), **lists})
         return Exit.DONE
-    print_fields({name: value for name, value in _shallow(job).items() if name != "failures"})
+    print_fields(columns_of(job, _FIELDS))
     if phases:
         print("\nphases:")
-        print_table(list(map(_shallow, phases)), _PHASE_COLUMNS, indent="  ")
+        print_table([columns_of(one, _PHASE_COLUMNS) for one in phases], _PHASE_COLUMNS, indent="  ")
     if steps:
         print("\nsteps:")
-        print_table(list(map(_shallow, steps)), _STEP_COLUMNS, indent="  ")
+        print_table([columns_of(one, _STEP_COLUMNS) for one in steps], _STEP_COLUMNS, indent="  ")
     if job.failures:
         print("\nfailed attempts:")
-        rows = [{**_shallow(one), "kind": one.error.kind, "error": str(one.error)} for one in job.failures]
+        rows = [{**columns_of(one, _FAILURE_COLUMNS[:3]), "kind": one.error.kind, "error": str(one.error)} for one in job.failures]
         print_table(rows, _FAILURE_COLUMNS, indent="  ")
     if blockers:
         print("\nblockers:")
-        print_table([_shallow(blocker) for blocker in blockers], _BLOCKER_COLUMNS, indent="  ")
+        print_table([columns_of(one, _BLOCKER_COLUMNS) for one in blockers], _BLOCKER_COLUMNS, indent="  ")
     if explanation is not None and explanation.job_id == job.id:
         why.print_below(explanation)
     if job.last_error is not None and job.last_error.traceback:
@@ -106,8 +109,3 @@ def run_trigger(args: argparse.Namespace) -> int:
     else:
         print(f"triggered {count}")
     return Exit.DONE
-
-
-def _shallow(value: Job | JobFailure | JobPhase | JobStep | Blocker) -> dict[str, Any]:
-    # Unlike fields(), keeps an error whole, which is then shown in one line.
-    return {one.name: getattr(value, one.name) for one in dataclass_fields(value)}

@@ -138,6 +138,11 @@ def output_options() -> argparse.ArgumentParser:
     return parent
 
 
+def payloads_option(parser: argparse.ArgumentParser) -> None:
+    """Add --payloads."""
+    parser.add_argument("--payloads", action="store_true", help="with --json: also inputs, outputs and the like")
+
+
 def type_option(parser: argparse.ArgumentParser, help: str = "only this job type; may be repeated") -> None:
     """Add --type."""
     parser.add_argument("--type", action="append", metavar="NAME", dest="types", help=help)

@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 
 from queuert import migrations
 from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
 from queuert.cli.options import Commands, Run, add_command, database_options, postgres, schema_name, seconds
-from queuert.cli.output import fields, print_json
+from queuert.cli.output import print_json
 from queuert.errors import MigrationError
 from queuert.migration_plan import plan_upgrade
 from queuert.state.postgres.adoption import AdoptionPlan, adopt, how_moved, plan_adoption
@@ -148,8 +149,8 @@ def run_plan(args: argparse.Namespace) -> int:
     with _known_revisions():
         plan = plan_upgrade(url, schema=schema, revision=args.revision)
     if args.json:
-        steps = [{**fields(step), "online": step.online} for step in plan.steps]
-        print_json({**fields(plan), "online": plan.online, "steps": steps})
+        steps = [{**asdict(step), "online": step.online} for step in plan.steps]
+        print_json({**asdict(plan), "online": plan.online, "steps": steps})
     else:
         print(f"schema {schema}: {plan}")
     return Exit.DONE if plan.online else Exit.FAILED

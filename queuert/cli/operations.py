@@ -24,8 +24,9 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands
-from queuert.cli.output import fields, print_fields, print_json, print_page
+from queuert.cli.output import document_of, print_fields, print_json, print_page
 from queuert.client import Client
+from queuert.documents import BulkOperationDocument
 from queuert.jobs import ChainStatus
 
 _DESCRIPTION = """Change all chains of a filter: retry, cancel, delete, reschedule or
@@ -145,7 +146,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print a page of operations."""
     with operator(args) as client:
         page = client.list_bulk_operations(limit=args.limit, cursor=args.cursor)
-    print_page(map(fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    print_page(page, _COLUMNS, BulkOperationDocument, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
 
 
@@ -179,12 +180,11 @@ def run_cancel(args: argparse.Namespace) -> int:
 
 
 def _print(args: argparse.Namespace, operation: BulkOperation) -> None:
-    shown = fields(operation)
+    shown = document_of(operation, BulkOperationDocument)
     if args.json:
         print_json(shown)
         return
-    # Without the filters that are not set.
-    print_fields({name: value for name, value in shown.items() if value != {}})
+    print_fields(shown)
 
 
 def _print_preview(args: argparse.Namespace, count: int, more: bool) -> int:

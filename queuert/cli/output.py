@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from queuert.documents import Document, json_text
 from queuert.jobs import JobError, JobProgress
 from queuert.observability.escaping import escape_json
 
@@ -18,25 +18,36 @@ _LONGEST = 100
 """Characters of a column, in a list."""
 
 
-def fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, also of those inside it."""
-    return asdict(value)
+def document_of(value: object, document: type[Document], *, payloads: bool = True) -> dict[str, Any]:
+    """What is shown of a value as JSON: as its document has it, with errors."""
+    return document.of(value, payloads=payloads, errors=True).as_dict()
+
+
+def columns_of(value: object, columns: Sequence[str]) -> dict[str, Any]:
+    """These attributes of a value, for a table."""
+    return {column: getattr(value, column) for column in columns}
 
 
 def print_json(document: object) -> None:
     """Print one JSON document."""
-    print(escape_json(json.dumps(document, indent=2, ensure_ascii=False, default=_plain)))
+    print(escape_json(json_text(document, indent=2)))
 
 
 def print_page(
-    rows: Iterable[Fields], columns: Sequence[str], *, as_json: bool, next_cursor: str | None = None
+    values: Iterable[object],
+    columns: Sequence[str],
+    document: type[Document],
+    *,
+    as_json: bool,
+    payloads: bool = False,
+    next_cursor: str | None = None,
 ) -> None:
-    """Print a list: these columns of each row, or all fields as JSON."""
-    entries = list(rows)
+    """Print a list: these columns of each value, or its document as JSON."""
     if as_json:
-        print_json({"items": entries, "next_cursor": next_cursor})
+        items = [document_of(value, document, payloads=payloads) for value in values]
+        print_json({"items": items, "next_cursor": next_cursor})
         return
-    print_table(entries, columns)
+    print_table([columns_of(value, columns) for value in values], columns)
     if next_cursor is not None:
         print(f"more: --cursor {next_cursor}", file=sys.stderr)
 
@@ -53,8 +64,8 @@ def print_table(rows: Sequence[Fields], columns: Sequence[str], *, indent: str =
 
 
 def print_fields(values: Fields) -> None:
-    """Print one line for each field that is not None."""
-    held = {name: value for name, value in values.items() if value is not None}
+    """Print one line for each field that has a value."""
+    held = {name: value for name, value in values.items() if value is not None and value != {}}
     width = max(len(name) for name in held)
     for name, value in held.items():
         print(f"{name.ljust(width)}  {shown(value)}")
@@ -62,7 +73,7 @@ def print_fields(values: Fields) -> None:
 
 def shown(value: object) -> str:
     """A value in one line, with control characters escaped."""
-    if value is None:
+    if value is None or value == {}:
         text = "-"
     elif isinstance(value, datetime):
         text = value.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
@@ -75,17 +86,10 @@ def shown(value: object) -> str:
     elif isinstance(value, str):
         text = str(value)
     else:
-        text = json.dumps(value, ensure_ascii=False, default=_plain)
+        text = json.dumps(value, ensure_ascii=False, default=str)
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return str(value)

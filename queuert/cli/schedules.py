@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from queuert.cli.exit_codes import Exit, UsageError
-from queuert.cli.list_options import command_with_actions, moment, no_schedule, operator
+from queuert.cli.list_options import command_with_actions, moment, no_schedule, operator, payloads_option
 from queuert.cli.options import Commands
-from queuert.cli.output import fields, print_json, print_page
+from queuert.cli.output import print_json, print_page
 from queuert.client import Client
+from queuert.documents import ScheduleDocument
 
 Change: TypeAlias = Callable[[Iterable[str]], int]
 
@@ -34,7 +35,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         help="list, pause, resume, run, backfill and delete schedules",
         description=_DESCRIPTION,
     )
-    actions.add("list", run_list, "list all schedules")
+    payloads_option(actions.add("list", run_list, "list all schedules"))
     codes: Mapping[int, str] = {Exit.FAILED: "some of these schedules do not exist"}
     pause = actions.add("pause", run_pause, "start no more chains of these schedules", exit_codes=codes)
     resume = actions.add("resume", run_resume, "resume these schedules", exit_codes=codes)
@@ -72,7 +73,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print the schedules."""
     with operator(args) as client:
         schedules = client.list_schedules()
-    print_page(map(fields, schedules), _COLUMNS, as_json=args.json)
+    print_page(schedules, _COLUMNS, ScheduleDocument, as_json=args.json, payloads=args.payloads)
     return Exit.DONE
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options
-from queuert.cli.output import fields, print_page, shown
+from queuert.cli.output import print_json, print_table, shown
 from queuert.jobs import JobStatus
 from queuert.limits import PausedType
 
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         by_clients = {one.type: one.overdue_after for one in client.list_client_types()}
         counts = [
             {
-                **fields(count),
+                **asdict(count),
                 **_pause(paused.get(count.type)),
                 "handled": count.type in handled,
                 "completed_by": "client" if count.type in by_clients else "worker",
@@ -56,11 +57,13 @@ def run(args: argparse.Namespace) -> int:
             for count in client.count_jobs(args.types)
         ]
         warn_of_unknown_types(client, args.types)
-    if not args.json:
-        for count in counts:
-            count["note"] = None if count["status"].final else _note(count)
-            count["count"] = f"{'~' if count['estimated'] else ''}{count['count']}"
-    print_page(counts, _COLUMNS, as_json=args.json)
+    if args.json:
+        print_json({"items": counts, "next_cursor": None})
+        return Exit.DONE
+    for count in counts:
+        count["note"] = None if count["status"].final else _note(count)
+        count["count"] = f"{'~' if count['estimated'] else ''}{count['count']}"
+    print_table(counts, _COLUMNS)
     return Exit.DONE
 
 

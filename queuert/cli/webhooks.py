@@ -14,11 +14,13 @@ from queuert.cli.list_options import (
     moment,
     operator,
     page_options,
+    payloads_option,
     type_option,
 )
 from queuert.cli.options import Commands
-from queuert.cli.output import fields, print_fields, print_json, print_page
+from queuert.cli.output import document_of, print_fields, print_json, print_page, print_table
 from queuert.client import Client
+from queuert.documents import NewWebhookDocument, WebhookAttemptDocument, WebhookDocument
 from queuert.webhooks.endpoints import OVERLAP, NewWebhook, Webhook
 
 _DESCRIPTION = """Make and manage webhooks, which tell other systems what happens to jobs.
@@ -67,6 +69,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     ping = actions.add("ping", run_ping, "have a worker send a delivery that tells of nothing")
     deliveries = actions.add("deliveries", run_deliveries, "list the attempts at deliveries, the newest first")
     page_options(deliveries)
+    payloads_option(deliveries)
     replay = actions.add("replay", run_replay, "deliver again", _REPLAY)
     replay.add_argument("--delivery", metavar="ID", help="the delivery, as in webhooks deliveries")
     replay.add_argument("--since", type=moment, metavar="TIME", help="a time, or an age: 90s, 15m, 2h, 7d")
@@ -79,7 +82,11 @@ def run_list(args: argparse.Namespace) -> int:
     """Print the webhooks."""
     with operator(args) as client:
         found = client.list_webhooks()
-    print_page(map(_fields, found), _COLUMNS, as_json=args.json)
+    rows = [document_of(one, WebhookDocument) for one in found]
+    if args.json:
+        print_json({"items": rows, "next_cursor": None})
+    else:
+        print_table(rows, _COLUMNS)
     return Exit.DONE
 
 
@@ -135,7 +142,14 @@ def run_deliveries(args: argparse.Namespace) -> int:
     """Print attempts."""
     with operator(args) as client:
         page = client.list_webhook_deliveries(args.id, limit=args.limit, cursor=args.cursor)
-    print_page(map(fields, page), _ATTEMPT_COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    print_page(
+        page,
+        _ATTEMPT_COLUMNS,
+        WebhookAttemptDocument,
+        as_json=args.json,
+        payloads=args.payloads,
+        next_cursor=page.next_cursor,
+    )
     return Exit.DONE
 
 
@@ -153,30 +167,23 @@ def run_replay(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def _fields(webhook: Webhook) -> dict[str, Any]:
-    filter = webhook.filter
-    shown = {**fields(webhook), "events": list(filter.events), "attributes": [list(pair) for pair in filter.attributes]}
-    shown["job_types"] = None if filter.job_types is None else list(filter.job_types)
-    return {name: value for name, value in shown.items() if name != "filter"}
-
-
 def _print_new(args: argparse.Namespace, made: NewWebhook) -> int:
-    shown = {**_fields(made.webhook), "secret": made.secret}
-    if args.json:
-        print_json(shown)
-    else:
-        print_fields(shown)
+    _print(args, document_of(made, NewWebhookDocument))
     return Exit.DONE
 
 
 def _change(args: argparse.Namespace, change: Callable[[Client], Webhook]) -> int:
     with operator(args) as client:
         webhook = change(client)
-    if args.json:
-        print_json(_fields(webhook))
-    else:
-        print_fields(_fields(webhook))
+    _print(args, document_of(webhook, WebhookDocument))
     return Exit.DONE
+
+
+def _print(args: argparse.Namespace, shown: dict[str, Any]) -> None:
+    if args.json:
+        print_json(shown)
+    else:
+        print_fields(shown)
 
 
 def _say(args: argparse.Namespace, document: dict[str, Any], text: str) -> None:

@@ -7,8 +7,9 @@ import argparse
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import operator, output_options
 from queuert.cli.options import Commands, add_command, database_options
-from queuert.cli.output import fields, print_json
+from queuert.cli.output import document_of, print_json
 from queuert.client import Client
+from queuert.documents import ExplanationDocument
 from queuert.errors import ChainNotFoundError
 from queuert.explanations import Explanation
 from queuert.jobs import ChainStatus
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with operator(args) as client:
         explanation = client.explain(args.id)
     if args.json:
-        print_json(fields(explanation))
+        print_json(document_of(explanation, ExplanationDocument))
     else:
         for line in text(explanation):
             print(line)

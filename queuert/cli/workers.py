@@ -7,7 +7,8 @@ import argparse
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import operator, output_options
 from queuert.cli.options import Commands, add_command, database_options
-from queuert.cli.output import fields, print_page
+from queuert.cli.output import print_page
+from queuert.documents import WorkerDocument
 
 _DESCRIPTION = """List the workers that sent a heartbeat within the last minute, the longest
 running first.
@@ -35,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
     """Print the workers."""
     with operator(args) as client:
         workers = client.list_workers()
-    print_page(map(fields, workers), _COLUMNS, as_json=args.json)
+    print_page(workers, _COLUMNS, WorkerDocument, as_json=args.json)
     return Exit.DONE

@@ -13,12 +13,14 @@ from inspect import isfunction
 from queuert import errors as core
 from queuert.errors import DatabaseMovedError as DatabaseMovedError
 from queuert.errors import EventsLostError as EventsLostError
-from queuert.errors import QueuertError
+from queuert.errors import ErrorKind, QueuertError
 from queuert.spark.python_worker_errors import reported_error
 
 
 class SparkOptionError(QueuertError, ValueError):
     """An option of the data source is unknown, missing or not valid; the message names it. Nothing was written."""
+
+    kind = ErrorKind.USAGE
 
 
 class SparkColumnError(QueuertError, ValueError):
@@ -27,6 +29,8 @@ class SparkColumnError(QueuertError, ValueError):
     Nothing was written. Select, rename or cast the columns.
     """
 
+    kind = ErrorKind.USAGE
+
 
 class BadRowsError(QueuertError, ValueError):
     """Rows of the DataFrame are not valid jobs. Nothing was written.
@@ -34,6 +38,8 @@ class BadRowsError(QueuertError, ValueError):
     The message has their number and describes the first of them: partition, row within it, id if there is one, and what
     is wrong. Correct them, or set the option ``rejects`` to a path where they are written instead.
     """
+
+    kind = ErrorKind.USAGE
 
 
 class StagingLostError(QueuertError):
@@ -51,6 +57,8 @@ class WriteConflictError(QueuertError, ValueError):
     another one.
     """
 
+    kind = ErrorKind.CONFLICT
+
 
 class FenceLostError(QueuertError):
     """The attempt of the ``fence`` has lost its lease, so the write was refused. Nothing was written.
@@ -64,6 +72,8 @@ class WriteTimeoutError(QueuertError, TimeoutError):
 
     ``write_id`` names the write, ``open`` is the number of its open chains, ``timeout`` is in seconds.
     """
+
+    kind = ErrorKind.TIMEOUT
 
     def __init__(self, write_id: str, open: int, timeout: float) -> None:
         super().__init__(f"{open:,} chain(s) of write {write_id!r} are still open after {timeout:g} seconds")

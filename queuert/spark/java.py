@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from queuert.errors import QueuertError
+from queuert.errors import ErrorKind, QueuertError
 
 OLDEST = 17
 """The oldest major version of Java that Spark 4 runs on."""
@@ -39,6 +39,8 @@ exec {java} "$@"
 
 class JavaMissingError(QueuertError):
     """No Java that Spark runs on was found. Install one, or set ``JAVA_HOME``."""
+
+    kind = ErrorKind.UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)

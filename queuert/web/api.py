@@ -14,11 +14,36 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from queuert.client import AsyncChain, AsyncClient
+from queuert.documents import (
+    ChainStateDocument,
+    Document,
+    JobDocument,
+    JobTypeDocument,
+    LimitsDocument,
+    NewWebhookDocument,
+    PhaseDocument,
+    WebhookDocument,
+)
 from queuert.errors import ChainNotFoundError, JobTypeMismatchError, WaitTimeoutError
 from queuert.jobs import ChainState, ChainStatus
 from queuert.run_at import at
 from queuert.web import streams, webhooks
 from queuert.web.access import Access, Action
+from queuert.web.answers import (
+    ChainsPage,
+    Deleted,
+    Index,
+    JobsPage,
+    JobTypes,
+    LinkedChain,
+    OpenChain,
+    Pinged,
+    Replayed,
+    Result,
+    WebhookAttemptsPage,
+    Webhooks,
+    schema_of,
+)
 from queuert.web.bodies import (
     CancelBody,
     ChainEventsQuery,
@@ -37,26 +62,6 @@ from queuert.web.bodies import (
     read_payload,
 )
 from queuert.web.problems import Problem
-from queuert.web.resources import (
-    ChainResource,
-    ChainsPage,
-    DeletedResource,
-    IndexResource,
-    JobResource,
-    JobsPage,
-    JobTypeResource,
-    JobTypesResource,
-    NewWebhookResource,
-    OpenChainResource,
-    PingResource,
-    ProgressOfChain,
-    ReplayResource,
-    ResultResource,
-    WebhookAttemptsPage,
-    WebhookResource,
-    WebhooksResource,
-    schema_of,
-)
 
 if TYPE_CHECKING:
     from queuert.web.app import WebApp
@@ -113,7 +118,7 @@ class Answer:
     """An answer that is not simply 200."""
 
     status: int
-    content: BaseModel | dict[str, Any]
+    content: Document | dict[str, Any]
     headers: dict[str, str]
 
 
@@ -125,9 +130,9 @@ class Operation:
     path: str
     action: Action | None
     """None: any action at all is enough."""
-    handler: Callable[[Call], Awaitable[Answer | Response | BaseModel | dict[str, Any]]]
+    handler: Callable[[Call], Awaitable[Answer | Response | Document | dict[str, Any]]]
     summary: str
-    answers: Mapping[int, type[BaseModel] | None]
+    answers: Mapping[int, type[Document] | None]
     """The models of the answers, besides problems."""
     problems: tuple[int, ...] = ()
     query: type[BaseModel] = NoQuery
@@ -148,11 +153,11 @@ class Operation:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-async def index(call: Call) -> IndexResource:
+async def index(call: Call) -> Index:
     """Where to begin."""
     base = call.base
     paths = {"chains": "chains", "events": "events", "job_types": "job-types", "openapi": "openapi.json"}
-    return IndexResource(**{name: f"{base}/{path}" for name, path in paths.items()})
+    return Index(**{name: f"{base}/{path}" for name, path in paths.items()})
 
 
 async def openapi(call: Call) -> dict[str, Any]:
@@ -162,17 +167,18 @@ async def openapi(call: Call) -> dict[str, Any]:
     return document(call.client.job_types, call.base)
 
 
-async def job_types(call: Call) -> JobTypesResource:
+async def job_types(call: Call) -> JobTypes:
     """The registered job types, with the schemas of their inputs and outputs."""
-    return JobTypesResource(
+    return JobTypes(
         items=[
-            JobTypeResource(
+            JobTypeDocument(
                 name=one.name,
                 input=schema_of(one.input_annotation),
                 output=schema_of(one.output_annotation) if one.can_complete else None,
                 continues_with=list(one.continuations),
                 completed_by=one.completed_by,
                 overdue_after=one.overdue_after,
+                limits=None if one.limits is None else LimitsDocument.of(one.limits),
             )
             for one in call.client.job_types
         ]
@@ -192,22 +198,25 @@ async def list_chains(call: Call) -> ChainsPage:
         cursor=query.cursor,
         oldest_first=query.order == "oldest",
     )
-    items = [ChainResource.of(chain, call.base, payloads=call.payloads) for chain in page]
+    items = [LinkedChain.at(call.base, chain, payloads=call.payloads) for chain in page]
     return ChainsPage(items=items, next_cursor=page.next_cursor)
 
 
-async def get_chain(call: Call) -> ChainResource:
+async def get_chain(call: Call) -> LinkedChain:
     """A chain."""
-    return ChainResource.of(await call.client.get_chain(call.id), call.base, payloads=call.payloads)
+    return LinkedChain.at(call.base, await call.client.get_chain(call.id), payloads=call.payloads)
 
 
-async def get_progress(call: Call) -> ProgressOfChain:
+async def get_progress(call: Call) -> ChainStateDocument:
     """Where a chain is: the status, the attempt, the progress and the phases of its last job."""
     state = await call.state()
     job_type = call.client.job_types.get(state.job_type)
     has_phases = (job_type is not None and job_type.phases) or (state.progress is not None and state.progress.phase)
     phases = await call.client.get_phases(state.job_id) if has_phases else ()
-    return ProgressOfChain.of(state, payloads=call.payloads, phases=phases)
+    found = ChainStateDocument.of(state, payloads=call.payloads)
+    if phases:
+        found.phases = [PhaseDocument.of(phase, payloads=call.payloads) for phase in phases]
+    return found
 
 
 async def list_jobs(call: Call) -> JobsPage:
@@ -216,16 +225,16 @@ async def list_jobs(call: Call) -> JobsPage:
     page = await call.client.list_chain_jobs(call.id, limit=query.limit, cursor=query.cursor)
     if not page.items:
         await call.client.get_chain(call.id)
-    items = [JobResource.of(job, payloads=call.payloads) for job in page]
+    items = [JobDocument.of(job, payloads=call.payloads) for job in page]
     return JobsPage(items=items, next_cursor=page.next_cursor)
 
 
-async def get_job(call: Call) -> JobResource:
+async def get_job(call: Call) -> JobDocument:
     """A job."""
-    return JobResource.of(await call.client.get_job(call.id), payloads=call.payloads)
+    return JobDocument.of(await call.client.get_job(call.id), payloads=call.payloads)
 
 
-async def get_result(call: Call) -> Answer | ResultResource:
+async def get_result(call: Call) -> Answer | Result:
     """The output of a chain; the request may wait until the chain closes."""
     chain = await call.client.get_chain(call.id)
     wait = min(call.query.wait, call.app.max_wait)
@@ -233,7 +242,7 @@ async def get_result(call: Call) -> Answer | ResultResource:
         with call.app.waiting(call.access.principal):
             await _closed_or_timeout(call, chain, wait)
     if chain.status is ChainStatus.OPEN:
-        return Answer(202, OpenChainResource(id=chain.id, status=chain.status), {"Retry-After": "1"})
+        return Answer(202, OpenChain(id=chain.id, status=chain.status), {"Retry-After": "1"})
     if chain.status is not ChainStatus.COMPLETED:
         reason = str(chain.error) if chain.error else "without a reason"
         verb = "failed" if chain.status is ChainStatus.FAILED else "was cancelled"
@@ -242,7 +251,7 @@ async def get_result(call: Call) -> Answer | ResultResource:
     page = await call.client.list_chain_jobs(chain.id, limit=1, oldest_first=False)
     if not page.items:
         raise ChainNotFoundError(chain.id)
-    return ResultResource(id=chain.id, output=page.items[0].output)
+    return Result(id=chain.id, output=page.items[0].output)
 
 
 async def _closed_or_timeout(call: Call, chain: AsyncChain[Any], seconds: float) -> None:
@@ -298,7 +307,7 @@ async def start_chain(call: Call) -> Answer:
         await chain.refresh()
         if chain.id == id and chain.attributes.get(FINGERPRINT) != fingerprint:
             raise _reused_key()
-    resource = ChainResource.of(chain, call.base, payloads=call.payloads)
+    resource = LinkedChain.at(call.base, chain, payloads=call.payloads)
     return Answer(200 if chain.deduplicated else 201, resource, {"Location": resource.links.chain})
 
 
@@ -312,19 +321,19 @@ def _reused_key() -> Problem:
     )
 
 
-async def cancel_chain(call: Call) -> ChainResource:
+async def cancel_chain(call: Call) -> LinkedChain:
     """Cancel a chain; one that is closed already stays as it is."""
     await call.client.cancel_chain(call.id, reason=call.body.reason)
     return await get_chain(call)
 
 
-async def retry_chain(call: Call) -> ChainResource:
+async def retry_chain(call: Call) -> LinkedChain:
     """Retry a failed or cancelled chain: its last job becomes due at once."""
     await call.client.retry_chain(call.id)
     return await get_chain(call)
 
 
-async def complete_chain(call: Call) -> ChainResource:
+async def complete_chain(call: Call) -> LinkedChain:
     """Complete an open chain with an output, instead of by its last job's handler."""
     state = await call.state()
     expected = call.body.expecting or state.job_type
@@ -336,21 +345,21 @@ async def complete_chain(call: Call) -> ChainResource:
     return await get_chain(call)
 
 
-_CHAIN = {200: ChainResource}
-_WEBHOOK = {200: WebhookResource}
+_CHAIN = {200: LinkedChain}
+_WEBHOOK = {200: WebhookDocument}
 
 OPERATIONS = (
-    Operation("GET", "/", None, index, "Where to begin", {200: IndexResource}),
+    Operation("GET", "/", None, index, "Where to begin", {200: Index}),
     Operation("GET", "/openapi.json", None, openapi, "The OpenAPI document", {200: None}),
-    Operation("GET", "/job-types", None, job_types, "The registered job types", {200: JobTypesResource}),
+    Operation("GET", "/job-types", None, job_types, "The registered job types", {200: JobTypes}),
     Operation("GET", "/chains", Action.READ, list_chains, "List chains", {200: ChainsPage}, (422,), ChainsQuery),
     Operation(
-        "POST", "/chains", Action.START, start_chain, "Start a chain", {201: ChainResource, 200: ChainResource},
+        "POST", "/chains", Action.START, start_chain, "Start a chain", {201: LinkedChain, 200: LinkedChain},
         (404, 409), body=StartBody,
     ),
     Operation("GET", "/chains/{id:id}", Action.READ, get_chain, "Read a chain", _CHAIN, (404, 422)),
     Operation(
-        "GET", "/chains/{id:id}/progress", Action.READ, get_progress, "Read where a chain is", {200: ProgressOfChain},
+        "GET", "/chains/{id:id}/progress", Action.READ, get_progress, "Read where a chain is", {200: ChainStateDocument},
         (404, 422),
     ),
     Operation(
@@ -359,7 +368,7 @@ OPERATIONS = (
     ),
     Operation(
         "GET", "/chains/{id:id}/result", Action.READ_PAYLOADS, get_result, "Wait for the output of a chain",
-        {200: ResultResource, 202: OpenChainResource}, (404, 409, 422), ResultQuery,
+        {200: Result, 202: OpenChain}, (404, 409, 422), ResultQuery,
     ),
     Operation(
         "POST", "/chains/{id:id}/cancel", Action.CANCEL, cancel_chain, "Cancel a chain", _CHAIN, (404,), body=CancelBody
@@ -380,10 +389,10 @@ OPERATIONS = (
         "GET", "/events", Action.READ, streams.all_events, "Follow all chains", {200: None}, (422,), EventsQuery,
         media_type=streams.MEDIA_TYPE,
     ),
-    Operation("GET", "/jobs/{id:id}", Action.READ, get_job, "Read a job", {200: JobResource}, (404, 422)),
-    Operation("GET", "/webhooks", Action.READ, webhooks.list_webhooks, "List webhooks", {200: WebhooksResource}),
+    Operation("GET", "/jobs/{id:id}", Action.READ, get_job, "Read a job", {200: JobDocument}, (404, 422)),
+    Operation("GET", "/webhooks", Action.READ, webhooks.list_webhooks, "List webhooks", {200: Webhooks}),
     Operation(
-        "POST", "/webhooks", Action.EDIT_WEBHOOKS, webhooks.create_webhook, "Make a webhook", {200: NewWebhookResource},
+        "POST", "/webhooks", Action.EDIT_WEBHOOKS, webhooks.create_webhook, "Make a webhook", {200: NewWebhookDocument},
         body=WebhookBody,
     ),
     Operation(
@@ -391,7 +400,7 @@ OPERATIONS = (
     ),
     Operation(
         "POST", "/webhooks/{id:id}/rotate", Action.EDIT_WEBHOOKS, webhooks.rotate_webhook, "Give it a new secret",
-        {200: NewWebhookResource}, (404,), body=RotateBody,
+        {200: NewWebhookDocument}, (404,), body=RotateBody,
     ),
     Operation(
         "POST", "/webhooks/{id:id}/enable", Action.EDIT_WEBHOOKS, webhooks.enable_webhook, "Send to it again", _WEBHOOK,
@@ -403,15 +412,15 @@ OPERATIONS = (
     ),
     Operation(
         "POST", "/webhooks/{id:id}/delete", Action.EDIT_WEBHOOKS, webhooks.delete_webhook, "Delete a webhook",
-        {200: DeletedResource}, (404,), body=RetryBody,
+        {200: Deleted}, (404,), body=RetryBody,
     ),
     Operation(
         "POST", "/webhooks/{id:id}/ping", Action.REPLAY_WEBHOOKS, webhooks.ping_webhook, "Send a delivery of nothing",
-        {200: PingResource}, (404,), body=RetryBody,
+        {200: Pinged}, (404,), body=RetryBody,
     ),
     Operation(
         "POST", "/webhooks/{id:id}/replay", Action.REPLAY_WEBHOOKS, webhooks.replay_webhook, "Deliver again",
-        {200: ReplayResource}, (404,), body=ReplayBody,
+        {200: Replayed}, (404,), body=ReplayBody,
     ),
     Operation(
         "GET", "/webhooks/{id:id}/deliveries", Action.READ, webhooks.list_deliveries, "List attempts at deliveries",

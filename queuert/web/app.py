@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from queuert.client import AsyncClient
+from queuert.documents import json_text
 from queuert.errors import ConfigurationError
 from queuert.web.access import Access, AccessCallback, checked_access
 from queuert.web.api import OPERATIONS, Answer, Call, Operation
@@ -165,10 +165,8 @@ class WebApp:
                 return answer
             if not isinstance(answer, Answer):
                 answer = Answer(200, answer, {})
-            # What was left out is not written, not even as null.
             content = answer.content
-            plain = content if isinstance(content, dict) else content.model_dump(exclude_unset=True)
-            text = to_json(plain, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True)
+            text = json_text(content if isinstance(content, dict) else content.as_dict())
             headers = {**answer.headers, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
             return Response(text, answer.status, headers, "application/json")
 

@@ -8,10 +8,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from queuert.job_types import JobTypes
+from queuert.web.answers import schema_of
 from queuert.web.api import OPERATIONS, Operation
 from queuert.web.bodies import StartBody
 from queuert.web.problems import MEDIA_TYPE, ProblemBody
-from queuert.web.resources import schema_of
 
 _REF = "#/components/schemas/{model}"
 

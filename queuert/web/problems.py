@@ -1,4 +1,4 @@
-"""Errors as ``application/problem+json`` (RFC 9457): one table from errors to statuses."""
+"""Errors as ``application/problem+json`` (RFC 9457): the kind of an error says its status."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from queuert.errors import (
     ChainNotFoundError,
     ChainNotRetriableError,
     ConfigurationError,
+    ErrorKind,
     InvalidCursorError,
     InvalidIdentifierError,
     JobFailedError,
@@ -31,6 +32,7 @@ from queuert.errors import (
     PayloadDecodeError,
     PayloadError,
     QueuertError,
+    RightMissingError,
     SchemaMissingError,
     StateUnavailableError,
     UnknownJobTypeError,
@@ -42,33 +44,46 @@ _log = logging.getLogger("queuert.web")
 
 MEDIA_TYPE = "application/problem+json"
 
-_TABLE: tuple[tuple[type[QueuertError], int, str], ...] = (
-    (ChainNotFoundError, 404, "chain-not-found"),
-    (WebhookNotFoundError, 404, "webhook-not-found"),
-    (JobNotFoundError, 404, "job-not-found"),
-    (ChainAlreadyClosedError, 409, "chain-already-closed"),
-    (ChainNotRetriableError, 409, "chain-not-retriable"),
-    (NotInStatusError, 409, "not-in-status"),
-    (JobIdConflictError, 409, "id-exists"),
-    (JobTypeMismatchError, 409, "other-job-type"),
-    (InvalidCursorError, 400, "invalid-cursor"),
-    (PayloadDecodeError, 500, "unreadable-payload"),
-    (PayloadError, 422, "invalid-payload"),
-    (UnknownJobTypeError, 422, "unknown-job-type"),
-    (InvalidIdentifierError, 422, "invalid-identifier"),
-    (BlockerMismatchError, 422, "other-blockers"),
-    (ConfigurationError, 422, "invalid-argument"),
-    (CapabilityMissingError, 501, "not-supported-by-the-store"),
-    (StateUnavailableError, 503, "store-unavailable"),
-    (SchemaMissingError, 503, "store-unavailable"),
-    (JobFailedError, 409, "chain-failed"),
-    (ChainCancelledError, 409, "chain-cancelled"),
-    (WaitTimeoutError, 504, "still-open"),
+_CODES: tuple[tuple[type[QueuertError], str], ...] = (
+    (ChainNotFoundError, "chain-not-found"),
+    (WebhookNotFoundError, "webhook-not-found"),
+    (JobNotFoundError, "job-not-found"),
+    (ChainAlreadyClosedError, "chain-already-closed"),
+    (ChainNotRetriableError, "chain-not-retriable"),
+    (NotInStatusError, "not-in-status"),
+    (JobIdConflictError, "id-exists"),
+    (JobTypeMismatchError, "other-job-type"),
+    (InvalidCursorError, "invalid-cursor"),
+    (PayloadDecodeError, "unreadable-payload"),
+    (PayloadError, "invalid-payload"),
+    (UnknownJobTypeError, "unknown-job-type"),
+    (InvalidIdentifierError, "invalid-identifier"),
+    (BlockerMismatchError, "other-blockers"),
+    (ConfigurationError, "invalid-argument"),
+    (CapabilityMissingError, "not-supported-by-the-store"),
+    (StateUnavailableError, "store-unavailable"),
+    (SchemaMissingError, "store-unavailable"),
+    (RightMissingError, "forbidden-by-the-store"),
+    (JobFailedError, "chain-failed"),
+    (ChainCancelledError, "chain-cancelled"),
+    (WaitTimeoutError, "still-open"),
 )
-"""The status and the code of each error; the first class that fits counts. The last three are those of ``result()`` in
-routes of an application: a wait of the interface itself that ends is no error."""
+"""The code of each error whose text may be shown; the first class that fits counts. The last three are those of
+``result()`` in routes of an application: a wait of the interface itself that ends is no error."""
+
+_STATUSES = {
+    ErrorKind.USAGE: 422,
+    ErrorKind.NOT_FOUND: 404,
+    ErrorKind.CONFLICT: 409,
+    ErrorKind.FORBIDDEN: 403,
+    ErrorKind.UNAVAILABLE: 503,
+    ErrorKind.UNSUPPORTED: 501,
+    ErrorKind.TIMEOUT: 504,
+    ErrorKind.FAILED: 500,
+}
 
 _UNAVAILABLE = "the store cannot be reached, or has no tables: repeat the request later"
+_FORBIDDEN = "this server has no right to do this: see its log"
 _FAILED = "the request failed: see the log of the server"
 
 
@@ -121,12 +136,16 @@ def problem_of(error: Exception) -> Problem:
     """Return the problem of an error; one that nobody expects is logged, and its text is not shown."""
     if isinstance(error, Problem):
         return error
-    for kind, status, code in _TABLE:
-        if not isinstance(error, kind):
+    for cls, code in _CODES:
+        if not isinstance(error, cls):
             continue
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        status = _STATUSES[error.kind]
+        if error.kind is ErrorKind.UNAVAILABLE:
             _log.error("the store is not available: %s", error)
             return Problem(status, code, _UNAVAILABLE, headers={"Retry-After": "1"})
+        if error.kind is ErrorKind.FORBIDDEN:
+            _log.error("the store refused a request: %s", error)
+            return Problem(status, code, _FORBIDDEN)
         parts = [InvalidPart(path=error.path, reason=error.reason)] if isinstance(error, PayloadError) else None
         return Problem(status, code, str(error), errors=parts)
     _log.error("a request failed", exc_info=error)

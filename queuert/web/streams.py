@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
-from pydantic import BaseModel
-from pydantic_core import to_json
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.exceptions import HTTPException
@@ -19,13 +17,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from queuert.client.async_following import BEGINNING, AsyncEventFollower
+from queuert.documents import ChainStateDocument, Document, EventDocument
 from queuert.errors import EventsLostError, QueuertError
 from queuert.event_log import JobEvent
 from queuert.jobs import ChainState, ChainStatus
 from queuert.web.access import Action
+from queuert.web.answers import Gap
 from queuert.web.bodies import EventsQuery
 from queuert.web.problems import Problem
-from queuert.web.resources import EventResource, GapResource, ProgressOfChain
 
 if TYPE_CHECKING:
     from queuert.web.api import Call
@@ -229,17 +228,16 @@ def _position_frame(cursor: str | None) -> ServerSentEvent:
 
 
 def _event_frame(event: JobEvent, call: Call) -> ServerSentEvent:
-    return _frame(event.kind, EventResource.of(event, payloads=call.payloads), event.cursor)
+    return _frame(event.kind, EventDocument.of(event, payloads=call.payloads), event.cursor)
 
 
 def _state_frame(state: ChainState, call: Call, cursor: str | None) -> ServerSentEvent:
-    return _frame("state", ProgressOfChain.of(state, payloads=call.payloads), cursor)
+    return _frame("state", ChainStateDocument.of(state, payloads=call.payloads), cursor)
 
 
 def _gap_frame(error: EventsLostError) -> ServerSentEvent:
-    return _frame("gap", GapResource(reason=str(error)), error.cursor)
+    return _frame("gap", Gap(reason=str(error)), error.cursor)
 
 
-def _frame(kind: str, data: BaseModel, cursor: str | None) -> ServerSentEvent:
-    text = to_json(data.model_dump(exclude_unset=True), inf_nan_mode="null", serialize_unknown=True).decode()
-    return ServerSentEvent(text, event=kind, id=None if cursor == BEGINNING else cursor, sep="\n")
+def _frame(kind: str, data: Document, cursor: str | None) -> ServerSentEvent:
+    return ServerSentEvent(data.as_json(), event=kind, id=None if cursor == BEGINNING else cursor, sep="\n")

@@ -6,19 +6,22 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from queuert.documents import EventDocument, json_text
 from queuert.errors import ConfigurationError
 from queuert.event_log import JobEvent
-from queuert.jobs import JobError
 from queuert.state.records import json_value
 from queuert.state.types import NewJob
 from queuert.webhooks.endpoints import DELIVERY_TYPE, PING
 
 MOST_PAYLOAD = 20 * 1024
 """Bytes of an output that are sent at most."""
+
+_MOST_MESSAGE = 2_000
+"""Characters of an error that are sent."""
 
 KEY = "key"
 """The id of the record of the dispatcher with the key of the seals."""
@@ -100,22 +103,11 @@ def event_body(event: JobEvent, event_type: str, *, payloads: bool, output: str 
         payloads: whether the error of a failed attempt, and the output of a completed chain, are told.
         output: of the chain, as JSON text; left out if it is too large or stored in another format.
     """
-    data: dict[str, Any] = {
-        "chain_id": event.chain_id,
-        "chain_type": event.chain_type,
-        "job_id": event.job_id,
-        "job_type": event.type,
-        "chain_index": event.chain_index,
-        "status": event.status.value,
-        "attempt": event.attempt,
-        "scheduled_at": _time(event.scheduled_at),
-        "started_at": _time(event.started_at),
-        "worker": event.worker,
-    }
-    if event.progress is not None:
-        data["progress"] = {"fraction": event.progress.fraction}
-    if payloads and event.error is not None:
-        data["error"] = _error(event.error)
+    if event.error is not None:
+        # The traceback is for those who operate the queue.
+        short = replace(event.error, message=event.error.message[:_MOST_MESSAGE], traceback=None)
+        event = replace(event, error=short)
+    data = EventDocument.of(event, payloads=payloads).as_dict()
     if payloads and output is not None:
         if len(output.encode()) <= MOST_PAYLOAD:
             data["output"] = json_value(output)
@@ -131,20 +123,4 @@ def ping_of(webhook_id: str, now: datetime) -> Delivery:
 
 
 def _body(event_type: str, at: datetime, data: dict[str, Any]) -> str:
-    shown = {name: value for name, value in data.items() if value is not None}
-    content = {"type": event_type, "timestamp": _time(at), "data": shown}
-    text = json.dumps(content, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # An output may have half a surrogate pair, which JSON can write and UTF-8 cannot.
-        return json.dumps(content)
-    return text
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
-
-
-def _error(error: JobError) -> dict[str, Any]:
-    return {"kind": error.kind, "type": error.type, "message": error.message[:2_000]}
+    return json_text({"type": event_type, "timestamp": at, "data": data})

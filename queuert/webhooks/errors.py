@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuert.errors import ConfigurationError, QueuertError
+from queuert.errors import ConfigurationError, ErrorKind, QueuertError
 
 
 class WebhookVerificationError(QueuertError, ValueError):
@@ -22,6 +22,8 @@ class ForbiddenTargetError(ConfigurationError):
 
 class WebhookNotFoundError(QueuertError, LookupError):
     """No webhook has this id; the message names it. It may have been deleted."""
+
+    kind = ErrorKind.NOT_FOUND
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no webhook {id!r}: list_webhooks() returns those that exist")

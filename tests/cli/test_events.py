@@ -73,7 +73,7 @@ def test_tail(client: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert run("tail", "--once").count("created") == 2
     monkeypatch.setattr(events, "sleep", wait)
     shown: list[str] = []
-    monkeypatch.setattr(events, "_print_lines", lambda found, as_json: shown.extend(one.job_id for one in found))
+    monkeypatch.setattr(events, "_print_lines", lambda found, args: shown.extend(one.job_id for one in found))
     run("tail", code=130)
     assert shown == [first.id, second.id, *late]
     shown.clear()

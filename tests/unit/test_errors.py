@@ -8,6 +8,8 @@ import pickle
 import pytest
 
 from queuert import errors
+from queuert.cli.exit_codes import exit_code
+from queuert.web.problems import problem_of
 
 ALL = [
     value
@@ -49,3 +51,33 @@ def test_errors_survive_pickling(error: errors.QueuertError) -> None:
 
 def test_an_unknown_name_is_answered_with_close_ones() -> None:
     assert "did you mean 'resize'?" in str(errors.UnknownJobTypeError("resise", ["resize", "publish"]))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code", "status"),
+    [
+        (errors.ConfigurationError("no"), "usage", 2, 422),
+        (errors.InvalidCursorError("x"), "usage", 2, 422),
+        (errors.PayloadError(job_type="resize", field="input", path="input.url", reason="missing"), "usage", 2, 422),
+        (errors.ChainNotFoundError("a"), "not_found", 1, 404),
+        (errors.ChainAlreadyClosedError("a", "failed"), "conflict", 1, 409),
+        (errors.JobFailedError("a", "failed: boo"), "conflict", 1, 409),
+        (errors.RightMissingError("permission denied"), "forbidden", 1, 403),
+        (errors.StateUnavailableError("gone"), "unavailable", 3, 503),
+        (errors.SchemaMissingError("none"), "unavailable", 3, 503),
+        (errors.CapabilityMissingError("events", "use another"), "unsupported", 1, 501),
+        (errors.WaitTimeoutError(["a"], 3.0), "timeout", 1, 504),
+        (errors.StateError("boo"), "failed", 1, 500),
+        (
+            errors.PayloadDecodeError(job_type="resize", field="input", path="input.url", reason="missing"),
+            "failed",
+            1,
+            500,
+        ),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Exception) else "",
+)
+def test_the_kind_of_an_error_says_its_exit_code_and_its_status(
+    error: errors.QueuertError, kind: str, code: int, status: int
+) -> None:
+    assert (error.kind, exit_code(error), problem_of(error).body.status) == (kind, code, status)
