@@ -77,7 +77,10 @@ class Document(BaseModel):
     def __pydantic_init_subclass__(cls, **settings: Any) -> None:
         """Find the fields that are hidden by their types."""
         cls.hidden = {
-            name: mark for name, field in cls.model_fields.items() for mark in field.metadata if isinstance(mark, Hidden)
+            name: mark
+            for name, field in cls.model_fields.items()
+            for mark in field.metadata
+            if isinstance(mark, Hidden)
         }
 
     @classmethod

@@ -28,7 +28,9 @@ def shown_documents() -> list[type[Document]]:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of all documents."""
-    wanted: list[tuple[type[BaseModel], Literal["serialization"]]] = [(one, "serialization") for one in shown_documents()]
+    wanted: list[tuple[type[BaseModel], Literal["serialization"]]] = [
+        (one, "serialization") for one in shown_documents()
+    ]
     _, found = models_json_schema(wanted, schema_generator=_WithoutTitles)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Documents of Queuert", **found}
 

@@ -93,9 +93,7 @@ def run_list(args: argparse.Namespace) -> int:
         )
         if not page.items:
             warn_of_unknown_types(client, args.types)
-    print_page(
-        page, _COLUMNS, EventDocument, as_json=args.json, payloads=args.payloads, next_cursor=page.next_cursor
-    )
+    print_page(page, _COLUMNS, EventDocument, as_json=args.json, payloads=args.payloads, next_cursor=page.next_cursor)
     return Exit.DONE
 
 
@@ -188,4 +186,3 @@ def _print_values(args: argparse.Namespace, values: dict[str, Any]) -> int:
     else:
         print_fields(values)
     return Exit.DONE
-

@@ -85,7 +85,10 @@ def run_show(args: argparse.Namespace) -> int:
         print_table([columns_of(one, _STEP_COLUMNS) for one in steps], _STEP_COLUMNS, indent="  ")
     if job.failures:
         print("\nfailed attempts:")
-        rows = [{**columns_of(one, _FAILURE_COLUMNS[:3]), "kind": one.error.kind, "error": str(one.error)} for one in job.failures]
+        rows = [
+            {**columns_of(one, _FAILURE_COLUMNS[:3]), "kind": one.error.kind, "error": str(one.error)}
+            for one in job.failures
+        ]
         print_table(rows, _FAILURE_COLUMNS, indent="  ")
     if blockers:
         print("\nblockers:")

@@ -12,8 +12,8 @@ from inspect import isfunction
 
 from queuert import errors as core
 from queuert.errors import DatabaseMovedError as DatabaseMovedError
-from queuert.errors import EventsLostError as EventsLostError
 from queuert.errors import ErrorKind, QueuertError
+from queuert.errors import EventsLostError as EventsLostError
 from queuert.spark.python_worker_errors import reported_error
 
 

@@ -359,8 +359,8 @@ OPERATIONS = (
     ),
     Operation("GET", "/chains/{id:id}", Action.READ, get_chain, "Read a chain", _CHAIN, (404, 422)),
     Operation(
-        "GET", "/chains/{id:id}/progress", Action.READ, get_progress, "Read where a chain is", {200: ChainStateDocument},
-        (404, 422),
+        "GET", "/chains/{id:id}/progress", Action.READ, get_progress, "Read where a chain is",
+        {200: ChainStateDocument}, (404, 422),
     ),
     Operation(
         "GET", "/chains/{id:id}/jobs", Action.READ, list_jobs, "List the jobs of a chain", {200: JobsPage}, (404, 422),
