@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, LeasePolicy, Outcome, PostgresState, Processors
+from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
 from queuert.embedded import EmbeddedPostgres
 from queuert.migrations import upgrade
+from queuert.policies import LeasePolicy
 from queuert.spark import local_session, spark_scope
 from queuert.spark.java import find_java
 

@@ -8,19 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import (
-    AbortReason,
-    AsyncClient,
-    Attempt,
-    Deduplicate,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    Outcome,
-    Processors,
-    after,
-)
+from queuert import AsyncClient, Attempt, Deduplicate, InProcessWorker, JobType, JobTypes, Outcome, Processors, after
 from queuert.errors import ChainNotFoundError
+from queuert.jobs import AbortReason
 
 export = JobType("export_csv", input=str, output=str)
 job_types = JobTypes(export)

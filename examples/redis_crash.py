@@ -10,19 +10,9 @@ import os
 import sys
 import time
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    Client,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    LeasePolicy,
-    Outcome,
-    Processors,
-    RetryPolicy,
-)
+from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from queuert.observability.events import Event, JobReaped
+from queuert.policies import LeasePolicy
 
 charge = JobType("charge", input=int, output=str)
 job_types = JobTypes(charge)

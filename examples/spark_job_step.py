@@ -14,8 +14,9 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, LeasePolicy, Outcome, PostgresState, Processors
+from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
 from queuert.errors import ChainCancelledError
+from queuert.policies import LeasePolicy
 from queuert.spark import SparkProgress, local_session, spark_scope
 
 

@@ -34,7 +34,6 @@ from examples.serving import reserved, serving
 from queuert import (
     AsyncClient,
     Attempt,
-    EventKind,
     InProcessWorker,
     JobType,
     JobTypes,
@@ -45,6 +44,7 @@ from queuert import (
     Unrecoverable,
 )
 from queuert.errors import ChainNotFoundError
+from queuert.event_log import EventKind
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.clock import SQLiteTimes
 from queuert.web import StreamTokens, WebApp

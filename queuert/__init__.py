@@ -1,85 +1,54 @@
 """Durable, typed chains of jobs that commit with your own transactions.
 
 :class:`JobType` and :class:`JobTypes` declare jobs. :class:`Client` and :class:`AsyncClient` start chains.
-:class:`Processors` holds the handlers, and :class:`InProcessWorker` runs them. Errors are in :mod:`queuert.errors`.
+:class:`Processors` holds the handlers, and :class:`InProcessWorker` runs them. :class:`PostgresState`,
+:class:`RedisState` and :class:`SQLiteState` are where jobs live.
 
-What needs an extra, or is for special cases, has a module of its own: :mod:`queuert.codecs`, :mod:`queuert.embedded`,
-:mod:`queuert.observability`, :mod:`queuert.spark`, :mod:`queuert.state` and :mod:`queuert.testing`.
+The rest has modules of its own, which the guide names where it is used: errors in :mod:`queuert.errors`, what is read
+of jobs and events in :mod:`queuert.jobs` and :mod:`queuert.event_log`, :mod:`queuert.observability`,
+:mod:`queuert.notify`, :mod:`queuert.codecs`, :mod:`queuert.spark`, :mod:`queuert.web`, :mod:`queuert.webhooks`,
+:mod:`queuert.embedded` and :mod:`queuert.testing`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from queuert.client import AsyncChain, AsyncClient, Chain, Client, ClientMiddleware, NewChain
+from queuert.client import AsyncChain, AsyncClient, Chain, Client, NewChain
 from queuert.deduplication import Deduplicate
-from queuert.errors import (
-    ChainAlreadyClosedError,
-    ChainCancelledError,
-    ChainNotFoundError,
-    DatabaseMovedError,
-    EventsLostError,
-    JobFailedError,
-    JobIdConflictError,
-    JobNotFoundError,
-    QueuertError,
-    RetryLater,
-    StateUnavailableError,
-    Unrecoverable,
-    WaitTimeoutError,
-)
-from queuert.event_log import EventKind, EventLevel, JobEvent
+from queuert.errors import JobFailedError, QueuertError, RetryLater, Unrecoverable, WaitTimeoutError
 from queuert.job_types import JobType, JobTypes
-from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
-from queuert.observability import LogObservability
 from queuert.outcomes import Continues, Outcome
-from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
-from queuert.run_at import RunAt, after, at
-from queuert.schedules import MissedRuns, RecurringSchedule
-from queuert.state.postgres import PostgresState
-from queuert.worker import Attempt, AttemptMiddleware, CallNext, ContextKey, InProcessWorker, Processors
+from queuert.policies import Keep, Retention, RetryPolicy
+from queuert.run_at import after, at
+from queuert.schedules import RecurringSchedule
+from queuert.worker import Attempt, AttemptMiddleware, InProcessWorker, Processors
 
 if TYPE_CHECKING:
+    from queuert.state.postgres import PostgresState as PostgresState
     from queuert.state.redis import RedisState as RedisState
     from queuert.state.sqlite import SQLiteState as SQLiteState
 
 __all__ = [
-    "AbortReason",
     "AsyncChain",
     "AsyncClient",
     "Attempt",
     "AttemptMiddleware",
-    "CallNext",
     "Chain",
-    "ChainAlreadyClosedError",
-    "ChainCancelledError",
-    "ChainNotFoundError",
     "ChainStatus",
     "Client",
-    "ClientMiddleware",
-    "ContextKey",
     "Continues",
-    "DatabaseMovedError",
     "Deduplicate",
-    "EventKind",
-    "EventLevel",
-    "EventsLostError",
     "InProcessWorker",
-    "Job",
-    "JobEvent",
     "JobFailedError",
-    "JobIdConflictError",
-    "JobNotFoundError",
     "JobStatus",
     "JobType",
     "JobTypes",
     "Keep",
-    "LeasePolicy",
     "Limits",
-    "LogObservability",
-    "MissedRuns",
     "NewChain",
     "Outcome",
-    "PostgresState",
     "Processors",
     "QueuertError",
     "Rate",
@@ -87,23 +56,21 @@ __all__ = [
     "Retention",
     "RetryLater",
     "RetryPolicy",
-    "RunAt",
-    "StateUnavailableError",
     "Unrecoverable",
     "WaitTimeoutError",
     "after",
     "at",
 ]
 
+_STORES = {"PostgresState": "postgres", "RedisState": "redis", "SQLiteState": "sqlite"}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the other stores when they are used. They are not in ``__all__``, since that of Redis needs an extra."""
-    if name == "RedisState":
-        from queuert.state.redis import RedisState
+    """Import a store when it is used, as each needs its driver."""
+    if name not in _STORES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"queuert.state.{_STORES[name]}"), name)
 
-        return RedisState
-    if name == "SQLiteState":
-        from queuert.state.sqlite import SQLiteState
 
-        return SQLiteState
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return [*__all__, *_STORES]

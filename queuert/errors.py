@@ -462,8 +462,8 @@ class AttemptError(QueuertError):
 class LeaseLostError(AttemptError):
     """This attempt has lost the lease of its job, so it must not commit anything.
 
-    ``reason`` is an :class:`~queuert.AbortReason`. Do not catch it: the worker drops the attempt, and another attempt
-    runs the job if it is still to be done. Writes in the same transaction were rolled back.
+    ``reason`` is an :class:`~queuert.jobs.AbortReason`. Do not catch it: the worker drops the attempt, and another
+    attempt runs the job if it is still to be done. Writes in the same transaction were rolled back.
     """
 
     def __init__(self, job_id: str, reason: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from queuert import migrations
+from queuert.schema_names import DEFAULT_SCHEMA
 
 _READ = 100_000_000
 _WRITE = 50_000_000
@@ -152,7 +153,7 @@ class MigrationPlan:
         )
 
 
-def plan_upgrade(dsn: str, *, schema: str = migrations.DEFAULT_SCHEMA, revision: str = "head") -> MigrationPlan:
+def plan_upgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> MigrationPlan:
     """Return what ``upgrade`` would do to this database. It reads the catalog, and changes and locks nothing.
 
     Raises:

@@ -6,7 +6,6 @@ Alembic is imported only when it is needed, as the import takes a third of a sec
 from __future__ import annotations
 
 import io
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,12 +19,10 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from queuert.errors import ConfigurationError, MigrationError, RightMissingError, StateUnavailableError
-from queuert.store_addresses import option_pairs, read_address
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 
 if TYPE_CHECKING:
     from alembic.config import Config
-
-DEFAULT_SCHEMA = "queuert"
 
 _LOCK_CLASS = 0x51455254  # "QERT": keeps these advisory locks apart from other programs'.
 _IDLE_MILLISECONDS = "10000"
@@ -43,23 +40,6 @@ _RIGHTS = (
     "DATABASE; or one that has it runs CREATE SCHEMA name AUTHORIZATION owner"
 )
 
-_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-
-
-def check_schema_name(schema: str) -> str:
-    """Return ``schema`` if it is a plain lower-case identifier of at most 40 characters.
-
-    Forty leaves room for what is derived from it, such as notification channels (Postgres allows 63 bytes).
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if not _IDENTIFIER.fullmatch(str(schema)):
-        raise ConfigurationError(
-            f"schema must be 1 to 40 lower-case letters, digits and _, not beginning with a digit, got {schema!r}"
-        )
-    return schema
-
 
 def checked_dsn(dsn: str) -> dict[str, Any]:
     """Return the parameters of a connection string.
@@ -74,25 +54,6 @@ def checked_dsn(dsn: str) -> dict[str, Any]:
     scheme, separator, _ = dsn.partition("://")
     driver = "; leave out the driver after +" if separator and "+" in scheme else ""
     raise ConfigurationError(f"libpq cannot parse the connection string: write postgresql://user@host/database{driver}")
-
-
-def split_schema(dsn: str, schema: str | None) -> tuple[str, str]:
-    """Return a connection string without the option ``schema``, and the schema: this one, that option, or the default.
-
-    Raises:
-        ConfigurationError: both are given, and differ; or the scheme is unknown.
-    """
-    query = dsn.partition("?")[2] if "://" in dsn.partition("=")[0] else ""
-    if "schema" not in dict(option_pairs(query)):
-        return dsn, DEFAULT_SCHEMA if schema is None else schema
-    address = read_address(dsn, {} if schema is None else {"schema": schema})
-    others = {name: value for name, value in address.options.items() if name != "schema"}
-    return address.with_options(others), address.options["schema"]
-
-
-def upgrade_command(schema: str) -> str:
-    """Return the command that upgrades this schema."""
-    return "queuert migrate up" if schema == DEFAULT_SCHEMA else f"queuert migrate up --schema {schema}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.deduplication import Deduplicate
@@ -24,6 +26,7 @@ from queuert.webhooks.endpoints import CHAIN_ATTRIBUTE, checked_chain_url
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_PRIORITY = 1_000_000
 
@@ -37,6 +40,34 @@ ChainReference: TypeAlias = str | _HasId
 """A chain: its id, or any object that has one, such as ``Chain``."""
 
 
+class RequestOptions(TypedDict, total=False):
+    """The options of ``client.start_and_wait``: those of ``start_chain`` but ``attach`` and ``connection``."""
+
+    id: str | None
+    run_at: RunAt | None
+    priority: int
+    blockers: Iterable[ChainReference]
+    deduplication: Deduplicate | None
+    limit_key: str | None
+    result_ttl: float | timedelta | None
+    attributes: GivenAttributes | None
+    max_attempts: int | None
+    webhook: str | None
+
+
+class ChainOptions(RequestOptions, total=False):
+    """The options of a start, which ``client.start_chain`` explains: for functions of yours that pass them on.
+
+    Example::
+
+        def start_for(tenant: str, request: Resize, **options: Unpack[ChainOptions]) -> Chain[Thumbnail]:
+            return client.start_chain(resize, request, **options, limit_key=tenant)
+    """
+
+    attach: bool
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class NewChain(Generic[R]):
     """A chain to be started by ``start_chains``: the arguments of ``start_chain``, as a value.
 
@@ -64,53 +95,51 @@ class NewChain(Generic[R]):
         chains = client.start_chains([NewChain(resize, Resize(url=url, width=width)) for width in (100, 200)])
     """
 
-    __slots__ = (
-        "attach", "attributes", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "max_attempts",
-        "priority", "result_ttl", "run_at", "webhook",
-    )  # fmt: skip
+    job_type: JobType[Any, R]
+    input: Any
+    _: KW_ONLY
+    id: str | None = None
+    run_at: RunAt | None = None
+    priority: int = 0
+    blockers: Iterable[ChainReference] = ()
+    deduplication: Deduplicate | None = None
+    attach: bool = False
+    limit_key: str | None = None
+    result_ttl: float | timedelta | None = None
+    attributes: GivenAttributes | None = None
+    max_attempts: int | None = None
+    webhook: str | None = None
 
-    def __init__(
-        self,
-        job_type: JobType[I, R],
-        input: I,
-        *,
-        id: str | None = None,
-        run_at: RunAt | None = None,
-        priority: int = 0,
-        blockers: Iterable[ChainReference] = (),
-        deduplication: Deduplicate | None = None,
-        attach: bool = False,
-        limit_key: str | None = None,
-        result_ttl: float | timedelta | None = None,
-        attributes: GivenAttributes | None = None,
-        max_attempts: int | None = None,
-        webhook: str | None = None,
-    ) -> None:
-        if not isinstance(job_type, JobType):
-            raise not_a_job_type(job_type)
-        self.job_type: JobType[Any, R] = job_type
-        self.input: Any = input
-        self.id = id
-        self.run_at = run_at
-        self.priority = priority
-        self.blockers: Iterable[ChainReference] = (
-            blockers if isinstance(blockers, tuple | str) else tuple(listed(blockers, "blockers must be a sequence"))
-        )
-        self.deduplication = deduplication
-        self.attach = attach
-        self.limit_key = limit_key
-        self.result_ttl = result_ttl
-        self.attributes = attributes
-        self.max_attempts = max_attempts
-        self.webhook = webhook
+    if TYPE_CHECKING:
+        # The input is checked against the job type, and the value does not keep its type.
+        def __init__(self, job_type: JobType[I, R], input: I, **options: Unpack[ChainOptions]) -> None: ...
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.job_type, JobType):
+            raise not_a_job_type(self.job_type)
+        if not isinstance(self.blockers, tuple | str):
+            self.blockers = tuple(listed(self.blockers, "blockers must be a sequence"))
 
     def replace(self, **changes: Any) -> NewChain[R]:
         """Return a copy with some arguments changed, for client middlewares."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        return NewChain(**{**values, **changes})
+        return replace(self, **changes)
 
     def __repr__(self) -> str:
         return f"NewChain({self.job_type.name!r}, id={self.id!r})"
+
+
+def shows_options(options: type[ChainOptions] | type[RequestOptions]) -> Callable[[F], F]:
+    """Have ``help`` and ``inspect.signature`` show the options that ``**options`` of a method stands for."""
+
+    def expanded(method: F) -> F:
+        signature = inspect.signature(method)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        named = [one for one in inspect.signature(NewChain).parameters.values() if one.name in options.__annotations__]
+        parameters = sorted([*own, *named], key=lambda one: one.kind)
+        method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return method
+
+    return expanded
 
 
 class HasTypeNames(HasJobTypes, Protocol):

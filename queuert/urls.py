@@ -24,6 +24,7 @@ from urllib.parse import unquote
 
 from queuert.errors import ConfigurationError
 from queuert.optional_packages import how_to_install
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 from queuert.store_addresses import EMBEDDED, POSTGRES, REDIS, SQLITE, StoreAddress, read_address
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ _POSTGRES_READERS = {"answer_timeout": _seconds, "prepare_threshold": _number_or
 
 
 def _postgres_dsn(address: StoreAddress) -> tuple[str, str]:
-    from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
+    from queuert.migrations import checked_dsn
     from queuert.state.postgres.settings import known_options, with_options
 
     theirs = {name: value for name, value in address.options.items() if name not in _POSTGRES_OPTIONS}
@@ -164,7 +165,7 @@ def _embedded_dsn(address: StoreAddress) -> tuple[str, str]:
     from queuert.embedded.shared import shared_postgres
 
     address.only(("schema", "answer_timeout"))
-    schema = migrations.check_schema_name(address.options.get("schema", migrations.DEFAULT_SCHEMA))
+    schema = check_schema_name(address.options.get("schema", DEFAULT_SCHEMA))
     dsn = shared_postgres(_path(address, "data"))
     migrations.upgrade(dsn, schema=schema)
     return dsn, schema

@@ -9,7 +9,7 @@ from importlib.resources import files
 from queuert.cli.exit_codes import MEANINGS, Exit, exit_code_text
 from queuert.cli.list_options import Actions
 from queuert.cli.options import Commands, schema_name
-from queuert.migrations import DEFAULT_SCHEMA, check_schema_name
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 
 _ALERTS = """Alerts for Prometheus, on the metrics of queuert worker --metrics-port and of
 queuert metrics --serve.

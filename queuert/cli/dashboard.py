@@ -21,7 +21,6 @@ from queuert.client import AsyncClient
 from queuert.embedded import EmbeddedPostgres
 from queuert.embedded.spawn import spawn
 from queuert.embedded.workspace import Workspace
-from queuert.migrations import upgrade
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -68,6 +67,8 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal."""
+    from queuert.migrations import upgrade
+
     try:
         import queuert.web.dashboard  # noqa: F401
     except ModuleNotFoundError as error:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from queuert.cli.exit_codes import Exit
 from queuert.cli.options import POSTGRES_FORMS, Commands, add_command, positive_int, seconds
-from queuert.migrations import checked_dsn
 
 _DESCRIPTION = """Index the standard library of this Python. A Spark driver starts a chain of jobs
 for each source file, and two worker processes run them. Half way, one worker is
@@ -71,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; returns its exit code."""
     from queuert.demo.settings import DemoSettings
     from queuert.demo.show import run as run_demo
+    from queuert.migrations import checked_dsn
 
     if args.url is not None:
         checked_dsn(args.url)

@@ -7,15 +7,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from queuert import migrations
 from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
 from queuert.cli.options import Commands, Run, add_command, database_options, postgres, schema_name, seconds
 from queuert.cli.output import print_json
 from queuert.errors import MigrationError
-from queuert.migration_plan import plan_upgrade
-from queuert.state.postgres.adoption import AdoptionPlan, adopt, how_moved, plan_adoption
-from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
+from queuert.rights import Role
+from queuert.schema_names import upgrade_command
+
+# What needs psycopg is imported where it is used, as the other commands work without it.
+if TYPE_CHECKING:
+    from queuert import migrations
+    from queuert.state.postgres.adoption import AdoptionPlan
 
 _DESCRIPTION = """Create, upgrade, downgrade or show the schema of Queuert's tables on Postgres.
 
@@ -118,6 +122,9 @@ def _role_options(action: argparse.ArgumentParser) -> None:
 
 def run_up(args: argparse.Namespace) -> int:
     """Upgrade; say before what takes long."""
+    from queuert import migrations
+    from queuert.migration_plan import plan_upgrade
+
     url, schema = postgres(args)
     with _known_revisions():
         plan = plan_upgrade(url, schema=schema, revision=args.revision)
@@ -129,6 +136,8 @@ def run_up(args: argparse.Namespace) -> int:
 
 def run_down(args: argparse.Namespace) -> int:
     """Downgrade if --yes was given."""
+    from queuert import migrations
+
     url, schema = postgres(args)
     if not args.yes:
         raise UsageError("migrate down drops jobs: add --yes to confirm")
@@ -138,6 +147,8 @@ def run_down(args: argparse.Namespace) -> int:
 
 def run_stamp(args: argparse.Namespace) -> int:
     """Record a revision."""
+    from queuert import migrations
+
     url, schema = postgres(args)
     migrations.stamp(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
     return _print_where(url, schema)
@@ -145,6 +156,8 @@ def run_stamp(args: argparse.Namespace) -> int:
 
 def run_plan(args: argparse.Namespace) -> int:
     """Print what an upgrade would do; 1 if statements hold up jobs."""
+    from queuert.migration_plan import plan_upgrade
+
     url, schema = postgres(args)
     with _known_revisions():
         plan = plan_upgrade(url, schema=schema, revision=args.revision)
@@ -158,6 +171,8 @@ def run_plan(args: argparse.Namespace) -> int:
 
 def run_sql(args: argparse.Namespace) -> int:
     """Print SQL."""
+    from queuert import migrations
+
     with _known_revisions():
         text = migrations.sql(schema=schema_name(args), revision=args.revision)
     sys.stdout.write(text)
@@ -166,6 +181,8 @@ def run_sql(args: argparse.Namespace) -> int:
 
 def run_roles(args: argparse.Namespace) -> int:
     """Print or apply the grants of the roles."""
+    from queuert.state.postgres.roles import grant_roles, role_names, roles_sql
+
     names = {role: str(getattr(args, role)) for role in Role if getattr(args, role) is not None}
     if not args.apply:
         sys.stdout.write(roles_sql(schema_name(args), names))
@@ -178,6 +195,8 @@ def run_roles(args: argparse.Namespace) -> int:
 
 def run_status(args: argparse.Namespace) -> int:
     """Print the revision; 1 if revisions are pending or the database must be adopted."""
+    from queuert.state.postgres.adoption import how_moved
+
     url, schema = postgres(args)
     status = _print_status(url, schema)
     if status.pending:
@@ -190,6 +209,8 @@ def run_status(args: argparse.Namespace) -> int:
 
 def run_adopt(args: argparse.Namespace) -> int:
     """Adopt if --yes was given, else print what that would do."""
+    from queuert.state.postgres.adoption import adopt, plan_adoption
+
     url, schema = postgres(args)
     plan = plan_adoption(url, schema=schema)
     if not args.yes:
@@ -227,6 +248,8 @@ def _print_where(url: str, schema: str) -> int:
 
 
 def _print_status(url: str, schema: str) -> migrations.MigrationStatus:
+    from queuert import migrations
+
     with _known_revisions():
         status = migrations.status(url, schema=schema)
     print(status_line(status, schema))
@@ -238,7 +261,7 @@ def status_line(status: migrations.MigrationStatus, schema: str) -> str:
     where = "has no tables of Queuert" if status.current is None else f"is at revision {status.current}"
     if not status.pending:
         return f"schema {schema} {where}: up to date"
-    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (run {migrations.upgrade_command(schema)})"
+    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (run {upgrade_command(schema)})"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 
 from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
 from queuert.errors import SchemaMissingError
-from queuert.migrations import DEFAULT_SCHEMA
+from queuert.schema_names import DEFAULT_SCHEMA
 from queuert.state.adapter import StateAdapter
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.connection import MEMORY

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from queuert.cli.options import schema_name
 from queuert.errors import RightMissingError
-from queuert.state.postgres.rights import COUNT, OWNER, READ, RIGHTS, Role, names_of
+from queuert.rights import COUNT, OWNER, READ, RIGHTS, Role, names_of
 
 _METHODS = {
     "workers": "list_workers",

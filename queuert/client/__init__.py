@@ -5,6 +5,16 @@ from queuert.client.async_client import AsyncClient
 from queuert.client.middleware import ClientMiddleware
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_client import Client
-from queuert.new_chain import ChainReference, NewChain
+from queuert.new_chain import ChainOptions, ChainReference, NewChain, RequestOptions
 
-__all__ = ["AsyncChain", "AsyncClient", "Chain", "ChainReference", "Client", "ClientMiddleware", "NewChain"]
+__all__ = [
+    "AsyncChain",
+    "AsyncClient",
+    "Chain",
+    "ChainOptions",
+    "ChainReference",
+    "Client",
+    "ClientMiddleware",
+    "NewChain",
+    "RequestOptions",
+]

@@ -7,10 +7,9 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from datetime import datetime
+from typing import Any, TypeVar, Unpack, overload
 
-from queuert.attributes import GivenAttributes
 from queuert.client.arguments import decoded_job, decoded_state
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_bulk_operations import AsyncClientBulkOperations
@@ -43,20 +42,22 @@ from queuert.new_chain import (
     FIRST_PART,
     LONG_PART,
     MANY,
+    ChainOptions,
     ChainReference,
     NewChain,
+    RequestOptions,
     async_listed,
     chain_ids,
     listed,
     may_conflict,
     new_jobs,
     parts,
+    shows_options,
 )
 from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.policies import checked_ttl
-from queuert.run_at import RunAt
 from queuert.schedules import Overlap, check_range, ticks_between
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.texts import check_text
@@ -103,23 +104,14 @@ class AsyncClient(
 
     # --- start --------------------------------------------------------------------------------------------------------
 
+    @shows_options(ChainOptions)
     async def start_chain(
         self,
         job_type: JobType[I, R],
         input: I,
         *,
-        id: str | None = None,
-        run_at: RunAt | None = None,
-        priority: int = 0,
-        blockers: Iterable[ChainReference] = (),
-        deduplication: Deduplicate | None = None,
-        attach: bool = False,
-        limit_key: str | None = None,
-        result_ttl: float | timedelta | None = None,
-        attributes: GivenAttributes | None = None,
-        max_attempts: int | None = None,
-        webhook: str | None = None,
         connection: AsyncConnectionLike | None = None,
+        **options: Unpack[ChainOptions],
     ) -> AsyncChain[R]:
         """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
 
@@ -161,21 +153,7 @@ class AsyncClient(
             UnsupportedConnectionError: the store cannot write on ``connection``, or it is one to another database.
             StateUnavailableError: the store cannot be reached; it is unknown whether the chain was written.
         """
-        start = NewChain(
-            job_type,
-            input,
-            id=id,
-            run_at=run_at,
-            priority=priority,
-            blockers=blockers,
-            deduplication=deduplication,
-            attach=attach,
-            limit_key=limit_key,
-            result_ttl=result_ttl,
-            attributes=attributes,
-            max_attempts=max_attempts,
-            webhook=webhook,
-        )
+        start = NewChain(job_type, input, **options)
         return (await self.start_chains([start], connection=connection))[0]
 
     async def start_chains(
@@ -241,22 +219,14 @@ class AsyncClient(
             self._report_started(started, connection, notified=notified)
         return [AsyncChain(self, job, None if job.existing else new) for job, new in zip(started, jobs, strict=True)]
 
+    @shows_options(RequestOptions)
     async def start_and_wait(
         self,
         job_type: JobType[I, R],
         input: I,
         *,
-        id: str | None = None,
         timeout: float | None = 30.0,
-        result_ttl: float | timedelta | None = None,
-        run_at: RunAt | None = None,
-        priority: int = 0,
-        blockers: Iterable[ChainReference] = (),
-        deduplication: Deduplicate | None = None,
-        limit_key: str | None = None,
-        attributes: GivenAttributes | None = None,
-        max_attempts: int | None = None,
-        webhook: str | None = None,
+        **options: Unpack[RequestOptions],
     ) -> R:
         """Start one chain, wait for it, and return its output: a request and its response.
 
@@ -284,25 +254,13 @@ class AsyncClient(
 
             published = await client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
         """
+        result_ttl = options.get("result_ttl")
         if result_ttl is not None and checked_ttl("result_ttl", result_ttl, zero=True) == 0:
             raise ConfigurationError("start_and_wait needs the result: pass a result_ttl above 0, or none")
         watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
-            chain = await self.start_chain(
-                job_type,
-                input,
-                id=id,
-                run_at=run_at,
-                priority=priority,
-                blockers=blockers,
-                deduplication=deduplication,
-                attach=id is not None,
-                limit_key=limit_key,
-                result_ttl=result_ttl,
-                attributes=attributes,
-                max_attempts=max_attempts,
-                webhook=webhook,
-            )
+            attach = options.get("id") is not None
+            chain = await self.start_chain(job_type, input, **options, attach=attach)
             closed = await watcher.wait([chain.id])
         finally:
             watcher.close()

@@ -24,8 +24,8 @@ from functools import cache
 from typing import Any
 
 from queuert.errors import UnsupportedConnectionError
-from queuert.migrations import DEFAULT_SCHEMA, check_schema_name
 from queuert.optional_packages import needing_extras
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 
 with needing_extras():
     from sqlalchemy import Engine, create_engine

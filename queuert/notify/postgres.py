@@ -22,11 +22,11 @@ import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from queuert.migrations import DEFAULT_SCHEMA
 from queuert.notify.adapter import Topic
 from queuert.notify.encoding import WILDCARD, encode
 from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify, ListenSession, Subscribers, Waker
 from queuert.passwords import Password
+from queuert.schema_names import DEFAULT_SCHEMA
 from queuert.state.postgres.settings import PostgresSettings
 
 __all__ = ["ListenerTimeouts", "PostgresNotify"]

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from queuert.deduplication import DeduplicationScope
 from queuert.errors import ConfigurationError
 from queuert.job_types import checked_type_name
-from queuert.migrations import check_schema_name
+from queuert.schema_names import check_schema_name
 from queuert.spark.errors import SparkOptionError
 from queuert.texts import check_text
 from queuert.urls import postgres_from_url

@@ -1,6 +1,6 @@
 """Help for testing: of programs that use queuert, and of adapters that implement its contracts.
 
-For programs: :class:`JobQueue`, :class:`AsyncJobQueue` and :func:`run_inline` here, and the fixtures of the pytest
+For programs: :class:`JobQueue`, :class:`AsyncJobQueue` and :func:`run_inline_sync` here, and the fixtures of the pytest
 plugin, which come with the package (``pytest --fixtures`` shows those that begin with ``queuert_``).
 
 The other modules are imported one by one, since each needs other packages: `databases` makes a database a test from one
@@ -11,7 +11,7 @@ from queuert.testing.async_queue import AsyncJobQueue
 from queuert.testing.attempts import RanAttempt, UnexpectedFailureError
 from queuert.testing.clock import StoredTimes
 from queuert.testing.idle import RanUntilIdle, RemainingJobs
-from queuert.testing.inline import run_inline, run_inline_async
+from queuert.testing.inline import run_inline, run_inline_sync
 from queuert.testing.sync_queue import JobQueue
 
 __all__ = [
@@ -22,6 +22,6 @@ __all__ = [
     "RemainingJobs",
     "StoredTimes",
     "UnexpectedFailureError",
+    "run_inline_sync",
     "run_inline",
-    "run_inline_async",
 ]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Protocol, cast
-
-import psycopg
-from psycopg import sql
+import sys
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from queuert.errors import ConfigurationError
 from queuert.state import StateAdapter
-from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 
 if TYPE_CHECKING:
-    from queuert.state.postgres.settings import PostgresSettings
+    from queuert.state.postgres import PostgresState
     from queuert.state.redis import RedisState
     from queuert.state.redis.settings import RedisSettings
 
 
-_apart = itertools.count(1)
+apart = itertools.count(1)
 """The microseconds by which a moved tick is later than it should be. The tick is part of its chain's id: if it equalled
 an earlier one, or one of the schedule itself, its chain would be taken for that tick's."""
 
@@ -32,53 +29,6 @@ class StoredTimes(Protocol):
         ...
 
 
-_JOBS = sql.SQL("""
-UPDATE {job} SET
-    created_at = created_at - {by},
-    scheduled_at = scheduled_at - {by},
-    started_at = started_at - {by},
-    finished_at = finished_at - {by},
-    chain_closed_at = chain_closed_at - {by},
-    expires_at = expires_at - {by},
-    stale_at = stale_at - {by}
-""")
-_LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
-_STEPS = sql.SQL("""
-UPDATE {job_step} SET
-    recorded_at = recorded_at - {by},
-    wake_at = wake_at - {by},
-    answered_at = answered_at - {by},
-    started_at = started_at - {by}
-""")
-_STARTS = sql.SQL("UPDATE {limit_start} SET started_at = started_at - {by}")
-# The entries of these are found by the start of their chain.
-_ATTRIBUTES = sql.SQL("UPDATE {chain_attribute} SET created_at = created_at - {by}")
-_SCHEDULES = sql.SQL("""
-UPDATE {schedule} SET
-    created_at = created_at - {by},
-    updated_at = updated_at - {by},
-    last_at = last_at - {by},
-    next_at = next_at - {by} + {apart}
-""")
-
-
-class PostgresTimes:
-    """Moves the times of the tables in a schema of Postgres."""
-
-    def __init__(self, settings: PostgresSettings) -> None:
-        self._settings = settings
-
-    def shift(self, seconds: float, *, leases: bool) -> None:
-        """Move all stored times into the past, in one transaction."""
-        tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule")
-        names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
-        by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
-        apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(_apart)))
-        with psycopg.connect(self._settings.current_dsn()) as connection:
-            for statement in (_JOBS, _STEPS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
-                connection.execute(statement.format(by=by, apart=apart, **names))
-
-
 class SQLiteTimes:
     """Moves the times of the tables of SQLite, in a file or in memory."""
 
@@ -87,14 +37,14 @@ class SQLiteTimes:
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
-        by, apart = round(seconds * 1_000_000), next(_apart)
+        by, later = round(seconds * 1_000_000), next(apart)
         jobs = ["created_at", "scheduled_at", "started_at", "finished_at", "chain_closed_at", "expires_at", "stale_at"]
         moved = {
             "job": dict.fromkeys((*jobs, *(["lease_expires_at"] if leases else [])), by),
             "job_step": dict.fromkeys(("recorded_at", "wake_at", "answered_at", "started_at"), by),
             "chain_attribute": {"created_at": by},
             "limit_start": {"started_at": by},
-            "schedule": {"last_at": by, "next_at": by - apart},
+            "schedule": {"last_at": by, "next_at": by - later},
         }
         store = self._state.sync_store(max_connections=1)
         store.open()
@@ -185,10 +135,10 @@ class RedisTimes:
         import redis
         from redis.retry import Retry
 
-        by, apart = round(seconds * 1_000_000), next(_apart)
+        by, later = round(seconds * 1_000_000), next(apart)
         pool = self._settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
         with redis.Redis.from_pool(pool) as client:
-            client.eval(_REDIS, 0, self._settings.prefix, str(by), str(apart), "1" if leases else "0")
+            client.eval(_REDIS, 0, self._settings.prefix, str(by), str(later), "1" if leases else "0")
 
 
 def times_of(state: StateAdapter) -> StoredTimes:
@@ -197,14 +147,21 @@ def times_of(state: StateAdapter) -> StoredTimes:
     Raises:
         ConfigurationError: they are not known: pass ``times=`` to the queue.
     """
-    if isinstance(state, PostgresState):
-        return PostgresTimes(state._settings)
     if isinstance(state, SQLiteState):
         return SQLiteTimes(state)
-    if type(state).__name__ == "RedisState" and type(state).__module__.startswith("queuert."):
-        # redis is an optional package, so its adapter is not imported here.
+    # The drivers of the others may not be there. Who has made a store has imported its module.
+    if isinstance(state, _loaded("queuert.state.postgres", "PostgresState")):
+        from queuert.testing.postgres_times import PostgresTimes
+
+        return PostgresTimes(cast("PostgresState", state)._settings)
+    if isinstance(state, _loaded("queuert.state.redis", "RedisState")):
         return RedisTimes(cast("RedisState", state)._settings)
     raise ConfigurationError(
         f"the times of {type(state).__name__} cannot be moved: pass times= to the queue, an object whose method "
         "shift(seconds, leases=...) moves them"
     )
+
+
+def _loaded(module: str, name: str) -> type[Any] | tuple[()]:
+    """The class of a module that was imported, or no class."""
+    return getattr(sys.modules[module], name) if module in sys.modules else ()

@@ -24,7 +24,7 @@ _ROUNDS = 1_000
 """How often time is moved before the chain counts as one that never closes."""
 
 
-def run_inline(
+def run_inline_sync(
     processors: Processors | Sequence[Processors],
     job_type: JobType[I, R],
     input: I,
@@ -51,7 +51,7 @@ def run_inline(
         JobFailedError: the chain failed, with ``allow_failures``.
         ChainCancelledError: the chain was cancelled.
         AssertionError: the chain cannot close, as a job has no handler; the message says what is left.
-        ConfigurationError: an event loop runs here: use :func:`run_inline_async`; or its clock is frozen, see the
+        ConfigurationError: an event loop runs here: use :func:`run_inline`; or its clock is frozen, see the
             guide, *Test your jobs*.
 
     It also raises the errors of ``start_chain``.
@@ -59,16 +59,16 @@ def run_inline(
     Example::
 
         def test_resizing():
-            published = run_inline(processors, resize, Resize(url="https://example/cat.png", width=200))
+            published = run_inline_sync(processors, resize, Resize(url="https://example/cat.png", width=200))
             assert published.address.endswith("/200/cat.png")
     """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
-        raise ConfigurationError("run_inline is for synchronous tests: use await run_inline_async(...) in a coroutine")
-    return asyncio.run(run_inline_async(processors, job_type, input, allow_failures=allow_failures, timeout=timeout))
+        raise ConfigurationError("run_inline_sync is for synchronous tests: use await run_inline(...) in a coroutine")
+    return asyncio.run(run_inline(processors, job_type, input, allow_failures=allow_failures, timeout=timeout))
 
 
-async def run_inline_async(
+async def run_inline(
     processors: Processors | Sequence[Processors],
     job_type: JobType[I, R],
     input: I,
@@ -76,7 +76,7 @@ async def run_inline_async(
     allow_failures: bool = False,
     timeout: float = 30.0,
 ) -> R:
-    """Run one chain to its end, within this call, and return its output: :func:`run_inline` for coroutines."""
+    """Run one chain to its end, within this call, and return its output: :func:`run_inline_sync` for coroutines."""
     groups = groups_of(processors)
     members = {one.name: one for group in groups for one in group.job_types}
     async with AsyncJobQueue(SQLiteState(), JobTypes(*members.values())) as queue:

@@ -51,7 +51,7 @@ class AbortSignal:
     When it is set, a coroutine is cancelled. A function in a thread cannot be cancelled: it should check ``reason``
     between its steps, or wait on the signal instead of sleeping::
 
-        if attempt.abort.wait(5.0):
+        if attempt.abort.wait_sync(5.0):
             return attempt.retry()          # ignored, as the attempt is aborted: what matters is to stop
     """
 
@@ -70,14 +70,14 @@ class AbortSignal:
     def __bool__(self) -> bool:
         return self._reason is not None
 
-    def wait(self, timeout: float | None = None) -> AbortReason | None:
+    def wait_sync(self, timeout: float | None = None) -> AbortReason | None:
         """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
         event = threading.Event()
         with self._listening(event.set):
             event.wait(timeout)
         return self._reason
 
-    async def wait_async(self, timeout: float | None = None) -> AbortReason | None:
+    async def wait(self, timeout: float | None = None) -> AbortReason | None:
         """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
@@ -226,7 +226,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         created_at, scheduled_at: when the job was created, and when it became due.
         tick: the tick of the schedule that started the chain.
         resources: what the lifespan of the processors has yielded.
-        client, sync_client: the worker's client, an AsyncClient or a Client.
+        client, client_sync: the worker's client, an AsyncClient or a Client.
         token: the token of the lease; no other claim of any job has the same.
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were passed, with their outputs.
@@ -346,18 +346,18 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         """The worker's client, for a coroutine.
 
         Raises:
-            DefinitionError: the worker has a ``Client``: use ``sync_client``; or it is in another process.
+            DefinitionError: the worker has a ``Client``: use ``client_sync``; or it is in another process.
         """
         client = self._host.client()
         if not isinstance(client, AsyncClient):
             raise DefinitionError(
-                "attempt.client needs a worker with an AsyncClient, and it has a Client: use attempt.sync_client in a "
+                "attempt.client needs a worker with an AsyncClient, and it has a Client: use attempt.client_sync in a "
                 "plain function, or make an AsyncClient in the lifespan"
             )
         return client
 
     @property
-    def sync_client(self) -> Client:
+    def client_sync(self) -> Client:
         """The worker's client, for a plain function.
 
         Raises:
@@ -367,17 +367,17 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         client = self._host.client()
         if not isinstance(client, Client):
             raise DefinitionError(
-                "attempt.sync_client needs a worker with a Client, and it has an AsyncClient: use attempt.client in a "
+                "attempt.client_sync needs a worker with a Client, and it has an AsyncClient: use attempt.client in a "
                 "coroutine, or make a Client in the lifespan"
             )
         return client
 
-    async def read_start_async(self) -> StartOptions:
+    async def read_start(self) -> StartOptions:
         """Read the attributes of the chain and the limit key of the job, in a coroutine.
 
         The claim does not return them: this reads two rows. Pass them on to inherit them::
 
-            options = await attempt.read_start_async()
+            options = await attempt.read_start()
             return attempt.continue_with(publish, Thumbnail(key="k"), limit_key=options.limit_key)
 
         Raises:
@@ -387,18 +387,18 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         self._host.check_event_loop()
         return await self._host.read_start()
 
-    def read_start(self) -> StartOptions:
-        """``read_start_async`` for plain functions, also in a child process."""
+    def read_start_sync(self) -> StartOptions:
+        """``read_start`` for plain functions, also in a child process."""
         self._host.check_process()
         return self._host.read_start_in_thread()
 
-    async def read_earlier_jobs_async(self, *, limit: int = 50) -> EarlierJobs:
+    async def read_earlier_jobs(self, *, limit: int = 50) -> EarlierJobs:
         """Read the jobs of the chain before this one, with their inputs and kept outputs, in a coroutine.
 
         The claim does not return them: this is one statement, and none in the first job of a chain. A job keeps an
         output by ``continue_with(..., output=...)``::
 
-            earlier = await attempt.read_earlier_jobs_async()
+            earlier = await attempt.read_earlier_jobs()
             resized = earlier.get(resize)  # the newest job of this type, or None; its input is typed
 
         Args:
@@ -412,8 +412,8 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         page = page_before(self._claimed, limit)
         return EarlierJobs(await self._host.read_chain_jobs(page) if self._claimed.chain_index else ())
 
-    def read_earlier_jobs(self, *, limit: int = 50) -> EarlierJobs:
-        """``read_earlier_jobs_async`` for plain functions, also in a child process."""
+    def read_earlier_jobs_sync(self, *, limit: int = 50) -> EarlierJobs:
+        """``read_earlier_jobs`` for plain functions, also in a child process."""
         self._host.check_process()
         page = page_before(self._claimed, limit)
         return EarlierJobs(self._host.read_chain_jobs_in_thread(page) if self._claimed.chain_index else ())

@@ -34,9 +34,9 @@ class EarlierJob(Generic[I]):
 
 
 class EarlierJobs:
-    """The jobs of the chain before the job of an attempt, as :meth:`Attempt.read_earlier_jobs` returns them.
+    """The jobs of the chain before the job of an attempt, as :meth:`Attempt.read_earlier_jobs_sync` returns them.
 
-    It has a length, and iterates over values of :class:`queuert.Job`, the first job of the chain first.
+    It has a length, and iterates over values of :class:`queuert.jobs.Job`, the first job of the chain first.
     """
 
     __slots__ = ("_jobs",)

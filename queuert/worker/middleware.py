@@ -57,9 +57,7 @@ class AttemptMiddleware:
         """
         return nullcontext()
 
-    def around_prepare_in_thread(
-        self, attempt: Attempt[Any, Any], tx: GuardedTransaction
-    ) -> AbstractContextManager[Any]:
+    def around_prepare_sync(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> AbstractContextManager[Any]:
         """``around_prepare`` for plain functions."""
         return nullcontext()
 
@@ -71,9 +69,7 @@ class AttemptMiddleware:
         """
         return nullcontext()
 
-    def around_complete_in_thread(
-        self, attempt: Attempt[Any, Any], tx: Transaction[Any]
-    ) -> AbstractContextManager[Any]:
+    def around_complete_sync(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> AbstractContextManager[Any]:
         """``around_complete`` for plain functions."""
         return nullcontext()
 

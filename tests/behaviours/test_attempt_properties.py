@@ -66,7 +66,7 @@ async def test_the_client_of_the_worker(harness: Harness) -> None:
 
     harness.handles(anything, handler)
     harness.handles(number, echo)
-    harness.handles(text, lambda attempt: str(attempt.sync_client))
+    harness.handles(text, lambda attempt: str(attempt.client_sync))
     async with harness.worker(concurrency=2):
         chains = await harness.client.start_chains([NewChain(anything, 1), NewChain(text, "")])
         assert await chains[0].result(WAIT) == 1
@@ -77,7 +77,7 @@ async def test_the_client_of_the_worker(harness: Harness) -> None:
 
 async def test_a_synchronous_client_of_the_worker(harness: Harness) -> None:
     def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
-        return len(attempt.sync_client.list_chains().items)
+        return len(attempt.client_sync.list_chains().items)
 
     harness.handles(anything, handler)
     harness.handles(text, lambda attempt: str(attempt.client))
@@ -88,7 +88,7 @@ async def test_a_synchronous_client_of_the_worker(harness: Harness) -> None:
             assert await chains[0].result(WAIT) == 2
             error = (await chains[1].wait(WAIT)).error
     assert error is not None
-    assert "use attempt.sync_client in a plain function" in error.message
+    assert "use attempt.client_sync in a plain function" in error.message
 
 
 async def test_a_lifespan_on_each_store(harness: Harness) -> None:
@@ -113,11 +113,11 @@ async def test_a_lifespan_on_each_store(harness: Harness) -> None:
 
 async def test_what_the_chain_was_started_with_can_be_read_and_inherited(harness: Harness) -> None:
     async def begin(attempt: Attempt[int, int]) -> Outcome[int]:
-        options = await attempt.read_start_async()
+        options = await attempt.read_start()
         return attempt.continue_with(number, 2, limit_key=options.limit_key)
 
     def end(attempt: Attempt[int, int]) -> Outcome[int]:
-        options = attempt.read_start()
+        options = attempt.read_start_sync()
         seen.append((dict(options.attributes), options.limit_key))
         return attempt.input
 
@@ -144,7 +144,7 @@ async def test_children_have_the_attributes_that_they_are_started_with(harness: 
     async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         if attempt.blockers:
             return len(attempt.blockers)
-        options = await attempt.read_start_async()
+        options = await attempt.read_start()
         return attempt.wait_for(NewChain(number, 1, attributes=options.attributes), NewChain(number, 2))
 
     harness.handles(anything, handler)
@@ -163,18 +163,18 @@ async def test_earlier_jobs_of_the_chain(harness: Harness, mode: str) -> None:
     found: list[EarlierJobs] = []
 
     async def begin(attempt: Attempt[int, Any]) -> Outcome[Any]:
-        found.append(await attempt.read_earlier_jobs_async())
+        found.append(await attempt.read_earlier_jobs())
         return attempt.continue_with(middle, 2)
 
     def go_on(attempt: Attempt[int, Any]) -> Outcome[Any]:
         return attempt.continue_with(last, 3, output=20)
 
     async def end(attempt: Attempt[int, str]) -> Outcome[str]:
-        found.append(await attempt.read_earlier_jobs_async())
+        found.append(await attempt.read_earlier_jobs())
         return str([(job.type, job.input, job.output) for job in found[-1]])
 
     def end_in_thread(attempt: Attempt[int, str]) -> Outcome[str]:
-        found.append(attempt.read_earlier_jobs())
+        found.append(attempt.read_earlier_jobs_sync())
         return str([(job.type, job.input, job.output) for job in found[-1]])
 
     harness.handles(first, begin)
@@ -202,10 +202,10 @@ async def test_the_newest_of_the_earlier_jobs(harness: Harness) -> None:
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input < 5:
             return attempt.continue_with(loop, attempt.input + 1, output=attempt.input * 10)
-        found.extend([await attempt.read_earlier_jobs_async(limit=limit) for limit in (2, 1000)])
+        found.extend([await attempt.read_earlier_jobs(limit=limit) for limit in (2, 1000)])
         for limit in (0, 1001):
             with pytest.raises(ConfigurationError, match="limit"):
-                await attempt.read_earlier_jobs_async(limit=limit)
+                await attempt.read_earlier_jobs(limit=limit)
         return attempt.input
 
     harness.handles(loop, handler)

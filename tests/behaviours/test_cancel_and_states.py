@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from queuert import (
-    AbortReason,
-    Attempt,
-    ChainStatus,
-    JobStatus,
-    JobType,
-    JobTypes,
-    LeasePolicy,
-    NewChain,
-    RetryPolicy,
-    after,
-)
+from queuert import Attempt, ChainStatus, JobStatus, JobType, JobTypes, NewChain, RetryPolicy, after
 from queuert.errors import ChainCancelledError, ChainNotFoundError, JobNotFoundError
+from queuert.jobs import AbortReason
 from queuert.observability.events import AttemptAborted, AttemptRetried, AttemptStarted, ChainClosed
+from queuert.policies import LeasePolicy
 from queuert.state.paging import Page
 from tests.behaviours.conftest import NewHarness
 from tests.support.harness import Harness

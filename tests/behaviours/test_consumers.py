@@ -11,8 +11,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 
-from queuert import AbortReason, AsyncClient, Attempt, InProcessWorker, JobStatus, LeasePolicy, NewChain, RetryPolicy
+from queuert import AsyncClient, Attempt, InProcessWorker, JobStatus, NewChain, RetryPolicy
 from queuert.errors import ClosedError, JobFailedError, RetryLater
+from queuert.jobs import AbortReason
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
@@ -28,6 +29,7 @@ from queuert.observability.events import (
     WorkerStopping,
 )
 from queuert.observability.otel import OTelObservability
+from queuert.policies import LeasePolicy
 from queuert.worker.after_attempt import EndedAttempt
 from tests.behaviours.support import kept
 from tests.support.harness import Harness
@@ -166,7 +168,7 @@ async def test_a_handler_that_takes_too_long_is_reported(harness: Harness, kind:
 
     def thread(attempt: Attempt[int, int]) -> int:
         if attempt.number == 1:
-            attempt.abort.wait(WAIT)
+            attempt.abort.wait_sync(WAIT)
             reasons.append(attempt.abort.reason)
         return attempt.number
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from queuert import AbortReason, Attempt, ChainStatus, NewChain
+from queuert import Attempt, ChainStatus, NewChain
 from queuert.deduplication import Deduplicate
 from queuert.errors import BlockerReferenceError, ChainNotFoundError, JobNotFoundError, LeaseLostError
+from queuert.jobs import AbortReason
 from queuert.observability.events import AttemptAborted, AttemptStarted, FinishRejected, JobReaped
 from tests.behaviours.support import CallerHarness
 from tests.support.job_types import echo, last, middle, number, total

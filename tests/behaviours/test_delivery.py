@@ -16,8 +16,9 @@ from examples import federation_delivery as federation
 from examples.delivery_keys import OwnKeys, verified
 from examples.delivery_peer import ACCEPTED, DISCOVERED, THEIRS, peer
 from examples.federation_delivery import App, Delivery, Probe, follow, health, post
-from queuert import AsyncChain, Attempt, ChainStatus, Job, JobStatus, NewChain, RetryPolicy
+from queuert import AsyncChain, Attempt, ChainStatus, JobStatus, NewChain, RetryPolicy
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobFailedError
+from queuert.jobs import Job
 from queuert.observability.events import AttemptCompleted, AttemptContinued, AttemptRetried, AttemptStarted, ChainClosed
 from queuert.policies import Keep, Retention
 from tests.behaviours.conftest import NewHarness

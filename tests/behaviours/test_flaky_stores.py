@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import Attempt, InProcessWorker, LeasePolicy, NewChain, RetryPolicy
+from queuert import Attempt, InProcessWorker, NewChain, RetryPolicy
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, FinishRejected, JobReaped
-from queuert.policies import Backoff
+from queuert.policies import Backoff, LeasePolicy
 from queuert.state.types import ClaimRequest
 from tests.behaviours.flaky_state import FlakyState, nth, seeded
 from tests.behaviours.support import QUICK, CallerHarness

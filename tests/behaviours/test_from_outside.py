@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuert import AbortReason, Attempt, ChainStatus, JobStatus, NewChain
+from queuert import Attempt, ChainStatus, JobStatus, NewChain
 from queuert.errors import (
     ChainAlreadyClosedError,
     ChainCancelledError,
@@ -18,6 +18,7 @@ from queuert.errors import (
     UndeclaredContinuationError,
     WaitTimeoutError,
 )
+from queuert.jobs import AbortReason
 from queuert.observability.events import AttemptAborted, AttemptStarted
 from tests.behaviours.support import CallerHarness
 from tests.support.job_types import echo, first, last, middle, number, text, total

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from queuert import AbortReason, AsyncClient, Attempt, Client, LeasePolicy, NewChain
+from queuert import AsyncClient, Attempt, Client, NewChain
+from queuert.jobs import AbortReason
 from queuert.notify import Notification, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptAborted, AttemptStarted, JobReaped, WorkerStarted
+from queuert.policies import LeasePolicy
 from tests.behaviours.support import QUICK, CallerHarness
 from tests.support.harness import NoNotifications
 from tests.support.job_types import BRIEF, WATCHED, echo, first, last, middle, number, text, total

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, EventKind, JobStatus, JobType, JobTypes, RetryPolicy
+from queuert import Attempt, JobStatus, JobType, JobTypes, RetryPolicy
+from queuert.event_log import EventKind
 from queuert.observability.events import PhaseCompleted, PhaseFailed, PhaseStarted
 from queuert.phases import JobPhase, PhaseStatus
 from queuert.state.steps import NewStep

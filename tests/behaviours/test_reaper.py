@@ -6,8 +6,9 @@ import asyncio
 from collections import Counter
 from datetime import UTC, datetime
 
-from queuert import Attempt, ChainStatus, JobStatus, LeasePolicy, NewChain, RetryPolicy
+from queuert import Attempt, ChainStatus, JobStatus, NewChain, RetryPolicy
 from queuert.observability.events import AttemptStarted, JobReaped
+from queuert.policies import LeasePolicy
 from tests.support.harness import Harness
 from tests.support.job_types import BRIEF, echo, number, text
 from tests.support.waiting import WAIT, Gate, in_time, until

@@ -6,7 +6,8 @@ import os
 import threading
 from pathlib import Path
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, NewChain, Outcome, Processors, RetryPolicy
+from queuert.policies import LeasePolicy
 from queuert.testing.chaos import Workload
 
 HUNG = "QUEUERT_TEST_HUNG"

@@ -19,7 +19,6 @@ from queuert import (
     InProcessWorker,
     JobType,
     JobTypes,
-    LeasePolicy,
     Outcome,
     PostgresState,
     Processors,
@@ -29,6 +28,7 @@ from queuert.deduplication import Deduplicate
 from queuert.jobs import JobStatus
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptCompleted, JobsClaimed, ListenerLost, ListenerRestored, StoreCallFailed
+from queuert.policies import LeasePolicy
 from queuert.state import AsyncStore
 from queuert.state.types import ClaimedJob, ReapedJob, ReapRequest
 from queuert.testing.conformance.builders import claim_one, complete, job, read, start

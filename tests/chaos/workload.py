@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, NewChain, Outcome, Processors, RetryPolicy
+from queuert.policies import LeasePolicy
 from queuert.testing.chaos import Workload
 
 double = JobType("double", input=int, output=int)

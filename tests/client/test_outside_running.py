@@ -9,17 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import (
-    AbortReason,
-    AsyncClient,
-    Attempt,
-    NewChain,
-    Outcome,
-    after,
-)
+from queuert import AsyncClient, Attempt, NewChain, Outcome, after
 from queuert.errors import (
     LeaseLostError,
 )
+from queuert.jobs import AbortReason
 from queuert.observability.events import (
     AttemptAborted,
     FinishRejected,
@@ -99,7 +93,7 @@ async def test_at_the_next_renewal_without_notifications(dsn: str, reason: Abort
     @harness.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         reported.put_nowait(None)
-        reported.put_nowait(await attempt.abort.wait_async(WAIT))
+        reported.put_nowait(await attempt.abort.wait(WAIT))
         return attempt.input
 
     try:
@@ -196,7 +190,7 @@ async def test_notifications_of_the_callers_transaction(harness: PostgresHarness
         async with await psycopg.AsyncConnection.connect(harness.dsn) as connection:
             await harness.client.cancel_chain(chain, connection=connection)
             assert attempt.abort.reason is None
-        assert await in_time(attempt.abort.wait_async()) is AbortReason.CANCELLED
+        assert await in_time(attempt.abort.wait()) is AbortReason.CANCELLED
 
 
 async def _wait_at(gate: Gate, attempt: Attempt[int, int]) -> int:

@@ -46,7 +46,9 @@ def test_every_package_is_named() -> None:
 
 
 def test_layers_are_those_that_are_checked() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     [layers] = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     [block] = re.findall(r"^## Import rules$.*?^```$(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
     *written, values = block.split("\n")[1:-1]

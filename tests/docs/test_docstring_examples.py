@@ -22,12 +22,12 @@ from typing import Any
 import psycopg
 import pytest
 
-import queuert
 from examples.media import Published, Resize, Thumbnail, job_types, publish, resize
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, NewChain, PostgresState, Processors
 from queuert.callbacks import CallbackUrls
 from queuert.webhooks import new_secret
 from queuert.worker.steps import AttemptSleeping
+from tests.support.public_names import public_names
 
 NO_EXAMPLE_NEEDED = {"CallNext", "ClientMiddleware", "Continues", "Outcome"}
 """Aliases, which have no docstring at run time. Errors need none: they say when they are raised, and what to do."""
@@ -39,8 +39,7 @@ _BLOCK = re.compile(r"::\n\n((?:    .*\n|\n)+)")
 
 def public_things() -> Iterator[tuple[str, Any]]:
     """What users see, by name: the names of the top level, and the public methods of its classes."""
-    for name in queuert.__all__:
-        value = getattr(queuert, name)
+    for name, value in public_names().items():
         yield name, value
         if inspect.isclass(value):
             for inner, member in inspect.getmembers(value):
@@ -64,7 +63,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(set(queuert.__all__) - NO_EXAMPLE_NEEDED - ERRORS))
+@pytest.mark.parametrize("name", sorted(public_names().keys() - NO_EXAMPLE_NEEDED - ERRORS))
 def test_every_public_name_has_an_example(name: str) -> None:
     value = THINGS[name]
     has_doctest = ">>>" in (inspect.getdoc(value) or "")
@@ -75,7 +74,7 @@ def test_every_public_name_has_an_example(name: str) -> None:
 def test_doctests(name: str) -> None:
     value = THINGS[name]
     parser = doctest.DocTestParser()
-    names = {**vars(queuert), **vars(inspect.getmodule(value))}
+    names = {**public_names(), **vars(inspect.getmodule(value))}
     test = parser.get_doctest(inspect.getdoc(value) or "", names, name, None, 0)
     outcome = doctest.DocTestRunner().run(test)
     assert outcome.attempted
@@ -109,7 +108,7 @@ class Namespace:
             return Published(address=attempt.input.key)
 
     def names(self, **more: Any) -> dict[str, Any]:
-        everything = {name: getattr(queuert, name) for name in queuert.__all__}
+        everything = public_names()
         media = {"Resize": Resize, "Thumbnail": Thumbnail, "Published": Published, "resize": resize, "publish": publish}
         url = "https://example.org/cat.png"
         idle = Processors(self.job_types)

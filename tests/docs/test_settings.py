@@ -22,7 +22,6 @@ from queuert import (
     InProcessWorker,
     JobType,
     JobTypes,
-    LeasePolicy,
     Limits,
     PostgresState,
     Processors,
@@ -45,7 +44,7 @@ from queuert.observability.otel import OTelObservability
 from queuert.observability.otel_tracing import OTelMiddleware
 from queuert.observability.prometheus import PrometheusMetrics
 from queuert.payloads import PayloadLimits
-from queuert.policies import Backoff, Keep, Retention
+from queuert.policies import Backoff, Keep, LeasePolicy, Retention
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.web import WebApp

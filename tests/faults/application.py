@@ -19,8 +19,9 @@ import psycopg
 from psycopg import sql
 from pydantic import BaseModel
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, Processors, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from queuert.errors import LeaseLostError, StateError
+from queuert.policies import LeasePolicy
 from tests.support.worker_process import RECORDS
 
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)

@@ -9,8 +9,9 @@ import pickle
 import sys
 import threading
 
-from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
+from queuert import AsyncClient, InProcessWorker, PostgresState
 from queuert.observability.events import Event
+from queuert.policies import LeasePolicy
 from queuert.worker import leases, prefetch
 from tests.faults.application import JOB_TYPES, processors_for
 from tests.faults.witness import CHILD

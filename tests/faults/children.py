@@ -19,17 +19,17 @@ from typing import Any
 from queuert import (
     AsyncClient,
     Attempt,
-    CallNext,
     InProcessWorker,
     JobType,
     JobTypes,
-    LeasePolicy,
     Outcome,
     PostgresState,
     Processors,
     RetryPolicy,
 )
 from queuert.errors import CompletionMisuseError
+from queuert.policies import LeasePolicy
+from queuert.worker import CallNext
 from queuert.worker.after_attempt import EndedAttempt
 from queuert.worker.run import ExitCode
 
@@ -528,7 +528,7 @@ def _uses_it(use: str) -> None:
     if use == "progress":
         attempt.record_progress(1)
     elif use == "start":
-        attempt.read_start()
+        attempt.read_start_sync()
     elif use == "step":
         attempt.step_sync("use", os.getpid)
     else:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState, Processors
+from queuert import AsyncClient, InProcessWorker, PostgresState, Processors
+from queuert.policies import LeasePolicy
 from queuert.state.adapter import StateAdapter
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, LASTING, LEASE, patient, processors_for, threaded

@@ -9,21 +9,11 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from queuert import (
-    AsyncChain,
-    Attempt,
-    JobType,
-    JobTypes,
-    LeasePolicy,
-    NewChain,
-    Outcome,
-    PostgresState,
-    RetryPolicy,
-    migrations,
-)
+from queuert import AsyncChain, Attempt, JobType, JobTypes, NewChain, Outcome, PostgresState, RetryPolicy, migrations
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import StateError
 from queuert.observability.events import AttemptRetried, FinishFailed, LoopFailed, LoopRecovered, StoreCallFailed
+from queuert.policies import LeasePolicy
 from tests.conftest import server_is_missing
 from tests.faults.application import EFFECT
 from tests.faults.disks import SmallDisk, limited_files, small_file_system

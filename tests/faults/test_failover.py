@@ -11,20 +11,11 @@ from typing import TypeVar
 import psycopg
 import pytest
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    LeasePolicy,
-    NewChain,
-    Outcome,
-    PostgresState,
-    Processors,
-    migrations,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, NewChain, Outcome, PostgresState, Processors, migrations
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import ChainNotFoundError, LeaseLostError, StateUnavailableError
 from queuert.observability.events import ListenerRestored
+from queuert.policies import LeasePolicy
 from queuert.testing.events import EventLog
 from tests.conftest import server_is_missing
 from tests.faults.application import AT_ONCE, EFFECT, JOB_TYPES, quick

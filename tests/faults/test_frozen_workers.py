@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from queuert import JobType, LeasePolicy, NewChain
+from queuert import JobType, NewChain
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -13,6 +13,7 @@ from queuert.observability.events import (
     AttemptRetried,
     FinishRejected,
 )
+from queuert.policies import LeasePolicy
 from tests.faults.application import KEPT, Plan, blocking, patient
 from tests.faults.harness import MODES, FaultHarness
 from tests.support.waiting import WAIT, until

@@ -10,11 +10,12 @@ from typing import cast
 import psycopg
 import pytest
 
-from queuert import LeasePolicy, NewChain, PostgresState
+from queuert import NewChain, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StoreCallFailed, WorkerStopped, WorkerStopping
+from queuert.policies import LeasePolicy
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimRequest, Lease, ReleasedClaim

@@ -9,9 +9,10 @@ from typing import LiteralString
 import psycopg
 import pytest
 
-from queuert import AsyncClient, JobType, LeasePolicy, PostgresState
+from queuert import AsyncClient, JobType, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, LoopFailed, LoopRecovered, WorkerStarted
+from queuert.policies import LeasePolicy
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, LEASE, Plan, quick
 from tests.faults.harness import MODES, FaultHarness

@@ -17,7 +17,6 @@ from queuert import (
     InProcessWorker,
     JobType,
     JobTypes,
-    LeasePolicy,
     NewChain,
     Outcome,
     PostgresState,
@@ -26,6 +25,7 @@ from queuert import (
 from queuert.errors import StateUnavailableError
 from queuert.jobs import JobStatus
 from queuert.observability.events import WorkerStarted, WorkerStopped
+from queuert.policies import LeasePolicy
 from queuert.state.paging import JobFilter, PageRequest
 from queuert.testing.conformance import Mode, Stores
 from queuert.testing.conformance.builders import ask, complete, fail, go_on, job, read, start, wait

@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from queuert import AbortReason, AsyncClient, Client, InProcessWorker, JobType, NewChain, PostgresState
+from queuert import AsyncClient, Client, InProcessWorker, JobType, NewChain, PostgresState
 from queuert.errors import ChainCancelledError
+from queuert.jobs import AbortReason
 from queuert.notify.listener import ListenerTimeouts
 from queuert.notify.postgres import PostgresNotify
 from queuert.observability.events import (

@@ -10,22 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from queuert import (
-    AsyncChain,
-    Attempt,
-    JobStatus,
-    JobType,
-    JobTypes,
-    LeasePolicy,
-    NewChain,
-    Outcome,
-    Processors,
-)
+from queuert import AsyncChain, Attempt, JobStatus, JobType, JobTypes, NewChain, Outcome, Processors
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StoreCallFailed
-from queuert.policies import Backoff
+from queuert.policies import Backoff, LeasePolicy
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob, ClaimRequest, Lease, ReleasedClaim

@@ -9,7 +9,8 @@ import pytest
 from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
-from queuert import AbortReason, JobType, LeasePolicy, PostgresState
+from queuert import JobType, PostgresState
+from queuert.jobs import AbortReason
 from queuert.observability import LogObservability
 from queuert.observability.events import (
     AttemptAborted,
@@ -21,6 +22,7 @@ from queuert.observability.events import (
     LoopFailed,
     LoopRecovered,
 )
+from queuert.policies import LeasePolicy
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import KEPT, Plan, patient

@@ -11,13 +11,14 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from queuert import AsyncClient, Attempt, CallNext, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from queuert.integrations.structlog import StructlogObservability, add_attempt
 from queuert.jobs import JobError
 from queuert.observability import events
 from queuert.observability.context import FIELDS, ContextFilter, bind
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.async_queue import AsyncJobQueue
+from queuert.worker import CallNext
 from tests.support.running import UnrunAttempt
 from tests.support.waiting import WAIT
 

@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from queuert import migrations
 from queuert.errors import ConfigurationError, MigrationError, StateUnavailableError
+from queuert.schema_names import check_schema_name
 from queuert.state.postgres import PostgresState
 from queuert.state.types import NewJob
 
@@ -309,7 +310,7 @@ def test_hostile_schema_names(schema: str) -> None:
         lambda: migrations.stamp(nowhere, schema=schema),
         lambda: migrations.status(nowhere, schema=schema),
         lambda: migrations.sql(schema=schema),
-        lambda: migrations.check_schema_name(schema),
+        lambda: check_schema_name(schema),
     ]
     for call in calls:
         with pytest.raises(ConfigurationError, match="schema must be"):
@@ -318,7 +319,7 @@ def test_hostile_schema_names(schema: str) -> None:
 
 @pytest.mark.parametrize("schema", ["queuert", "a", "_x", "a" * 40, "select", "a1_2"])
 def test_plain_schema_names(schema: str) -> None:
-    assert migrations.check_schema_name(schema) == schema
+    assert check_schema_name(schema) == schema
 
 
 @pytest.mark.parametrize("schema", ["select", "a" * 40])

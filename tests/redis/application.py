@@ -11,8 +11,9 @@ from typing import Any
 import redis
 from pydantic import BaseModel
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import LeaseLostError, StateError
+from queuert.policies import LeasePolicy
 
 LEASE = LeasePolicy(seconds=2.0, renew_every=0.3)
 """For workers that are to lose it: a machine that stands still for two seconds makes them lose it as well."""

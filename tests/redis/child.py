@@ -6,7 +6,8 @@ import json
 import os
 import sys
 
-from queuert import AsyncClient, InProcessWorker, LeasePolicy
+from queuert import AsyncClient, InProcessWorker
+from queuert.policies import LeasePolicy
 from queuert.state.redis import RedisState
 from tests.faults.child import EventPipe
 from tests.redis.application import JOB_TYPES, processors_for

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import redis
 
-from queuert import AsyncClient, InProcessWorker, JobStatus, LeasePolicy, Processors
+from queuert import AsyncClient, InProcessWorker, JobStatus, Processors
 from queuert.ids import new_id
 from queuert.notify import NotifyAdapter
 from queuert.observability.events import AttemptCompleted
+from queuert.policies import LeasePolicy
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
 from queuert.testing.redis_scan import scan

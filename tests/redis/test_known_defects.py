@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, LeasePolicy, NewChain, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, Processors
 from queuert.errors import ChainNotFoundError
 from queuert.ids import new_id, new_token
 from queuert.jobs import JobStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptCompleted, JobReaped, LeasesRenewed
-from queuert.policies import RetryPolicy
+from queuert.policies import LeasePolicy, RetryPolicy
 from queuert.state.redis import RedisState
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, ReapRequest, Renewal
 from queuert.testing.conformance.builders import complete

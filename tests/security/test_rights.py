@@ -18,8 +18,8 @@ from queuert import AsyncClient, InProcessWorker, PostgresState
 from queuert.cli import main
 from queuert.cli.rights import COMMANDS as RIGHTS_OF_COMMANDS
 from queuert.errors import RightMissingError
+from queuert.rights import COUNT, EVERYBODY, OWNER, READ, RIGHTS, Role, names_of
 from queuert.schedules import RecurringSchedule
-from queuert.state.postgres.rights import COUNT, EVERYBODY, OWNER, READ, RIGHTS, Role, names_of
 from tests.security import rights_table
 from tests.security.conftest import LoginOf, Logins
 from tests.security.rights_table import APART, COMMANDS, METHODS, Scene, client_of, commands, public_methods

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from queuert import AbortReason, Attempt, LeasePolicy, Outcome
+from queuert import Attempt, Outcome
 from queuert.errors import LeaseLostError
+from queuert.jobs import AbortReason
 from queuert.observability.events import FinishRejected
+from queuert.policies import LeasePolicy
 from queuert.spark import spark_scope
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import number

@@ -15,9 +15,10 @@ from uuid import uuid4
 
 import pytest
 
-from queuert import Attempt, LeasePolicy, Outcome
+from queuert import Attempt, Outcome
 from queuert.errors import ConfigurationError
 from queuert.observability.events import FinishRejected, SparkUnreachable
+from queuert.policies import LeasePolicy
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
 from queuert.spark.errors import BadRowsError, FenceLostError, SparkOptionError, found_in
 from queuert.spark.handlers.progress import SparkProgress

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import TaskContext
 
-from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
+from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
+from queuert.jobs import AbortReason
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, FinishRejected
 from queuert.spark.handlers import classic
 from queuert.spark.handlers.progress import SparkProgress

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuert import AbortReason, Attempt, Outcome
+from queuert import Attempt, Outcome
 from queuert.errors import LeaseLostError
+from queuert.jobs import AbortReason
 from queuert.observability.events import FinishRejected
 from queuert.spark import enqueue, register, spark_scope
 from queuert.spark.handlers.scope import fence_of

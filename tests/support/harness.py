@@ -11,8 +11,9 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from queuert import AsyncClient, Attempt, InProcessWorker, Job, JobStatus, JobType, JobTypes, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobStatus, JobType, JobTypes, PostgresState, Processors
 from queuert.ids import new_token
+from queuert.jobs import Job
 from queuert.notify import NotifyAdapter
 from queuert.observability import Observers
 from queuert.state.adapter import StateAdapter

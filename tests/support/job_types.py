@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, Outcome, RetryPolicy
+from queuert.policies import LeasePolicy
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from freezegun import freeze_time
 from queuert import Attempt, JobType, JobTypes, Outcome, Processors, RetryPolicy, after
 from queuert.errors import ConfigurationError
 from queuert.state.adapter import StateAdapter
-from queuert.testing import AsyncJobQueue, JobQueue, run_inline, run_inline_async
+from queuert.testing import AsyncJobQueue, JobQueue, run_inline, run_inline_sync
 
 stamp = JobType("stamp", input=int, output=str)
 processors = Processors(JobTypes(stamp), retry=RetryPolicy(initial_delay=60.0, max_delay=60.0, jitter=0.0))
@@ -64,19 +64,19 @@ async def test_handlers_read_it_and_time_can_be_moved(state: StateAdapter, froze
 @moments
 def test_inline(frozen: Frozen, moment: datetime) -> None:
     with frozen(moment):
-        assert run_inline(processors, stamp, 2, allow_failures=True) == moment.isoformat()
+        assert run_inline_sync(processors, stamp, 2, allow_failures=True) == moment.isoformat()
 
 
 @pytest.mark.parametrize("tick", [False, True])
 async def test_a_frozen_loop_is_refused(state: StateAdapter, tick: bool) -> None:
     with freeze_time(MOMENT, tick=tick), pytest.raises(ConfigurationError, match="real_asyncio=True"):
-        await run_inline_async(processors, stamp, 0)
+        await run_inline(processors, stamp, 0)
 
 
 def test_a_frozen_loop_is_refused_in_synchronous_tests(state: StateAdapter) -> None:
     with freeze_time(MOMENT):
         with pytest.raises(ConfigurationError, match="real_asyncio=True"):
-            run_inline(processors, stamp, 0)
+            run_inline_sync(processors, stamp, 0)
         with JobQueue(state, JobTypes(stamp)) as queue:
             queue.client.start_chain(stamp, 0)
             with pytest.raises(ConfigurationError, match="real_asyncio=True"):

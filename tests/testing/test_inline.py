@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from queuert import Attempt, JobType, JobTypes, Limits, NewChain, Outcome, Processors, Rate, RetryPolicy
 from queuert.errors import ChainCancelledError, ConfigurationError, JobFailedError, PayloadError
-from queuert.testing import UnexpectedFailureError, run_inline, run_inline_async
+from queuert.testing import UnexpectedFailureError, run_inline, run_inline_sync
 
 double = JobType("double", input=int, output=int)
 add = JobType("add", input=list[int], output=int)
@@ -67,32 +67,32 @@ def survey_all(attempt: Attempt[str, Measured]) -> Outcome[Measured]:
 
 def test_a_chain_runs_to_its_end() -> None:
     """With a pause of a day, the window of a rate, and chains that it waits for; nothing of that takes time."""
-    assert run_inline(processors, poll, "once") == 4
-    assert run_inline(processors, add, [1, 2, 3]) == 12
+    assert run_inline_sync(processors, poll, "once") == 4
+    assert run_inline_sync(processors, add, [1, 2, 3]) == 12
 
 
 async def test_in_a_coroutine() -> None:
-    assert await run_inline_async([processors], poll, "once") == 4
-    with pytest.raises(ConfigurationError, match="use await run_inline_async"):
-        run_inline(processors, poll, "once")
+    assert await run_inline([processors], poll, "once") == 4
+    with pytest.raises(ConfigurationError, match="use await run_inline"):
+        run_inline_sync(processors, poll, "once")
 
 
 def test_a_handler_that_raises() -> None:
     with pytest.raises(UnexpectedFailureError, match="a bug"):
-        run_inline(processors, poll, "raise")
+        run_inline_sync(processors, poll, "raise")
     with pytest.raises(JobFailedError, match="a bug"):
-        run_inline(processors, poll, "raise", allow_failures=True)
-    assert run_inline(processors, poll, "twice", allow_failures=True) == 6
+        run_inline_sync(processors, poll, "raise", allow_failures=True)
+    assert run_inline_sync(processors, poll, "twice", allow_failures=True) == 6
 
 
 def test_a_chain_that_is_cancelled() -> None:
     with pytest.raises(ChainCancelledError, match="nobody wants it"):
-        run_inline(processors, poll, "cancel")
+        run_inline_sync(processors, poll, "cancel")
 
 
 def test_a_chain_that_cannot_close() -> None:
     with pytest.raises(AssertionError, match=r"(?s)cannot close; these jobs have not ended:.*orphan .*: ready"):
-        run_inline(processors, orphan, 1)
+        run_inline_sync(processors, orphan, 1)
 
 
 def test_a_chain_that_waits_for_a_client() -> None:
@@ -105,18 +105,18 @@ def test_a_chain_that_waits_for_a_client() -> None:
         return attempt.continue_with(ask, attempt.input)
 
     with pytest.raises(AssertionError, match=r"(?s)ask .*: ready, until a client completes it\nrun it on a JobQueue"):
-        run_inline(asking, request, 1)
+        run_inline_sync(asking, request, 1)
 
 
 def test_a_wrong_input() -> None:
     wrong: Any = "text"
     with pytest.raises(ValueError, match="input of job type 'double'"):
-        asyncio.run(run_inline_async(processors, double, wrong))
+        asyncio.run(run_inline(processors, double, wrong))
 
 
 @pytest.mark.parametrize(("what", "path"), [("output", "output"), ("continuation", "input"), ("step", "step")])
 def test_what_a_handler_returns_must_not_change_on_its_way(what: str, path: str) -> None:
     with pytest.raises(UnexpectedFailureError, match=f": {path}: would change on the way: a Weighed is read back as a"):
-        run_inline(processors, survey, what)
+        run_inline_sync(processors, survey, what)
     with pytest.raises(PayloadError, match="output: would change"):
         survey.encode_output(Weighed(length=1, weight=2))

@@ -21,7 +21,6 @@ from queuert import (
     JobStatus,
     JobType,
     JobTypes,
-    LeasePolicy,
     Outcome,
     PostgresState,
     Processors,
@@ -33,6 +32,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
 from queuert.ids import new_token
 from queuert.observability.events import Event
+from queuert.policies import LeasePolicy
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimRequest
 from queuert.testing import AsyncJobQueue, JobQueue, RanAttempt, UnexpectedFailureError, async_queue

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuert import LeasePolicy, RetryPolicy, after, at
+from queuert import RetryPolicy, after, at
 from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, StateUnavailableError
 from queuert.ids import new_id, new_ids, new_token
-from queuert.policies import Backoff, Keep, Retention
+from queuert.policies import Backoff, Keep, LeasePolicy, Retention
 
 _UNREADABLE = PayloadDecodeError(job_type="number", field="input", path="input", reason="it is no number")
 

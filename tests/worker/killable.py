@@ -147,7 +147,7 @@ time.sleep(600)
 def listen(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """Stay until told to stop; write down why."""
     come(attempt, attempt.input)
-    reason = attempt.abort.wait()
+    reason = attempt.abort.wait_sync()
     Path(attempt.input + ".part").write_text(f"{reason} {attempt.worker_stopping}")
     Path(attempt.input + ".part").rename(attempt.input + ".told")
     return attempt.input
@@ -156,7 +156,7 @@ def listen(attempt: Attempt[Any, Any]) -> Outcome[Any]:
 def dies_when_aborted(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """Stay until the attempt is aborted, and die then."""
     come(attempt, attempt.input)
-    attempt.abort.wait()
+    attempt.abort.wait_sync()
     os._exit(7)
 
 
@@ -334,10 +334,10 @@ def resources(attempt: Attempt[Any, Any]) -> Outcome[Any]:
 
 def start_options(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """What the chain was started with."""
-    options = attempt.read_start()
+    options = attempt.read_start_sync()
     return [dict(options.attributes), options.limit_key]
 
 
 def earlier_jobs(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """What the earlier jobs of the chain had, and kept."""
-    return str([(job.type, job.input, job.output) for job in attempt.read_earlier_jobs()])
+    return str([(job.type, job.input, job.output) for job in attempt.read_earlier_jobs_sync()])

@@ -9,8 +9,9 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 
-from queuert import AbortReason, Attempt, JobStatus, Outcome
+from queuert import Attempt, JobStatus, Outcome
 from queuert.errors import LeaseLostError
+from queuert.jobs import AbortReason
 from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, FinishRejected, LeasesRenewed
 from queuert.worker import AbortSignal
 from tests.support.harness import PostgresHarness
@@ -66,7 +67,7 @@ async def test_a_coroutine_is_cancelled_with_the_reason(harness: PostgresHarness
         harness.rows(statement, chain.id)
         await in_time(ended.wait())
         assert attempt.abort.reason is reason
-        assert await attempt.abort.wait_async(0) is reason
+        assert await attempt.abort.wait(0) is reason
         with pytest.raises(LeaseLostError, match=reason):
             attempt.abort.raise_if_set()
         with pytest.raises(LeaseLostError):
@@ -85,7 +86,7 @@ async def test_a_thread_hears_the_reason_and_its_commit_is_refused(harness: Post
 
     @harness.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        heard = attempt.abort.wait(WAIT)
+        heard = attempt.abort.wait_sync(WAIT)
         try:
             with attempt.complete() as tx:
                 tx.connection.execute("insert into effect values (%s)", (attempt.job_id,))
@@ -210,12 +211,12 @@ async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(harness:
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         asyncio.run(check_abort(attempt))
         looked.set()
-        assert attempt.abort.wait(WAIT)
+        assert attempt.abort.wait_sync(WAIT)
         go_on.set()
         return attempt.input
 
     async def check_abort(attempt: Attempt[int, int]) -> None:
-        assert await attempt.abort.wait_async(0.001) is None
+        assert await attempt.abort.wait(0.001) is None
 
     harness.handles(text, echo)
     async with harness.worker():
@@ -229,14 +230,14 @@ async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(harness:
 def test_polling_the_signal_keeps_nothing_behind() -> None:
     signal = AbortSignal("job")
     for _ in range(100):
-        assert signal.wait(0.0) is None
+        assert signal.wait_sync(0.0) is None
     asyncio.run(_poll(signal))
     assert len(signal._callbacks) <= 1
 
 
 async def _poll(signal: AbortSignal) -> None:
     for _ in range(100):
-        assert await signal.wait_async(0.0) is None
+        assert await signal.wait(0.0) is None
 
 
 def test_the_first_reason_stays() -> None:
@@ -247,4 +248,4 @@ def test_the_first_reason_stays() -> None:
     assert not signal.set(AbortReason.LEASE_NOT_RENEWED)
     signal.on_abort(lambda: called.append("after"))
     assert (signal.reason, bool(signal), called) == (AbortReason.CANCELLED, True, ["before", "after"])
-    assert signal.wait() is AbortReason.CANCELLED
+    assert signal.wait_sync() is AbortReason.CANCELLED

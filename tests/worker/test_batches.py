@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from queuert import AbortReason, Attempt, JobStatus, NewChain, Outcome, RetryPolicy
+from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import BatchMismatchError, ConfigurationError, DuplicateJobTypeError, JobFailedError
+from queuert.jobs import AbortReason
 from queuert.worker.batches import BatchCollector
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import loop, number
@@ -140,7 +141,7 @@ async def test_one_that_is_aborted_leaves_the_others_alone(harness: PostgresHarn
     async with harness.worker(concurrency=2):
         attempts = {attempt.input: attempt for attempt in await in_time(entered.get())}
         await harness.client.cancel_chains([cancelled])
-        assert await attempts[1].abort.wait_async(20) is AbortReason.CANCELLED
+        assert await attempts[1].abort.wait(20) is AbortReason.CANCELLED
         go_on.set()
         assert await other.result(20) == 2
     assert (await harness.client.get_job(cancelled.id)).status is JobStatus.CANCELLED

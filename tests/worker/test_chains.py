@@ -12,7 +12,6 @@ from queuert import (
     Attempt,
     ChainStatus,
     InProcessWorker,
-    Job,
     JobStatus,
     JobType,
     JobTypes,
@@ -23,6 +22,7 @@ from queuert import (
     after,
 )
 from queuert.errors import JobFailedError, PayloadError, UndeclaredContinuationError
+from queuert.jobs import Job
 from queuert.observability.events import AttemptContinued, AttemptRetried, ChainClosed
 from tests.support.harness import PostgresHarness
 from tests.support.waiting import WAIT

@@ -7,9 +7,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from queuert import Attempt, Client, InProcessWorker, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, Client, InProcessWorker, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import CapabilityMissingError, ConfigurationError
 from queuert.limits import Limits, Rate
+from queuert.policies import LeasePolicy
 from queuert.state import Capability
 from queuert.state.redis import RedisState
 from queuert.testing.conformance.builders import ask, expire

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, NewChain, Outcome, Processors, RetryPolicy
 from queuert.limits import Limits, Rate
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, JobReaped
+from queuert.policies import LeasePolicy
 from queuert.worker.claimer import _max_empty_claim_delay
 from queuert.worker.processors import Processor
 from tests.support.harness import PostgresHarness

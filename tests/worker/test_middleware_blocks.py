@@ -55,7 +55,7 @@ class Noting(AttemptMiddleware):
             yield
 
     @contextmanager
-    def around_prepare_in_thread(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> Iterator[None]:
+    def around_prepare_sync(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> Iterator[None]:
         with self._around("prepare"):
             yield
 
@@ -65,7 +65,7 @@ class Noting(AttemptMiddleware):
             yield
 
     @contextmanager
-    def around_complete_in_thread(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
+    def around_complete_sync(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
         with self._around("complete"):
             yield
 
@@ -150,7 +150,7 @@ class Writing(AttemptMiddleware):
         await self._write(tx, "after prepare")
 
     @contextmanager
-    def around_prepare_in_thread(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> Iterator[None]:
+    def around_prepare_sync(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> Iterator[None]:
         self._write_in_thread(tx, "before prepare")
         yield
         self._write_in_thread(tx, "after prepare")
@@ -162,7 +162,7 @@ class Writing(AttemptMiddleware):
         await self._write(tx, "after complete")
 
     @contextmanager
-    def around_complete_in_thread(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
+    def around_complete_sync(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
         self._write_in_thread(tx, "before complete")
         yield
         self._write_in_thread(tx, "after complete")
@@ -209,7 +209,7 @@ async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(
                 heard.append(str(error))
 
         @contextmanager
-        def around_complete_in_thread(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
+        def around_complete_sync(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
             try:
                 yield
             except ValueError as error:
@@ -286,7 +286,7 @@ class Tenancy(AttemptMiddleware):
         yield
 
     @contextmanager
-    def around_complete_in_thread(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
+    def around_complete_sync(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
         tx.connection.execute(self.SQL, [attempt.context[TENANT]])
         yield
 
@@ -351,7 +351,7 @@ class CoroutineOnly(AttemptMiddleware):
 
 class ThreadOnly(AttemptMiddleware):
     @contextmanager
-    def around_prepare_in_thread(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> Iterator[None]:
+    def around_prepare_sync(self, attempt: Attempt[Any, Any], tx: GuardedTransaction) -> Iterator[None]:
         yield
 
 
@@ -359,7 +359,7 @@ class Undecorated(AttemptMiddleware):
     async def around_complete(self, attempt: Any, tx: Any) -> AsyncIterator[None]:  # type: ignore[override]
         yield
 
-    def around_complete_in_thread(self, attempt: Any, tx: Any) -> Any:
+    def around_complete_sync(self, attempt: Any, tx: Any) -> Any:
         yield
 
 
@@ -374,8 +374,8 @@ def function(attempt: Attempt[Any, Any]) -> Any:
 @pytest.mark.parametrize(
     ("middleware", "handler", "message"),
     [
-        (CoroutineOnly(), function, "CoroutineOnly.*around_complete.*around_complete_in_thread"),
-        (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_in_thread.*around_prepare"),
+        (CoroutineOnly(), function, "CoroutineOnly.*around_complete.*around_complete_sync"),
+        (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_sync.*around_prepare"),
         (Undecorated(), coroutine, "contextmanager"),
         (AttemptMiddleware, coroutine, "must be functions or instances of AttemptMiddleware"),
         ("name", coroutine, "must be functions or instances"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from queuert import Attempt, JobStatus, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, RetryPolicy
 from queuert.observability.events import JobReaped, LeasesRenewed, LoopFailed
+from queuert.policies import LeasePolicy
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import JOB_TYPES, anything, echo, number, order, text
 from tests.support.waiting import WAIT, Gate

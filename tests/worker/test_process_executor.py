@@ -20,17 +20,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import (
-    AbortReason,
-    Attempt,
-    JobStatus,
-    LeasePolicy,
-    NewChain,
-    Outcome,
-    Processors,
-    RetryPolicy,
-)
+from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
+from queuert.jobs import AbortReason
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -40,6 +32,7 @@ from queuert.observability.events import (
     FinishRejected,
     HandlerKilled,
 )
+from queuert.policies import LeasePolicy
 from queuert.worker.processes import handle
 from queuert.worker.processes.executor import HandlerProcesses
 from queuert.worker.processes.handle import ChildProcess

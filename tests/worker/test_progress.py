@@ -10,21 +10,12 @@ from typing import Any
 
 import pytest
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    LeasePolicy,
-    Outcome,
-    Processors,
-    RetryPolicy,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from queuert.cli import main
 from queuert.codecs import EncryptionCodec, EncryptionKey, PayloadFormat
 from queuert.errors import ConfigurationError
 from queuert.jobs import JobProgress, JobStatus
+from queuert.policies import LeasePolicy
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, anything, number
 from tests.support.waiting import START, WAIT, Gate, until

@@ -130,7 +130,7 @@ async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
     async def wait(attempt: Attempt[int, int]) -> int:
         if attempt.chain_id == first.id:
             try:
-                await attempt.abort.wait_async()
+                await attempt.abort.wait()
             finally:
                 reasons.append(attempt.abort.reason)
         return 1

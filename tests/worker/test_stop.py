@@ -280,7 +280,7 @@ async def test_a_thread_may_end_by_itself_after_it_was_reported(harness: Postgre
     @harness.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         started.set()
-        assert attempt.abort.wait(WAIT)
+        assert attempt.abort.wait_sync(WAIT)
         with pytest.raises(AssertionError, match="was not told"):
             harness.log.wait_for_sync(AttemptInterrupted, timeout=0.3)
         ended.set()

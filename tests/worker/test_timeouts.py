@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
+from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import LeaseLostError
+from queuert.jobs import AbortReason
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -83,18 +84,18 @@ async def _raises_instead(attempt: Attempt[int, int]) -> Outcome[int]:
 
 
 def _thread_returns(attempt: Attempt[int, int]) -> Outcome[int]:
-    assert attempt.abort.wait(WAIT) is AbortReason.TIMEOUT
+    assert attempt.abort.wait_sync(WAIT) is AbortReason.TIMEOUT
     return 7
 
 
 def _thread_raises(attempt: Attempt[int, int]) -> Outcome[int]:
-    attempt.abort.wait(WAIT)
+    attempt.abort.wait_sync(WAIT)
     attempt.abort.raise_if_set()
     return 7
 
 
 def _thread_completes_late(attempt: Attempt[int, int]) -> Outcome[int]:
-    attempt.abort.wait(WAIT)
+    attempt.abort.wait_sync(WAIT)
     with attempt.complete() as tx:
         return tx.finish(7)
 
@@ -102,7 +103,7 @@ def _thread_completes_late(attempt: Attempt[int, int]) -> Outcome[int]:
 def _thread_finishes_late(attempt: Attempt[int, int]) -> Outcome[int]:
     with attempt.complete() as tx:
         tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-        attempt.abort.wait(WAIT)
+        attempt.abort.wait_sync(WAIT)
         return tx.finish(7)
 
 
@@ -263,7 +264,7 @@ async def test_a_lease_that_was_lost_before_goes_first(harness: PostgresHarness)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number > 1:
             return attempt.number
-        assert attempt.abort.wait(WAIT) is AbortReason.TAKEN_BY_ANOTHER_WORKER
+        assert attempt.abort.wait_sync(WAIT) is AbortReason.TAKEN_BY_ANOTHER_WORKER
         runner: Any = attempt._host
         runner.abort(AbortReason.TIMEOUT)
         with pytest.raises(LeaseLostError, match=AbortReason.TAKEN_BY_ANOTHER_WORKER):
@@ -285,7 +286,7 @@ async def test_a_lease_that_is_lost_afterwards_is_not_written_over(harness: Post
     reported, go_on = threading.Event(), threading.Event()
 
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        attempt.abort.wait(WAIT)
+        attempt.abort.wait_sync(WAIT)
         reported.set()
         assert go_on.wait(WAIT)
         return 7
@@ -310,7 +311,7 @@ async def test_a_stop_does_not_make_the_attempt_uncounted(
     reported, go_on = threading.Event(), threading.Event()
 
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        attempt.abort.wait(WAIT)
+        attempt.abort.wait_sync(WAIT)
         reported.set()
         assert go_on.wait(WAIT)
         return 7

@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import AbortReason, Attempt, JobStatus, LeasePolicy, Outcome, RetryPolicy
+from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import CompletionMisuseError
+from queuert.jobs import AbortReason
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -21,6 +22,7 @@ from queuert.observability.events import (
     FinishRejected,
     WorkerStopping,
 )
+from queuert.policies import LeasePolicy
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import number
 from tests.support.waiting import WAIT, in_time, until
@@ -142,7 +144,7 @@ async def test_the_lease_is_renewed_at_once_after_a_block(
         with attempt.transaction():
             leases.append(harness.one(LEASE))
         for _ in range(2000):
-            if harness.one(LEASE) > leases[0] or attempt.abort.wait(0.005):
+            if harness.one(LEASE) > leases[0] or attempt.abort.wait_sync(0.005):
                 return 6
         raise AssertionError("the lease was not renewed")
 
@@ -283,7 +285,7 @@ async def test_a_commit_that_is_under_way_is_carried_through(
     waiting: Any = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
     await until(lambda: harness.one(waiting) == 1, "the commit waits")
     stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
-    await in_time(attempts[0].abort.wait_async())
+    await in_time(attempts[0].abort.wait())
     harness.rows("select pg_advisory_unlock(17)")
     await in_time(stopping)
     assert effects() == [(chain.id, 1)]

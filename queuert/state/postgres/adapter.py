@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from queuert.migrations import split_schema
 from queuert.passwords import Password
+from queuert.schema_names import split_schema
 from queuert.state.adapter import Capability
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Thresholds
 from queuert.state.postgres.async_store import AsyncPostgresStore

@@ -17,7 +17,8 @@ from typing import Any
 import psycopg
 
 from queuert.errors import MigrationError, SchemaMissingError
-from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn, only_migrator
+from queuert.migrations import checked_dsn, only_migrator
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.event_log import moved_text
 from queuert.state.postgres.rows import Row

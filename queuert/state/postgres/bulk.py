@@ -16,7 +16,7 @@ from typing import Any
 from psycopg import Connection, IsolationLevel, errors, sql
 
 from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
-from queuert.migrations import upgrade_command
+from queuert.schema_names import upgrade_command
 from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements

@@ -15,8 +15,8 @@ from queuert.errors import (
     StateError,
     StateUnavailableError,
 )
-from queuert.migrations import DEFAULT_SCHEMA, upgrade_command
-from queuert.state.postgres.rights import WORKING, requested_operation, roles_that_may
+from queuert.rights import WORKING, requested_operation, roles_that_may
+from queuert.schema_names import DEFAULT_SCHEMA, upgrade_command
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
 BROKEN = (

@@ -12,9 +12,10 @@ from importlib.resources import files
 import psycopg
 
 from queuert.errors import ConfigurationError, MigrationError
-from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
+from queuert.migrations import checked_dsn
+from queuert.rights import Role
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.rights import Role
 
 __all__ = ["Role", "grant_roles", "role_names", "roles_sql"]
 

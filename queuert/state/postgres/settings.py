@@ -12,8 +12,9 @@ from psycopg.pq import Conninfo
 from psycopg.pq.abc import PGconn
 
 from queuert.errors import ConfigurationError
-from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
+from queuert.migrations import checked_dsn
 from queuert.passwords import Password, checked_password, current_password
+from queuert.schema_names import DEFAULT_SCHEMA, check_schema_name
 from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from queuert.migrations import check_schema_name
+from queuert.schema_names import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
 from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected

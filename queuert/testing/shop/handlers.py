@@ -5,16 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from queuert import (
-    Attempt,
-    LeasePolicy,
-    Limits,
-    NewChain,
-    Outcome,
-    Processors,
-    RecurringSchedule,
-    RetryPolicy,
-)
+from queuert import Attempt, Limits, NewChain, Outcome, Processors, RecurringSchedule, RetryPolicy
+from queuert.policies import LeasePolicy
 from queuert.testing.shop.job_types import (
     Letter,
     Order,

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, NewChain, RetryPolicy
+from queuert.policies import LeasePolicy
 from queuert.worker.processors import Processors
 from tests.model.simulation.world import Process, World
 
@@ -78,7 +79,7 @@ def processors(process: Process, desk: Desk, lease: float) -> Processors:
     def do_plain_work(attempt: Attempt[Acts, str]) -> Any:
         with desk.noted(process, attempt):
             verb, _, seconds = _act(attempt).partition(" ")
-            attempt.abort.wait(float(seconds or 0.0))
+            attempt.abort.wait_sync(float(seconds or 0.0))
             if verb == "fault":
                 raise RuntimeError("as asked for")
             return _output(attempt)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert import Attempt, JobType, JobTypes, NewChain, Outcome, Processors, RetryPolicy
+from queuert.policies import LeasePolicy
 
 EFFECT = "INSERT INTO effect (job_id, attempt) VALUES (?, ?)"
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)

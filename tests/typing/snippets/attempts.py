@@ -80,7 +80,7 @@ class Tenancy(AttemptMiddleware):
         yield
 
     @contextmanager
-    def around_complete_in_thread(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
+    def around_complete_sync(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> Iterator[None]:
         yield
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from queuert import AsyncChain, AsyncClient, Chain, Client, Deduplicate, Job, JobType, NewChain, after
-from queuert.jobs import ChainState
+from queuert import AsyncChain, AsyncClient, Chain, Client, Deduplicate, JobType, NewChain, after
+from queuert.jobs import ChainState, Job
 
 
 class Resize(BaseModel):

@@ -109,7 +109,7 @@ async def inherits(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]
 
 
 async def looks_back(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
-    earlier = await attempt.read_earlier_jobs_async(limit=10)
+    earlier = await attempt.read_earlier_jobs(limit=10)
     assert_type(earlier.get(resize), EarlierJob[Resize] | None)
     assert_type(earlier.get_all(resize), list[EarlierJob[Resize]])
     number: int = earlier.get_all(resize)[0].input  # expect: error

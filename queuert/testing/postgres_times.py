@@ -1,0 +1,59 @@
+"""Moves the stored times of a Postgres store: see ``queuert/testing/clock.py``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from queuert.testing.clock import apart
+
+if TYPE_CHECKING:
+    from queuert.state.postgres.settings import PostgresSettings
+
+_JOBS = sql.SQL("""
+UPDATE {job} SET
+    created_at = created_at - {by},
+    scheduled_at = scheduled_at - {by},
+    started_at = started_at - {by},
+    finished_at = finished_at - {by},
+    chain_closed_at = chain_closed_at - {by},
+    expires_at = expires_at - {by},
+    stale_at = stale_at - {by}
+""")
+_LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
+_STEPS = sql.SQL("""
+UPDATE {job_step} SET
+    recorded_at = recorded_at - {by},
+    wake_at = wake_at - {by},
+    answered_at = answered_at - {by},
+    started_at = started_at - {by}
+""")
+_STARTS = sql.SQL("UPDATE {limit_start} SET started_at = started_at - {by}")
+# The entries of these are found by the start of their chain.
+_ATTRIBUTES = sql.SQL("UPDATE {chain_attribute} SET created_at = created_at - {by}")
+_SCHEDULES = sql.SQL("""
+UPDATE {schedule} SET
+    created_at = created_at - {by},
+    updated_at = updated_at - {by},
+    last_at = last_at - {by},
+    next_at = next_at - {by} + {apart}
+""")
+
+
+class PostgresTimes:
+    """Moves the times of the tables in a schema of Postgres."""
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+
+    def shift(self, seconds: float, *, leases: bool) -> None:
+        """Move all stored times into the past, in one transaction."""
+        tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule")
+        names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
+        by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
+        later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(apart)))
+        with psycopg.connect(self._settings.current_dsn()) as connection:
+            for statement in (_JOBS, _STEPS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
+                connection.execute(statement.format(by=by, apart=later, **names))
