@@ -405,23 +405,6 @@ class ScheduleDocument(Document):
         return json_value(value)
 
 
-class RateDocument(Document):
-    """How many attempts may begin within a time."""
-
-    count: int
-    seconds: float
-
-
-class LimitsDocument(Document):
-    """What holds back the jobs of a type."""
-
-    concurrency: int | None
-    per_key: int | None
-    rate: RateDocument | None
-    fair: bool
-    ordered: bool
-
-
 class JobTypeDocument(Document):
     """A registered job type."""
 
@@ -434,7 +417,6 @@ class JobTypeDocument(Document):
     completed_by: Literal["worker", "client"]
     overdue_after: float | None
     """Seconds after which a job that waits for a client is overdue; null: never."""
-    limits: LimitsDocument | None
 
 
 class PausedTypeDocument(Document):

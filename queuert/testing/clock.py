@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from queuert.state.redis.settings import RedisSettings
 
 
-apart = itertools.count(1)
+_apart = itertools.count(1)
 """The microseconds by which a moved tick is later than it should be. The tick is part of its chain's id: if it equalled
 an earlier one, or one of the schedule itself, its chain would be taken for that tick's."""
 
@@ -37,7 +37,7 @@ class SQLiteTimes:
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
-        by, later = round(seconds * 1_000_000), next(apart)
+        by, later = round(seconds * 1_000_000), next(_apart)
         jobs = ["created_at", "scheduled_at", "started_at", "finished_at", "chain_closed_at", "expires_at", "stale_at"]
         moved = {
             "job": dict.fromkeys((*jobs, *(["lease_expires_at"] if leases else [])), by),
@@ -135,7 +135,7 @@ class RedisTimes:
         import redis
         from redis.retry import Retry
 
-        by, later = round(seconds * 1_000_000), next(apart)
+        by, later = round(seconds * 1_000_000), next(_apart)
         pool = self._settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
         with redis.Redis.from_pool(pool) as client:
             client.eval(_REDIS, 0, self._settings.prefix, str(by), str(later), "1" if leases else "0")
@@ -153,7 +153,7 @@ def times_of(state: StateAdapter) -> StoredTimes:
     if isinstance(state, _loaded("queuert.state.postgres", "PostgresState")):
         from queuert.testing.postgres_times import PostgresTimes
 
-        return PostgresTimes(cast("PostgresState", state)._settings)
+        return PostgresTimes(cast("PostgresState", state)._settings, _apart)
     if isinstance(state, _loaded("queuert.state.redis", "RedisState")):
         return RedisTimes(cast("RedisState", state)._settings)
     raise ConfigurationError(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
-
-from queuert.testing.clock import apart
 
 if TYPE_CHECKING:
     from queuert.state.postgres.settings import PostgresSettings
@@ -45,15 +44,16 @@ UPDATE {schedule} SET
 class PostgresTimes:
     """Moves the times of the tables in a schema of Postgres."""
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, apart: Iterator[int]) -> None:
         self._settings = settings
+        self._apart = apart
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
         tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule")
         names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
-        later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(apart)))
+        later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(self._apart)))
         with psycopg.connect(self._settings.current_dsn()) as connection:
             for statement in (_JOBS, _STEPS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
                 connection.execute(statement.format(by=by, apart=later, **names))

@@ -19,7 +19,6 @@ from queuert.documents import (
     Document,
     JobDocument,
     JobTypeDocument,
-    LimitsDocument,
     NewWebhookDocument,
     PhaseDocument,
     WebhookDocument,
@@ -178,7 +177,6 @@ async def job_types(call: Call) -> JobTypes:
                 continues_with=list(one.continuations),
                 completed_by=one.completed_by,
                 overdue_after=one.overdue_after,
-                limits=None if one.limits is None else LimitsDocument.of(one.limits),
             )
             for one in call.client.job_types
         ]

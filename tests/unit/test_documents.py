@@ -28,7 +28,7 @@ from queuert.jobs import (
     JobStep,
     PhaseProgress,
 )
-from queuert.limits import Limits, PausedType, Rate
+from queuert.limits import PausedType
 from queuert.phases import JobPhase
 from queuert.run_at import RunAt
 from queuert.state.types import ScheduleRecord
@@ -97,8 +97,6 @@ SHOWN: list[tuple[type[Any], type[Document], set[str]]] = [
     (JobEvent, documents.EventDocument, set()),
     (WorkerRecord, documents.WorkerDocument, set()),
     (ScheduleRecord, documents.ScheduleDocument, set()),
-    (Limits, documents.LimitsDocument, set()),
-    (Rate, documents.RateDocument, {"per"}),
     (PausedType, documents.PausedTypeDocument, set()),
     (Reason, documents.ReasonDocument, set()),
     (Explanation, documents.ExplanationDocument, set()),
@@ -111,9 +109,9 @@ SHOWN: list[tuple[type[Any], type[Document], set[str]]] = [
 """Values, their documents, and the fields that no document has."""
 
 
-def shown(document: type[Document], value: object, **asked: bool) -> Any:
+def shown(document: type[Document], value: object, **shows: bool) -> Any:
     """The JSON of a value, read back."""
-    return json.loads(document.of(value, **asked).as_json())
+    return json.loads(document.of(value, **shows).as_json())
 
 
 def test_the_schema_in_the_file_is_that_of_the_code() -> None:
@@ -131,7 +129,7 @@ def test_each_field_of_a_value_is_shown_or_left_out_by_name(
     assert names - set(document.model_fields) == left_out
 
 
-def test_payloads_and_errors_are_not_in_the_json_unless_they_are_asked_for() -> None:
+def test_payloads_and_errors_are_in_the_json_only_if_they_are_to_be_shown() -> None:
     plain = shown(documents.JobDocument, JOB)
     assert not {"input", "output", "last_error", "failures"} & plain.keys()
     assert plain["progress"] == {
@@ -173,7 +171,7 @@ def test_payloads_and_errors_are_not_in_the_json_unless_they_are_asked_for() -> 
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_nothing_secret_is_shown_unless_it_is_asked_for(document: type[Document], value: object) -> None:
+def test_nothing_secret_is_shown_by_default(document: type[Document], value: object) -> None:
     assert "secret" not in document.of(value).as_json()
     assert "secret" in document.of(value, payloads=True).as_json()
 
