@@ -87,7 +87,7 @@ class ErrorKind(StrEnum):
     """
 
     USAGE = "usage"
-    """What was passed, set or defined is wrong: correct it. Exit code 2, status 422."""
+    """What was passed, set or defined is wrong: correct it. Exit code 2, status 422 (a query 400)."""
     NOT_FOUND = "not_found"
     """There is no such chain, job or schedule. Exit code 1, status 404."""
     CONFLICT = "conflict"

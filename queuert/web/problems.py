@@ -139,7 +139,8 @@ def problem_of(error: Exception) -> Problem:
     for cls, code in _CODES:
         if not isinstance(error, cls):
             continue
-        status = _STATUSES[error.kind]
+        # A cursor is part of a query, and what is malformed in a query is 400.
+        status = 400 if isinstance(error, InvalidCursorError) else _STATUSES[error.kind]
         if error.kind is ErrorKind.UNAVAILABLE:
             _log.error("the store is not available: %s", error)
             return Problem(status, code, _UNAVAILABLE, headers={"Retry-After": "1"})

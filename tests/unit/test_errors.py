@@ -57,7 +57,7 @@ def test_an_unknown_name_is_answered_with_close_ones() -> None:
     ("error", "kind", "code", "status"),
     [
         (errors.ConfigurationError("no"), "usage", 2, 422),
-        (errors.InvalidCursorError("x"), "usage", 2, 422),
+        (errors.InvalidCursorError("x"), "usage", 2, 400),
         (errors.PayloadError(job_type="resize", field="input", path="input.url", reason="missing"), "usage", 2, 422),
         (errors.ChainNotFoundError("a"), "not_found", 1, 404),
         (errors.ChainAlreadyClosedError("a", "failed"), "conflict", 1, 409),
