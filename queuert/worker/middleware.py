@@ -36,7 +36,7 @@ class AttemptMiddleware:
                 await tx.connection.execute("select set_config('app.tenant', %s, true)", [attempt.context[TENANT]])
                 yield
 
-    Coroutines enter ``around_prepare`` and ``around_complete``, plain functions the methods ``..._in_thread``. A
+    Coroutines enter ``around_prepare`` and ``around_complete``, plain functions the methods ``..._sync``. A
     handler whose middleware has only the other one is rejected when it is registered. So is a handler in a child
     process, which can have neither.
     """
@@ -132,11 +132,11 @@ class BlockMiddlewares:
 
 
 def _method(block: str, *, in_thread: bool) -> str:
-    return f"around_{block}_in_thread" if in_thread else f"around_{block}"
+    return f"around_{block}_sync" if in_thread else f"around_{block}"
 
 
 def _other_mode(name: str) -> str:
-    return name.removesuffix("_in_thread") if name.endswith("_in_thread") else f"{name}_in_thread"
+    return name.removesuffix("_sync") if name.endswith("_sync") else f"{name}_sync"
 
 
 def _overrides(middleware: AttemptMiddleware, name: str) -> bool:
