@@ -142,7 +142,10 @@ def _current_revision(connection: psycopg.Connection[Any], schema: str) -> str |
         return None
     except InsufficientPrivilege as error:
         raise RightMissingError(error.diag.message_primary or "permission denied") from error
-    return None if row is None else str(row[0])
+    if row is None:
+        return None
+    (revision,) = row
+    return str(revision)
 
 
 def build_index(operations: Any, name: str, table: str, definition: str) -> None:
@@ -259,8 +262,9 @@ def only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
 
 
 def _try_lock(connection: psycopg.Connection[Any], schema: str) -> bool:
-    row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema)).fetchone()
-    return row is not None and bool(row[0])
+    query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+    [(locked,)] = connection.execute(query, (_LOCK_CLASS, schema)).fetchall()
+    return bool(locked)
 
 
 def connect_to(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:

@@ -6,6 +6,7 @@
 | `bare_dsn` | an empty one |
 | `mode` | the one and the other mode of stores: the test runs twice |
 | `stores` | stores of that mode on `dsn` |
+| `state` | the state adapter of each store: the test runs three times |
 | `postgres_server` | the shared server's connection string, to nothing but its maintenance database |
 | `private_postgres` | a function that starts a server of the test's own, to be killed and restarted |
 | `redis_url` | the shared Redis, emptied before each test |
@@ -34,7 +35,10 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
+from queuert.state.adapter import StateAdapter
 from queuert.state.postgres import PostgresState
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
 from queuert.testing.conformance import Mode, Stores
 from queuert.testing.databases import TemplateDatabases
 from tests.support.conformance_table import pytest_terminal_summary
@@ -182,6 +186,16 @@ async def stores(dsn: str, mode: Mode) -> AsyncIterator[Stores]:
     stores = Stores(PostgresState(dsn), mode)
     yield stores
     await stores.aclose()
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
+    """Each store, without any jobs."""
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.fixture

@@ -164,10 +164,10 @@ class _Session:
         if rows and rows[0][0] > self._last_id + 1:
             # The rows in between were deleted before they were read.
             keys_by_topic = dict.fromkeys(Topic)
-        for row in rows:
-            self._last_id = row[0]
-            if row[1] != self._sender:
-                topic, keys = Topic(row[2]), notifications.keys_of(row)
+        for id, sender, topic_name, stored_keys in rows:
+            self._last_id = id
+            if sender != self._sender:
+                topic, keys = Topic(topic_name), notifications.keys_of(stored_keys)
                 before = keys_by_topic.get(topic, frozenset())
                 keys_by_topic[topic] = None if keys is None or before is None else before | keys
         for topic, keys in keys_by_topic.items():

@@ -18,12 +18,7 @@ from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.sync_store import Store
 from queuert.state.types import StoreWarning
 
-CHECKS = (
-    # Every store.
-    "workers",
-    "clients",
-    "retention",
-    # Postgres, and others besides.
+POSTGRES_CHECKS = (
     "server",
     "connection",
     "pooler",
@@ -41,6 +36,15 @@ CHECKS = (
     "event_log",
     "vacuum",
     "size",
+)
+"""The checks on Postgres besides those on every store. Other stores make some of them, too."""
+
+CHECKS = (
+    # Every store.
+    "workers",
+    "clients",
+    "retention",
+    *POSTGRES_CHECKS,
     # Redis.
     "eviction",
     "persistence",

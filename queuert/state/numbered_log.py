@@ -61,7 +61,8 @@ class LogCursor:
         seq = int(position.key) if re.fullmatch(r"\d{1,19}", position.key, re.ASCII) else _LAST_NUMBER + 1
         if behind is None or seq > _LAST_NUMBER:
             raise InvalidCursorError(text)
-        return cls(seq, behind[1], None if behind[2] is None else int(behind[2]))
+        log, happened_at = behind.groups()
+        return cls(seq, log, None if happened_at is None else int(happened_at))
 
     def encode(self) -> str:
         """Return the cursor as opaque text."""

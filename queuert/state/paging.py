@@ -159,4 +159,7 @@ def page_of(found: Iterable[tuple[T, Position]], limit: int) -> Page[T]:
     """Return a page from up to ``limit + 1`` entries. The last one only shows that there is another page."""
     entries = list(found)
     items = tuple(item for item, _ in entries[:limit])
-    return Page(items, entries[limit - 1][1].encode() if len(entries) > limit else None)
+    if len(entries) <= limit:
+        return Page(items, None)
+    _, last = entries[limit - 1]
+    return Page(items, last.encode())

@@ -104,6 +104,8 @@ def chain_state(row: Sequence[Any]) -> ChainState:
 def event(row: Sequence[Any], cursor: str) -> JobEvent:
     """Return an event of the log."""
     found = dict(zip(EVENT, row, strict=True))
+    # Postgres has it as text: a number of 64 bits without a sign.
+    found["tx"] = int(found["tx"])
     found["status"] = JobStatus(found["status"])
     found["error"] = job_error(found["error"])
     found["progress"] = job_progress(found["progress"], found["attempt"])
@@ -119,7 +121,8 @@ def worker(row: Sequence[Any]) -> WorkerRecord:
 
 def blocker(row: Sequence[Any]) -> BlockerRecord:
     """Return a chain that a job waits for."""
-    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]), row[6])
+    chain_id, type, status, tail_type, output, error, attempt_trace = row
+    return BlockerRecord(chain_id, type, ChainStatus(status), tail_type, output, job_error(error), attempt_trace)
 
 
 def step(row: Sequence[Any]) -> StepRecord:

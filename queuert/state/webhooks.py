@@ -88,8 +88,11 @@ class WebhookAttempt(NewWebhookAttempt):
 def attempts_page(found: Iterable[tuple[WebhookAttempt, str]], limit: int) -> Page[WebhookAttempt]:
     """Return a page from up to ``limit + 1`` attempts, each with what its cursor consists of."""
     entries = list(found)
-    following = Position(entries[limit - 1][1], "webhook").encode() if len(entries) > limit else None
-    return Page(tuple(attempt for attempt, _ in entries[:limit]), following)
+    items = tuple(attempt for attempt, _ in entries[:limit])
+    if len(entries) <= limit:
+        return Page(items, None)
+    _, last = entries[limit - 1]
+    return Page(items, Position(last, "webhook").encode())
 
 
 def attempt_number(cursor: str | None) -> int | None:

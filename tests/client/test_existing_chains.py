@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,23 +10,11 @@ import pytest
 from queuert import AsyncClient, ChainStatus, Client, Deduplicate, JobType, JobTypes, PostgresState
 from queuert.errors import ChainCancelledError
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from tests.support.waiting import WAIT
 
 number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)
 KEY = Deduplicate("key", scope="any")
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 async def _completed(client: AsyncClient) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -31,8 +30,6 @@ from queuert.errors import ChainNotFoundError, ChainNotReadError, ConfigurationE
 from queuert.jobs import ChainState
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from tests.support.waiting import WAIT, Gate, in_time
 
 
@@ -48,16 +45,6 @@ class Receipt(BaseModel):
 pay = JobType("pay", input=int, output=Receipt)
 order = JobType("order", input=Order, continues_with=pay)
 JOB_TYPES = JobTypes(order, pay)
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ from queuert.notify import encoding
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.state.named_sections import read_sections
+from queuert.state.postgres.external_connections import Database
 from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
 from queuert.testing.events import EventLog
@@ -570,7 +571,7 @@ async def test_after_a_failover_the_stores_own_database_is_read_again(dsn: str) 
     store = PostgresState(dsn).async_store()
     await store.open()
     try:
-        store._database.row = (1, "another start", "the server before")
+        store._database.row = Database(1, "another start", "the server before")
         async with connected(dsn) as connection:
             await store.start_jobs([NewJob("a", "work", "{}")], connection=connection)
     finally:

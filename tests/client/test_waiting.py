@@ -6,16 +6,13 @@ import asyncio
 import base64
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, Processors
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from tests.support.waiting import WAIT
 
 SIZE = 20_000
@@ -24,16 +21,6 @@ JOBS = 160
 
 large = JobType("large", input=str, output=str)
 JOB_TYPES = JobTypes(large)
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.fixture

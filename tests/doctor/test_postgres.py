@@ -19,7 +19,7 @@ from queuert.cli import main
 from queuert.cli.exit_codes import Exit
 from queuert.embedded import EmbeddedPostgres, EmbeddedServerError
 from queuert.notify.in_process import InProcessNotify
-from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thresholds
+from queuert.state.diagnosis import DEFAULT_THRESHOLDS, POSTGRES_CHECKS, Finding, Severity, Thresholds
 from queuert.state.postgres.doctor import expected_grants
 from queuert.state.postgres.roles import Role, grant_roles
 from queuert.workers import WorkerHeartbeat
@@ -30,22 +30,7 @@ from tests.support.addresses import as_user, password_of
 number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)
 
-CHECKS = {
-    *("server", "connection", "pooler", "clock", "settings", "connections", "transactions", "replication_slots"),
-    *(
-        "listener",
-        "schema",
-        "cluster",
-        "login",
-        "roles",
-        "pools",
-        "event_log",
-        "vacuum",
-        "size",
-        "workers",
-        "retention",
-    ),
-}
+CHECKS = {*POSTGRES_CHECKS, "workers", "retention"}
 
 
 @pytest.fixture(scope="module")

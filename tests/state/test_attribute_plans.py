@@ -12,6 +12,7 @@ import pytest
 from queuert.jobs import ChainStatus
 from queuert.state.paging import ChainFilter, PageRequest, Position
 from queuert.state.postgres import listing, management, parameters
+from queuert.state.postgres.rows import DeletedJob
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
@@ -121,8 +122,9 @@ def test_a_page_reads_what_it_must(
 
 
 def test_a_deletion_finds_the_entries_by_their_keys(explained: Callable[..., Plan]) -> None:
-    row = ("job1000", None, None, None, None, FIRST + timedelta(seconds=1000), '{"all": "1", "rare": ["yes", "x"]}')
-    plan = explained(SQL.delete_attributes, management.attribute_rows([row]))
+    attributes = '{"all": "1", "rare": ["yes", "x"]}'
+    job = DeletedJob("job1000", "job1000", "failed", "t", None, FIRST + timedelta(seconds=1000), attributes)
+    plan = explained(SQL.delete_attributes, management.attribute_rows([job]))
     assert plan.scanned() == set()
     assert plan.rows_of("chain_attribute") == 6
     [deleted] = [node for node in plan.nodes() if node["Node Type"] == "ModifyTable"]
@@ -139,4 +141,4 @@ def test_a_start_without_attributes_does_not_know_of_them() -> None:
 
 
 def test_a_deletion_without_attributes_does_not_look_for_them() -> None:
-    assert management.attribute_rows([("a", "a", "failed", "t", None, None, None)])["ids"] == []
+    assert management.attribute_rows([DeletedJob("a", "a", "failed", "t", None, None, None)])["ids"] == []

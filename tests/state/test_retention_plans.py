@@ -134,7 +134,8 @@ def test_chains_go(explained: Callable[..., Plan], connection: psycopg.Connectio
     plan = explained(SQL.lock_prunable, retention.ids(to_delete))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 2 * LIMIT + 2
-    plan = explained(SQL.prune, retention.pruned(to_delete, rows))
+    locked = [(one.id,) for one in to_delete]
+    plan = explained(SQL.prune, retention.pruned(to_delete, locked))
     assert plan.scanned() <= {"event_log", "event_level"}
     assert plan.rows_of("job") <= 4 * LIMIT
     assert plan.rows_of("job_blocker") <= 5 * LIMIT

@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,8 +20,6 @@ from queuert.run_at import after
 from queuert.state.adapter import StateAdapter
 from queuert.state.postgres.pool import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from queuert.state.types import NewJob
 from queuert.testing.fault_proxy import FaultProxy
 
@@ -212,16 +209,6 @@ def test_a_part_that_takes_long_is_sent_before_it_is_full(
         rows = connection.execute("SELECT input -> 'value', xmin FROM queuert.job ORDER BY scheduled_at").fetchall()
     assert [row[0] for row in rows] == values
     assert len({row[1] for row in rows}) == 1
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.mark.parametrize(("count", "long_part"), [(3, 0.0), (2 * PART, 0.0), (2 * PART, math.inf)])

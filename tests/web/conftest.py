@@ -10,24 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from queuert import PostgresState
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from tests.support.harness import Harness
 from tests.web.applications import Http
-
-STORES = ("postgres", "redis", "sqlite")
-
-
-@pytest.fixture(params=STORES)
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store in turn."""
-    if request.param == "sqlite":
-        return SQLiteState(tmp_path / "jobs.db")
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return PostgresState(request.getfixturevalue("dsn"))
 
 
 @pytest.fixture

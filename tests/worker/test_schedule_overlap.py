@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from queuert import (
     JobTypes,
     NewChain,
     Outcome,
-    PostgresState,
     Processors,
 )
 from queuert.errors import ConfigurationError, ScheduleNotFoundError
@@ -28,24 +26,12 @@ from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, TickSkipped
 from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number
 from tests.support.waiting import WAIT
 
 FAR = 86_400.0 * 300
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.fixture

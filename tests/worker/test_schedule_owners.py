@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, JobType, JobTypes, PostgresState
+from queuert import AsyncClient, JobType, JobTypes
 from queuert.errors import (
     ConfigurationError,
     DefinitionError,
@@ -21,8 +20,6 @@ from queuert.notify import InProcessNotify
 from queuert.observability.events import SchedulesRemoved, WorkerStarted
 from queuert.schedules import RecurringSchedule
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from queuert.worker import InProcessWorker, Processors
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number, text
@@ -34,16 +31,6 @@ FAR = 86_400.0 * 300
 def far(name: str, job_type: JobType[Any, Any] = number, **more: Any) -> RecurringSchedule:
     """A schedule that does not tick while a test runs."""
     return RecurringSchedule(name, job_type, 1 if job_type is number else "a", every=FAR, **more)
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.fixture

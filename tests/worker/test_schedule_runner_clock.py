@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from queuert import JobTypes, PostgresState, RecurringSchedule
+from queuert import JobTypes, RecurringSchedule
 from queuert.notify import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.schedules import TickSpec, earlier_tick, tick_id, tick_of
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from queuert.state.types import NewJob
 from tests.support.harness import Harness
 from tests.support.job_types import echo, number
@@ -23,16 +20,6 @@ from tests.support.job_types import echo, number
 JOB_TYPES = JobTypes(number)
 NAME = "often"
 AHEAD = timedelta(days=1)
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 class ScheduleHarness(Harness):

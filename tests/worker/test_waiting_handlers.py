@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,22 +15,10 @@ from queuert.notify import InProcessNotify
 from queuert.observability.context import current_attempt
 from queuert.observability.events import HandlerWaits
 from queuert.state.adapter import StateAdapter
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from tests.support.harness import Harness, PostgresHarness
 from tests.support.job_types import JOB_TYPES, anything, echo, number, relay
 from tests.support.waiting import START, WAIT, Gate, in_time
 from tests.worker.killable import fork_that_waits, waits
-
-
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
-    """Each store."""
-    if request.param == "postgres":
-        return PostgresState(request.getfixturevalue("dsn"))
-    if request.param == "redis":
-        return RedisState(request.getfixturevalue("redis_url"))
-    return SQLiteState(tmp_path / "queue.db")
 
 
 @pytest.fixture

@@ -174,7 +174,8 @@ class ListenConnection:
             raise answer
         kind, *rest = answer if isinstance(answer, list) and answer else [answer]
         if _text(kind) == "message" and len(rest) == 2:
-            self._messages.append((_text(rest[0]), _text(rest[1])))
+            channel, message = map(_text, rest)
+            self._messages.append((channel, message))
         return _text(kind).lower()
 
     # --- bytes --------------------------------------------------------------------------------------------------------

@@ -155,8 +155,9 @@ def _renumber(connection: psycopg.Connection[Any], sql: Statements, on_step: Cal
     """Number the events of each day from 1 on, which is below all numbers that a cluster assigns."""
     fetch(connection, sql.adopt_dropped)
     days = fetch(connection, sql.adopt_days)
-    if days:
-        fetch(connection, sql.adopt_numbers, {"least": days[0][1] // 64 + 1})
+    highest = max((seq for _, seq in days), default=None)
+    if highest is not None:
+        fetch(connection, sql.adopt_numbers, {"least": highest // 64 + 1})
     changed = 0
     for number, (day, _) in enumerate(days, 1):
         ((count,),) = fetch(connection, sql.adopt_day, {"tx": str(number), "day": day})

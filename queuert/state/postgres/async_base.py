@@ -17,7 +17,7 @@ from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.async_statements import begin_callers_transaction, fetch
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.external_connections import OwnDatabase, address, async_callers_connection
+from queuert.state.postgres.external_connections import Database, OwnDatabase, address, async_callers_connection
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.protocol import NamedStatement
@@ -50,8 +50,8 @@ class AsyncPostgresBase:
         await self._connections.open()
         try:
             async with self._connections.connection() as connection:
-                found = await fetch(connection, self._sql.schema_revision)
-                if not found or found[0][0] < REQUIRED_REVISION:
+                [(revision,)] = await fetch(connection, self._sql.schema_revision) or [("",)]
+                if revision < REQUIRED_REVISION:
                     raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
                 self._database.address = address(connection)
                 self.risks = connection_warnings(connection.pgconn) + await self._moved(connection)
@@ -116,10 +116,12 @@ class AsyncPostgresBase:
 
     async def _compare_databases(self, connection: AsyncAnyConnection) -> None:
         """Ask the server of a caller's connection which database it is, and that of the store if they differ."""
-        [theirs] = await fetch(connection, self._sql.database)
+        [row] = await fetch(connection, self._sql.database)
+        theirs = Database(*row)
         if not self._database.is_same(theirs):
             # The store's own server may have changed since it was last asked.
-            [self._database.row] = await self._fetch(self._sql.database)
+            [row] = await self._fetch(self._sql.database)
+            self._database.row = Database(*row)
         if not self._database.is_same(theirs):
             raise self._database.refused(theirs)
         self._database.add(connection)

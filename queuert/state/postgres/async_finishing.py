@@ -29,7 +29,7 @@ from queuert.state.postgres.finishing import (
     releases_dependents,
 )
 from queuert.state.postgres.protocol import BEGIN, AsyncPooledConnection, Step, async_begin_with
-from queuert.state.postgres.rows import LeaseState, Row
+from queuert.state.postgres.rows import ExpiredLease, LeaseState
 from queuert.state.types import (
     Finish,
     FinishResult,
@@ -150,25 +150,27 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
             return ReapResult((), None)
         async with self._connections.connection() as connection:
             found = await fetch(connection, self._sql.reap, parameters.reap(request))
-            expired = [row for row in found if row[0] is not None]
-            reaped = [rows.reaped_job(row, status=row[4]) for row in expired if row[4] is not None]
-            spent = [row for row in expired if row[4] is None]
-            for row in spent:
-                reaped += await self._fail_expired(connection, row)
+            expired, next_expiry = rows.expired_leases(found)
+            reaped = [rows.reaped_job(lease, lease.status) for lease in expired if lease.status is not None]
+            spent = [lease for lease in expired if lease.status is None]
+            for lease in spent:
+                reaped += await self._fail_expired(connection, lease)
         unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
-        return ReapResult(reaped, 0.0 if unfinished else found[0][8])
+        return ReapResult(reaped, 0.0 if unfinished else next_expiry)
 
-    async def _fail_expired(self, connection: AsyncConnection[Any], row: Row) -> list[ReapedJob]:
+    async def _fail_expired(self, connection: AsyncConnection[Any], lease: ExpiredLease) -> list[ReapedJob]:
         """Fail a job after its last attempt and close its chain. It is skipped if another transaction has locked it."""
-        job_id, chain_id, token = row[0], row[2], row[7]
+        job_id, chain_id = lease.id, lease.chain_id
         try:
             async with async_bounded(connection, lock=LOCK_SOON):
                 await lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
-                failed = await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]})
+                params = {"ids": [job_id], "tokens": [lease.lease_token]}
+                failed = await fetch(connection, self._sql.fail_expired, params)
                 if not failed:
                     return []
                 released = await fetch(connection, self._sql.release_dependents, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
-        due_types = tuple(sorted({one[0] for one in released if one[1] in CLAIMABLE}))
-        return [rows.with_closed_chain(rows.reaped_job(row, status=JobStatus.FAILED), failed[0][0], due_types)]
+        due_types = tuple(sorted({type for type, status in released if status in CLAIMABLE}))
+        reaped = rows.reaped_job(lease, JobStatus.FAILED)
+        return [rows.with_closed_chain(reaped, seconds, due_types) for (seconds,) in failed]

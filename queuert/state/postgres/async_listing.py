@@ -22,7 +22,7 @@ from queuert.state.types import (
     WaitFacts,
 )
 
-_STATUS, _INPUT = records.places(records.CHAIN, "status", "input")
+_ID, _STATUS, _INPUT = records.places(records.CHAIN, "id", "status", "input")
 
 
 class AsyncPostgresListing(AsyncPostgresBase):
@@ -30,22 +30,20 @@ class AsyncPostgresListing(AsyncPostgresBase):
 
     async def get_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[Job | None]:
         """Read jobs in the order of the ids."""
-        found = {
-            row[0]: records.job(row) for row in await self._read(connection, self._sql.get_jobs, {"ids": list(ids)})
-        }
+        rows = await self._read(connection, self._sql.get_jobs, {"ids": list(ids)})
+        found = {job.id: job for job in map(records.job, rows)}
         return [found.get(one) for one in ids]
 
     async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
-        found = {
-            row[0]: records.chain(row) for row in await self._read(connection, self._sql.get_chains, {"ids": list(ids)})
-        }
+        rows = await self._read(connection, self._sql.get_chains, {"ids": list(ids)})
+        found = {chain.id: chain for chain in map(records.chain, rows)}
         return [found.get(one) for one in ids]
 
     async def get_chain_states(self, ids: Sequence[str]) -> list[ChainState | None]:
         """Read where chains are, in the order of the ids."""
         rows = await self._fetch(self._sql.get_chain_states, {"ids": list(ids)})
-        found = {row[0]: records.chain_state(row) for row in rows}
+        found = {state.id: state for state in map(records.chain_state, rows)}
         return [found.get(one) for one in ids]
 
     async def closed_chains(
@@ -56,7 +54,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
         found: dict[str, ChainRecord | ChainStatus] = {}
         for row in await self._fetch(self._sql.closed_chains, params):
             # Without an input, where the chain is open or its turn has not come.
-            found[row[0]] = ChainStatus(row[_STATUS]) if row[_INPUT] is None else records.chain(row)
+            found[row[_ID]] = ChainStatus(row[_STATUS]) if row[_INPUT] is None else records.chain(row)
         return [found.get(one) for one in ids]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
@@ -81,7 +79,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
     ) -> list[str]:
         """Return the ids of the chains of a deduplication key, the newest first."""
         params = {"type": type, "key": key, "only_open": only_open, "limit": limit}
-        return [row[0] for row in await self._read(connection, self._sql.chains_of_key, params)]
+        return [id for (id,) in await self._read(connection, self._sql.chains_of_key, params)]
 
     async def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order, the last first unless ``oldest_first``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 from psycopg import AsyncConnection, Error
@@ -16,7 +17,7 @@ from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.retention import PruneCandidate
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import DeletedJob
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
 
@@ -37,12 +38,12 @@ class AsyncPostgresRetention(AsyncPostgresBase):
             if request.preview:
                 needed = await fetch(connection, self._sql.find_needed, retention.ids(to_delete)) if to_delete else []
                 return PruneResult(retention.deletable(to_delete, needed), cursor, [one.id for one in to_mark])
-            rows: list[Row] = []
+            deleted: list[DeletedJob] = []
             if to_delete:
                 async with async_bounded(connection):
-                    rows = await prune(connection, self._sql, to_delete)
+                    deleted = await prune(connection, self._sql, to_delete)
             stale = await fetch(connection, self._sql.mark_stale, retention.marked(to_mark)) if to_mark else []
-            return PruneResult(retention.gone(to_delete, rows), cursor, [row[0] for row in stale])
+            return PruneResult(retention.gone(to_delete, deleted), cursor, [id for (id,) in stale])
 
     async def _select_prunable(
         self, connection: AsyncConnection[Any], request: PruneRequest
@@ -100,16 +101,17 @@ class AsyncPostgresRetention(AsyncPostgresBase):
 
 async def prune(
     connection: AsyncAnyConnection, sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
-) -> list[Row]:
-    """Delete chains inside the connection's transaction if they have not changed since; return the rows of ``prune``.
+) -> list[DeletedJob]:
+    """Delete chains inside the connection's transaction if they have not changed since; return their jobs.
 
     Rows that other transactions have locked are skipped, unless the call waits for them.
     """
     lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = await fetch(connection, lock, retention.ids(to_delete))
     rows = await fetch(connection, sql.prune, retention.pruned(to_delete, locked))
-    await forget_deleted(connection, sql, rows)
-    return rows
+    deleted = list(starmap(DeletedJob, rows))
+    await forget_deleted(connection, sql, deleted)
+    return deleted
 
 
 async def delete_expired(connection: AsyncAnyConnection, sql: Statements, ids: Sequence[str]) -> bool:

@@ -12,7 +12,6 @@ from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch, insert_jobs
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
-from queuert.state.postgres.rows import Row
 from queuert.state.types import DueSchedules, NewJob, ScheduleDelay, ScheduleRecord, StartedJob
 
 
@@ -62,7 +61,8 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
             found = await fetch(connection, self._sql.lock_due_schedule, {"name": name, "tick": tick})
             if not found:
                 return None
-            overlap = await self._overlap(connection, found[0]) if jobs else None
+            [(_, policy, last_chain_id)] = found
+            overlap = await self._overlap(connection, policy, last_chain_id) if jobs else None
             if overlap is Overlap.CANCEL:
                 return None
             started = [] if overlap is Overlap.SKIP else await self._start_ticks(connection, jobs)
@@ -74,23 +74,26 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
         """Start chains of a schedule out of turn."""
         async with self._transaction() as connection:
             found = await fetch(connection, self._sql.lock_schedule, {"name": name})
-            if not found or found[0][0] != jobs[0].type:
+            if not found:
+                return None
+            [(type, policy, last_chain_id)] = found
+            if type != jobs[0].type:
                 return None
             if overlap:
                 return await self._start_ticks(connection, jobs)
-            held = await self._overlap(connection, found[0])
+            held = await self._overlap(connection, policy, last_chain_id)
             if held is not None:
                 return None if held is Overlap.CANCEL else []
             started = await self._start_ticks(connection, jobs)
             await fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
             return started
 
-    async def _overlap(self, connection: AsyncAnyConnection, row: Row) -> Overlap | None:
+    async def _overlap(self, connection: AsyncAnyConnection, stored: str, last_chain_id: str | None) -> Overlap | None:
         """The policy of a locked schedule if the chain that it started last is open, and it allows no other."""
-        policy, chain_id = Overlap(row[1]), row[2]
-        if policy is Overlap.ALLOW or chain_id is None:
+        policy = Overlap(stored)
+        if policy is Overlap.ALLOW or last_chain_id is None:
             return None
-        return policy if await fetch(connection, self._sql.chain_is_open, {"id": chain_id}) else None
+        return policy if await fetch(connection, self._sql.chain_is_open, {"id": last_chain_id}) else None
 
     async def _start_ticks(self, connection: AsyncAnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         """Start the chains that do not exist. If a job of another type has the id of one, that one gets a new id."""
@@ -117,7 +120,7 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
         """Allow claims of these job types again and return those that were paused."""
         if not types:
             return []
-        return sorted(row[0] for row in await self._fetch(self._sql.resume_job_types, {"types": list(types)}))
+        return sorted(type for (type,) in await self._fetch(self._sql.resume_job_types, {"types": list(types)}))
 
     async def list_paused_job_types(self) -> list[PausedType]:
         """Return the paused job types, by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -25,6 +26,7 @@ from queuert.state.postgres.errors import mapped_errors, was_deadlock
 from queuert.state.postgres.finishing import with_status
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS
+from queuert.state.postgres.rows import ExistingJob
 from queuert.state.postgres.starting import StartBatch, needs_transaction, reject_batch_blockers
 from queuert.state.types import NewJob, StartedJob
 
@@ -142,12 +144,16 @@ class AsyncPostgresStarting(AsyncPostgresBase):
 
     async def _attach(self, connection: AsyncAnyConnection, starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the existing chains of starts with ``attach``."""
-        params = {"ids": [job.id for job in jobs if job.attach]}
-        if not params["ids"]:
+        ids = [job.id for job in jobs if job.attach]
+        if not ids:
             return
-        found = await fetch(connection, self._sql.find_chains_by_id, params)
-        expired = [row[0] for row in found if row[5]]
+        found = await self._existing(connection, ids)
+        expired = [one.id for one in found if one.has_expired]
         if expired:
             await delete_expired(connection, self._sql, expired)
-            found = await fetch(connection, self._sql.find_chains_by_id, params)
+            found = await self._existing(connection, ids)
         starts.record_existing(found)
+
+    async def _existing(self, connection: AsyncAnyConnection, ids: Sequence[str]) -> list[ExistingJob]:
+        rows = await fetch(connection, self._sql.find_chains_by_id, {"ids": list(ids)})
+        return list(starmap(ExistingJob, rows))

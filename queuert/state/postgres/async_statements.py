@@ -20,6 +20,7 @@ from queuert.state.postgres import parameters, psycopg_internals
 from queuert.state.postgres.bounds import is_idle, milliseconds
 from queuert.state.postgres.finishing import (
     CLAIMABLE,
+    Inherited,
     closing_chains,
     finish_results,
     receivers,
@@ -38,7 +39,7 @@ from queuert.state.postgres.protocol import (
     is_plain_connection,
     numbered,
 )
-from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
+from queuert.state.postgres.rows import UNREADABLE, DeletedJob, Row, rows_one_by_one
 from queuert.state.postgres.starting import insertions, started_jobs
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob, last_renewals
@@ -143,7 +144,7 @@ async def lock_in_order(
     if not locked:
         return
     params = parameters.locks(locked, awaited=awaited, closing=closing)
-    found = {row[0] for row in await fetch(connection, sql.lock_in_order, params)}
+    found = {id for (id,) in await fetch(connection, sql.lock_in_order, params)}
     missing = sorted(awaited - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -153,8 +154,7 @@ async def add_blockers(connection: AsyncAnyConnection, sql: Statements, waiting:
     """Add blockers to jobs whose chains are locked; return the status that each job has then."""
     if not waiting:
         return {}
-    found = await fetch(connection, sql.add_blockers, parameters.blockers(waiting))
-    return {row[0]: row[1] for row in found}
+    return dict(await fetch(connection, sql.add_blockers, parameters.blockers(waiting)))
 
 
 async def insert_jobs(
@@ -192,7 +192,8 @@ async def insert_and_notify(
         if piggyback is None:
             found = await fetch(connection, text, values)
         else:
-            second = Step(sql.prepared["notify_after_commit"], {"channel": piggyback[0], "text": piggyback[1]})
+            channel, notification = piggyback
+            second = Step(sql.prepared["notify_after_commit"], {"channel": channel, "text": notification})
             own, start = cast("AsyncPooledConnection", connection), Step(cast("NamedStatement", text), values)
             found, notified = await async_execute_two(own, start, second)
         written |= started_jobs(found)
@@ -244,7 +245,7 @@ async def _send_parts(
     return [written[id] for id in ids]
 
 
-async def forget_deleted(connection: AsyncAnyConnection, sql: Statements, deleted: Sequence[Row]) -> None:
+async def forget_deleted(connection: AsyncAnyConnection, sql: Statements, deleted: Sequence[DeletedJob]) -> None:
     """Delete the deduplication keys and attribute entries of deleted chains."""
     keys = freed_keys(deleted)
     if keys["keys"]:
@@ -268,10 +269,11 @@ async def finish_and_release(
     found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = [one for one in finishes if one.job.lease in written]
-    inherited: dict[str, Row] = {}
+    inherited: dict[str, Inherited] = {}
     if any(new.inherit_limit_key or new.inherit_attributes for new in started_by(begun)):
         params = {"ids": [one.job.id for one in begun if one.starts]}
-        inherited = {row[0]: row for row in await fetch(connection, sql.read_inherited, params)}
+        found_inherited = await fetch(connection, sql.read_inherited, params)
+        inherited = {id: (limit_key, attributes) for id, limit_key, attributes in found_inherited}
     new_chains = started_by(begun, inherited)
     started = await insert_jobs(connection, sql, sql.start_jobs, new_chains, awaited=True)
     statuses = await add_blockers(connection, sql, waiting_jobs(begun))
@@ -279,5 +281,5 @@ async def finish_and_release(
     released = await fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []
     if receiving := receivers(begun):
         await fetch(connection, sql.wake_receivers, {"ids": receiving})
-    freed = [row[0] for row in released if row[1] in CLAIMABLE] + [job.type for job in started.values()]
+    freed = [type for type, status in released if status in CLAIMABLE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

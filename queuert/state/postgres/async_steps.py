@@ -33,8 +33,8 @@ async def record_step(connection: AsyncPooledConnection, sql: Statements, lease:
 
 async def _lost(connection: AsyncPooledConnection, sql: Statements, lease: Lease) -> LeaseLostError:
     """Return the error for a lease that did not hold its job."""
-    states = rows.lease_states([lease], await fetch(connection, sql.lease_states, parameters.leases([lease])))
-    reason = AbortReason.ALREADY_COMPLETED if isinstance(states[0], LeaseState) else states[0]
+    [state] = rows.lease_states([lease], await fetch(connection, sql.lease_states, parameters.leases([lease])))
+    reason = AbortReason.ALREADY_COMPLETED if isinstance(state, LeaseState) else state
     return LeaseLostError(lease.job_id, reason)
 
 
@@ -57,13 +57,15 @@ class AsyncPostgresSteps(AsyncPostgresBase):
             found = await fetch(connection, self._sql.begin_phase, params)
             if not found:
                 raise await _lost(connection, self._sql, lease)
-            begun_at: datetime = found[0][0]
+            begun_at: datetime
+            [(begun_at,)] = found
             return begun_at
 
     async def get_progress(self, job_id: str) -> str | None:
         """Return the progress of a job as it is stored."""
-        found = await self._fetch(self._sql.get_progress, {"id": job_id})
-        return found[0][0] if found else None
+        progress: str | None
+        [(progress,)] = await self._fetch(self._sql.get_progress, {"id": job_id}) or [(None,)]
+        return progress
 
     async def wait_for_event(self, lease: Lease, wait: EventWait) -> StepRecord:
         """Record a wait as the next step of a job, if it is not recorded yet, and try to answer it."""
@@ -71,7 +73,8 @@ class AsyncPostgresSteps(AsyncPostgresBase):
             locked = await fetch(connection, self._sql.lock_waiting_job, {"id": lease.job_id, "token": lease.token})
             if not locked:
                 raise await _lost(connection, self._sql, lease)
-            params = parameters.event_wait(lease, locked[0][0], wait)
+            [(chain_id,)] = locked
+            params = parameters.event_wait(lease, chain_id, wait)
             await fetch(connection, self._sql.record_wait, params)
             found = await fetch(connection, self._sql.answer_wait, params)
             if not found:

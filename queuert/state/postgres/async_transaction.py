@@ -173,18 +173,19 @@ class AsyncPostgresTransaction:
         steps = [Step(self._sql.prepared["lock_for_attempt"], params)]
         begin = self.connection.begin_for_handlers
         [held] = await async_begin_with(self.connection, begin, steps, prepare=self._connections.prepares)
-        row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
-        if row is None or row[1] != lease.token or row[2] != "t":
+        locked = {id: (token, running, awaited) for id, token, running, awaited, *_ in text_rows(held)}
+        token, running, awaited = locked.get(lease.job_id, (None, None, None))
+        if token != lease.token or running != "t":
             raise LeaseLostError(lease.job_id, await self._reason())
         # Dependents may have been added since the claim. None can be added while the row is locked.
-        self._has_dependents = row[3] != "f"
+        self._has_dependents = awaited != "f"
 
     async def _exchange(self, *steps: Step) -> list[Any]:
         return await async_execute_pipeline(self.connection, steps, prepare=self._connections.prepares)
 
     async def _reason(self) -> AbortReason:
         found = await fetch(self.connection, self._sql.lease_states, {"ids": [self._job.id]})
-        state = rows.lease_states([self._job.lease], found)[0]
+        [state] = rows.lease_states([self._job.lease], found)
         return AbortReason.ALREADY_COMPLETED if isinstance(state, LeaseState) else state
 
     async def __aexit__(
@@ -240,7 +241,7 @@ class AsyncPostgresTransaction:
                     found = await fetch(connection, self._sql.lease_states, {"ids": [self._job.id]})
             except StateUnavailableError:
                 continue
-            state = rows.lease_states([self._job.lease], found)[0]
+            [state] = rows.lease_states([self._job.lease], found)
             if state is LeaseState.ENDED:
                 return
             raise StateUnavailableError(

@@ -78,8 +78,8 @@ class BulkSession:
             SchemaMissingError: the schema is out of date or missing.
         """
         with self.transaction() as connection:
-            found = fetch(connection, self.sql.schema_revision)
-        if not found or found[0][0] < REQUIRED_REVISION:
+            [(revision,)] = fetch(connection, self.sql.schema_revision) or [("",)]
+        if revision < REQUIRED_REVISION:
             raise SchemaMissingError(
                 f"schema {self.settings.schema!r} must be at revision {REQUIRED_REVISION} or newer: run "
                 f"{upgrade_command(self.settings.schema)}"
@@ -218,4 +218,4 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
 def _idle_stages(session: BulkSession, older_than: float) -> list[str]:
     with session.transaction() as connection:
         connection.execute(session.sql.bulk_delete_invalid_records)
-        return [row[0] for row in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]
+        return [name for (name,) in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]

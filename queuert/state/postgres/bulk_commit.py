@@ -226,14 +226,14 @@ def _conflict(session: BulkSession, stage: str, start: BulkStart) -> JobIdConfli
     existing = dict.fromkeys(_conflicts(session, stage, start, limit=_SHOWN))
     with session.transaction() as connection:
         params = {**start.parameters(), "limit": _SHOWN}
-        repeated = [row[0] for row in fetch(connection, staged(session.sql.bulk_repeated, stage), params)]
+        repeated = [id for (id,) in fetch(connection, staged(session.sql.bulk_repeated, stage), params)]
     return JobIdConflictError(existing, repeated=repeated) if existing or repeated else None
 
 
 def _conflicts(session: BulkSession, stage: str, start: BulkStart, *, limit: int, expired: bool = False) -> list[str]:
     params = {"tags": [part.tag for part in start.parts], "limit": limit, "expired": expired}
     with session.transaction() as connection:
-        return [row[0] for row in fetch(connection, staged(session.sql.bulk_conflicts, stage), params)]
+        return [id for (id,) in fetch(connection, staged(session.sql.bulk_conflicts, stage), params)]
 
 
 def start_staged(session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart) -> int:
@@ -284,11 +284,11 @@ def _drop_unwanted(
 
 def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]) -> bool:
     """Lock the blockers of the rows, as the start of a client does. Returns whether there are any."""
-    awaited = [row[0] for row in fetch(connection, staged(session.sql.bulk_blockers, stage), values)]
+    awaited = [id for (id,) in fetch(connection, staged(session.sql.bulk_blockers, stage), values)]
     if not awaited:
         return False
     params: dict[str, list[str]] = {"rows": awaited, "awaited": awaited, "closing": []}
-    found = {row[0] for row in fetch(connection, session.sql.lock_in_order, params)}
+    found = {id for (id,) in fetch(connection, session.sql.lock_in_order, params)}
     missing = sorted(set(awaited) - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -366,7 +366,7 @@ def chain_ids_of_write(store: Store, write_id: str) -> Iterator[str]:
     postgres, after = _postgres(store), ""
     while True:
         values = {"write_id": write_id, "after": after, "limit": _PAGE}
-        page = [row[0] for row in postgres._fetch(postgres._sql.bulk_chain_ids, values)]
+        page = [id for (id,) in postgres._fetch(postgres._sql.bulk_chain_ids, values)]
         yield from page
         if len(page) < _PAGE:
             return

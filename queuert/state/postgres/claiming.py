@@ -19,13 +19,16 @@ from typing import Any
 from queuert.limits import Limits
 from queuert.state.postgres.parameters import Parameters, text_array
 from queuert.state.postgres.rows import Row
-from queuert.state.records import CLAIMED, columns_of
+from queuert.state.records import CLAIMED, columns_of, places
 from queuert.state.types import ClaimedJob, ClaimRequest
 
 IndexPosition = tuple[int, datetime]
 """The position of an index entry within its type: a rank and a time."""
 
-HEAD: IndexPosition = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
+BEST, _EARLIEST = -(2**31), datetime(1, 1, 1, tzinfo=UTC)
+"""A rank and a time that are before all others."""
+
+HEAD: IndexPosition = (BEST, _EARLIEST)
 
 SLOW = 0.003
 """Seconds on the server from which a scan from the head counts as slow. A scan of some hundred jobs takes a tenth."""
@@ -90,8 +93,9 @@ _CLAIMS = 8
 
 _MARGIN = 1.5
 
-INPUT, PACKED = CLAIMED.index("input"), len(CLAIMED)
-"""The columns of a claimed row with the input, and, behind the fields, with its stored size if it is compressed."""
+ID, INPUT, PACKED = *places(CLAIMED, "id", "input"), len(CLAIMED)
+"""The columns of a claimed row with the id, the input, and, behind the fields, the input's stored size if it is
+compressed."""
 
 _TOKEN = columns_of(ClaimedJob).index("token")
 
@@ -127,7 +131,7 @@ def claim(
     ``taken`` is the size of inputs that were claimed before, for the same request.
     """
     if request.after_rank is not None:
-        positions = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
+        positions = [(request.after_rank + 1, _EARLIEST)] * len(request.leases)
     return {
         "types": text_array(list(request.leases)),
         "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
@@ -288,7 +292,7 @@ def select_admissible(
         "cursors": [cursors.get(type, "") for type in limits],
         "others": [type for type in request.leases if type not in limits],
         "types": list(request.leases),
-        "first_rank": HEAD[0] if request.after_rank is None else request.after_rank + 1,
+        "first_rank": BEST if request.after_rank is None else request.after_rank + 1,
         "passed_over": list(passed_over),
         "most_keys": _MOST_KEYS,
     }
@@ -297,9 +301,9 @@ def select_admissible(
 def admission(rows: Sequence[Row]) -> Admission:
     """Decode the rows of ``select_admissible``."""
     return Admission(
-        ids=[row[0] for row in rows if row[0] is not None],
-        others=sum(row[0] is None and row[1] is None for row in rows),
-        cursors={row[1]: row[2] for row in rows if row[1] is not None},
+        ids=[id for id, _, _ in rows if id is not None],
+        others=sum(id is None and type is None for id, type, _ in rows),
+        cursors={type: key for _, type, key in rows if type is not None},
     )
 
 

@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql as sql_text
@@ -39,6 +39,24 @@ _SEE_ALL = "run it as a member of pg_read_all_stats: GRANT pg_read_all_stats TO 
 _GRANT_AGAIN = "as the schema's owner: queuert migrate roles --apply"
 
 
+class ServerFacts(NamedTuple):
+    """The row of ``doctor_server``. Limits of -1 are none."""
+
+    version: int
+    standby: bool
+    role: str
+    superuser: bool
+    sees_all: bool
+    usable: int
+    """Connections that a login may have, of all of the server."""
+    used: int
+    of_role: int
+    """How many connections the role may have."""
+    used_by_role: int
+    of_database: int
+    """How many connections the database may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Examination:
     """What the checks look at.
@@ -47,8 +65,7 @@ class Examination:
         connection: in autocommit, with the settings of the login and none of ours.
         thresholds: what is too much.
         listen_dsn: where notifications are listened to.
-        role: who is logged in.
-        sees_all: whether it sees the sessions of others.
+        server: what the server says of itself and of who is logged in.
     """
 
     connection: psycopg.Connection[Any]
@@ -56,8 +73,7 @@ class Examination:
     settings: PostgresSettings
     thresholds: Thresholds
     listen_dsn: str
-    role: str
-    sees_all: bool
+    server: ServerFacts
 
     def rows(self, statement: bytes, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows of a statement."""
@@ -77,8 +93,8 @@ def diagnose(
     """
     try:
         with psycopg.connect(settings.current_dsn(), **settings.connection_arguments()) as connection:
-            [(_, _, role, _, sees_all, *_)] = fetch(connection, statements.doctor_server)
-            one = Examination(connection, statements, settings, thresholds, listen_dsn, role, sees_all)
+            [row] = fetch(connection, statements.doctor_server)
+            one = Examination(connection, statements, settings, thresholds, listen_dsn, ServerFacts(*row))
             findings = list(_made(one, SERVER_CHECKS))
             schema = list(_schema_revision(one))
             findings += schema
@@ -119,11 +135,11 @@ def _on_store(one: Examination) -> Iterator[Finding]:
 
 
 def _server(one: Examination) -> Iterator[Finding]:
-    [(version, standby, *_)] = one.rows(one.statements.doctor_server)
+    version = one.server.version
     found = f"Postgres {version // 10_000}.{version % 10_000}"
     if version < OLDEST_SERVER:
         yield error("server", found, "Queuert needs Postgres 14 or newer", "upgrade the server")
-    elif standby:
+    elif one.server.standby:
         remedy = "use the primary's address: name all servers and target_session_attrs=read-write"
         yield error("server", f"{found}, a standby", "a standby takes no writes, so no job runs", remedy)
     else:
@@ -214,7 +230,7 @@ def _durability(found: dict[str, str]) -> Iterator[Finding]:
 
 
 def _timeouts(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
-    role = sql_text.Identifier(one.role).as_string(one.connection)
+    role = sql_text.Identifier(one.server.role).as_string(one.connection)
     if found["idle_session_timeout"] != "0":
         yield warning(
             "settings",
@@ -236,7 +252,7 @@ def _timeouts(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
 def _sessions(one: Examination, found: dict[str, str]) -> Iterator[Finding]:
     wrong = [name for name, value in _SET_IN_OUR_SESSIONS.items() if found[name] != value]
     if wrong and _is_pooled(one):
-        role = sql_text.Identifier(one.role).as_string(one.connection)
+        role = sql_text.Identifier(one.server.role).as_string(one.connection)
         for name in wrong:
             yield warning(
                 "settings",
@@ -251,32 +267,30 @@ def _set_system(name: str, value: str) -> str:
 
 
 def _connections(one: Examination) -> Iterator[Finding]:
-    [row] = one.rows(one.statements.doctor_server)
-    usable, used, of_role, used_by_role, of_database = row[5:]
+    server = one.server
     findings = []
     for limit, number, what in (
-        (usable, used, "max_connections of the server"),
-        (of_role, used_by_role, f"the connection limit of role {one.role}"),
-        (of_database, used, "the connection limit of the database"),
+        (server.usable, server.used, "max_connections of the server"),
+        (server.of_role, server.used_by_role, f"the connection limit of role {server.role}"),
+        (server.of_database, server.used, "the connection limit of the database"),
     ):
         if 0 <= limit < number / one.thresholds.used_share:
             reason = "a worker or client that needs one more connection is refused"
             remedy = "lower the concurrency of workers, put a pooler in between, or raise the limit"
             findings.append(warning("connections", f"{number} of {limit} in use ({what})", reason, remedy))
-    yield from findings or [ok("connections", f"{used} of {usable} in use")]
+    yield from findings or [ok("connections", f"{server.used} of {server.usable} in use")]
 
 
 def _transactions(one: Examination) -> Iterator[Finding]:
-    if not one.sees_all:
-        reason = f"role {one.role} sees only its own sessions"
-        yield skipped("transactions", reason, _SEE_ALL.format(role=one.role))
+    role = one.server.role
+    if not one.server.sees_all:
+        yield skipped("transactions", f"role {role} sees only its own sessions", _SEE_ALL.format(role=role))
         return
-    rows = one.rows(one.statements.doctor_transactions)
-    if not rows or rows[0][5] < one.thresholds.transaction_seconds:
-        age = rows[0][5] if rows else 0.0
+    none = (None, None, None, None, None, 0.0)
+    [(kind, name, user, application, state, age)] = one.rows(one.statements.doctor_transactions) or [none]
+    if kind is None or age < one.thresholds.transaction_seconds:
         yield ok("transactions", f"the oldest is {max(0.0, age):,.0f} seconds old")
         return
-    [(kind, name, user, application, state, age)] = rows
     described = f"of {user} ({application or 'no application name'}, {state})"
     reason = "vacuum keeps all rows that were changed since, claims slow down, and readers of the event log wait"
     remedy = f"SELECT pg_terminate_backend({name})" if kind == "session" else f"ROLLBACK PREPARED '{name}'"
@@ -382,8 +396,8 @@ def missing_grants(one: Examination, wanted: Sequence[Grant]) -> list[Grant]:
 
 def _login(one: Examination) -> Iterator[Finding]:
     """What the login may: all that one of the roles may, and no more than it must."""
-    [(_, _, role, superuser, *_)] = one.rows(one.statements.doctor_server)
-    if superuser:
+    role = one.server.role
+    if one.server.superuser:
         reason = "what a handler or a stolen password can do, it can do to the whole server"
         remedy = (
             f"use a login that is no superuser, and grant it what it needs: GRANT {one.settings.schema}_worker TO ..."
@@ -422,9 +436,9 @@ def _roles(one: Examination) -> Iterator[Finding]:
 
 
 def _pools(one: Examination) -> Iterator[Finding]:
-    [row] = one.rows(one.statements.doctor_server)
     [(workers, wanted)] = one.rows(one.statements.doctor_pools)
-    usable = min(limit for limit in (row[5], row[7], row[9]) if limit >= 0)
+    server = one.server
+    usable = min(limit for limit in (server.usable, server.of_role, server.of_database) if limit >= 0)
     if wanted <= usable:
         yield ok("pools", f"{workers} live workers may open {wanted} of {usable} connections")
         return

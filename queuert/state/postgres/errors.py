@@ -78,4 +78,6 @@ def _first_line(error: psycopg.Error) -> str:
 def _conflicting_id(error: psycopg.Error) -> str:
     # "Key (id)=(abc) already exists.", in the language of the server, and with quotes if it quotes all names.
     detail = error.diag.message_detail or ""
-    return detail.partition(")=(")[2].rpartition(")")[0] or "?"
+    _, _, value = detail.partition(")=(")
+    id, _, _ = value.rpartition(")")
+    return id or "?"

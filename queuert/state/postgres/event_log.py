@@ -22,7 +22,7 @@ from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BEHIND = re.compile(r"(\d{1,19})(?::(\d{1,20}):(\d{1,10}):(\d{1,18})?)?", re.ASCII)
+_BEHIND = re.compile(r"(?P<seq>\d{1,19})(?::(\d{1,20}):(\d{1,10}):(\d{1,18})?)?", re.ASCII)
 _LAST_SEQ = 2**63 - 1
 
 RESTART = "begin anew without a cursor, which shows all that the log has, or go on from the cursor of this error"
@@ -113,7 +113,7 @@ class EventCursor:
         position = Position.decode(text)
         behind = _BEHIND.fullmatch(position.id)
         tx = int(position.key) if re.fullmatch(r"\d{1,20}", position.key, re.ASCII) else 2**64
-        if behind is None or tx >= 2**64 or int(behind[1]) > _LAST_SEQ:
+        if behind is None or tx >= 2**64 or int(behind["seq"]) > _LAST_SEQ:
             raise InvalidCursorError(text)
         seq, system, timeline, micros = behind.groups()
         try:
@@ -215,11 +215,12 @@ def page(filter: EventFilter, request: PageRequest) -> Parameters:
         cursor = EventCursor.decode(request.cursor)
         here = (str(cursor.tx), cursor.seq)
         low, high = (here, high) if request.oldest_first else (low, here)
+    (low_tx, low_seq), (high_tx, high_seq) = low, high
     return {
-        "low": low[0],
-        "low_seq": low[1],
-        "high": high[0],
-        "high_seq": high[1],
+        "low": low_tx,
+        "low_seq": low_seq,
+        "high": high_tx,
+        "high_seq": high_seq,
         "settled": request.oldest_first,
         "types": None if filter.types is None else list(filter.types),
         "kinds": None if filter.kinds is None else list(filter.kinds),
@@ -238,7 +239,7 @@ def read_on(request: PageRequest) -> EventCursor | None:
     return None if request.cursor is None else EventCursor.decode(request.cursor)
 
 
-(_KIND,) = records.places(records.EVENT, "kind")
+_TX, _SEQ, _HAPPENED_AT, _KIND = records.places(records.EVENT, "tx", "seq", "happened_at", "kind")
 
 
 def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
@@ -258,28 +259,25 @@ def end(log: LogState) -> EventLogEnd:
 
 
 def _cursor(row: Row, log: LogState) -> str:
-    return EventCursor(int(row[0]), row[1], row[2], log.system, log.timeline).encode()
+    return EventCursor(int(row[_TX]), row[_SEQ], row[_HAPPENED_AT], log.system, log.timeline).encode()
 
 
 def _event(row: Row, log: LogState) -> JobEvent:
-    return records.event((int(row[0]), *row[1:]), _cursor(row, log))
+    return records.event(row, _cursor(row, log))
 
 
 def log(levels: Sequence[Row], days: Sequence[Row], lag: float) -> EventLog:
     """Make the description of the log from the rows of ``event_levels`` and ``list_partitions``, and ``event_lag``."""
-    [(level, keep_days)] = [row[1:] for row in levels if row[0] is None]
+    [(default, keep_days)] = [(level, keep_days) for type, level, keep_days in levels if type is None]
+    own_levels = sorted((type, EventLevel(level)) for type, level, _ in levels if type is not None)
+    partitions = [EventPartition(name, day, size) for name, day, size, _, _, _ in days if name is not None]
     return EventLog(
-        level=EventLevel(level),
-        levels={row[0]: EventLevel(row[1]) for row in sorted(levels, key=lambda row: row[0] or "") if row[0]},
+        level=EventLevel(default),
+        levels=dict(own_levels),
         keep_days=keep_days,
-        partitions=tuple(EventPartition(row[0], row[1], row[2]) for row in sorted(days, key=_by_day) if row[0]),
+        partitions=tuple(sorted(partitions, key=lambda part: part.day or date.max)),
         lag=lag,
     )
-
-
-def _by_day(row: Row) -> date:
-    day: date | None = row[1]
-    return day or date.max
 
 
 STEPS = 40

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -26,7 +26,6 @@ from queuert.state.postgres.other_drivers import (
     psycopg2_pool_connection,
 )
 from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection
-from queuert.state.postgres.rows import Row
 
 _SYNC_TAKES = (
     "a connection or cursor of psycopg 3 or psycopg2, one of their pools, an SQLAlchemy Connection or Session on "
@@ -115,6 +114,14 @@ async def async_callers_connection(given: Any) -> AsyncIterator[AsyncAnyConnecti
 # --- another database -------------------------------------------------------------------------------------------------
 
 
+class Database(NamedTuple):
+    """The row of ``database``: which one it is, and for people its name and address."""
+
+    oid: int
+    server_started: str
+    name: str
+
+
 class OwnDatabase:
     """The database of a store, with which callers' connections are compared once.
 
@@ -125,7 +132,7 @@ class OwnDatabase:
 
     def __init__(self) -> None:
         self.address: tuple[str, int, str] | None = None
-        self.row: Row | None = None
+        self.row: Database | None = None
         self._known: WeakSet[Any] = WeakSet()
 
     def is_known(self, connection: AsyncAnyConnection | AnyConnection) -> bool:
@@ -144,15 +151,16 @@ class OwnDatabase:
         with suppress(TypeError):
             self._known.add(_identity(connection))
 
-    def is_same(self, row: Row) -> bool:
+    def is_same(self, row: Database) -> bool:
         """Whether a server's answer is that of this database's server."""
-        return self.row is not None and self.row[:2] == row[:2]
+        own = self.row
+        return own is not None and (own.oid, own.server_started) == (row.oid, row.server_started)
 
-    def refused(self, row: Row) -> UnsupportedConnectionError:
+    def refused(self, row: Database) -> UnsupportedConnectionError:
         """Return the error for a connection to another database."""
-        own = "" if self.row is None else f" {self.row[2]!r}"
+        own = "" if self.row is None else f" {self.row.name!r}"
         return UnsupportedConnectionError(
-            f"connection= must be one to the database of this client,{own}, and is one to {row[2]!r}: nothing was "
+            f"connection= must be one to the database of this client,{own}, and is one to {row.name!r}: nothing was "
             "written. Use a client of that database, or a connection to this one"
         )
 

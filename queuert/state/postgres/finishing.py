@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from queuert.attributes import attributes_of
 from queuert.jobs import JobStatus
@@ -96,7 +96,11 @@ def completed(finishes: Sequence[Finish], found: Sequence[Row]) -> dict[Lease, F
     If two completions of one job have different tokens, the statement sees only the last.
     """
     params = {one.job.id: one.job.lease for one in finishes}
-    return {params[row[0]]: FinishResult(row[0]) for row in found}
+    return {params[job_id]: FinishResult(job_id) for (job_id,) in found}
+
+
+Inherited: TypeAlias = tuple[str | None, str | None]
+"""What the chains that a job starts may inherit: its limit key, and the attributes of its chain, as stored."""
 
 
 def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
@@ -110,18 +114,18 @@ def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
     return found
 
 
-def started_by(finishes: Sequence[Finish], inherited: Mapping[str, Row] | None = None) -> list[NewJob]:
+def started_by(finishes: Sequence[Finish], inherited: Mapping[str, Inherited] | None = None) -> list[NewJob]:
     """Return the first jobs of the chains that finishes start as blockers of their jobs.
 
-    ``inherited`` has the rows of ``read_inherited``, by the ids of the finished jobs.
+    ``inherited`` has what ``read_inherited`` has read, by the ids of the finished jobs.
     """
     if not inherited:
         return [new for one in finishes for new in one.starts]
-    return [_inheriting(new, inherited[one.job.id]) for one in finishes for new in one.starts]
+    return [_inheriting(new, *inherited[one.job.id]) for one in finishes for new in one.starts]
 
 
-def _inheriting(new: NewJob, row: Row) -> NewJob:
-    return inheriting(new, row[1], attributes_of(row[2]) if row[2] else None)
+def _inheriting(new: NewJob, limit_key: str | None, attributes: str | None) -> NewJob:
+    return inheriting(new, limit_key, attributes_of(attributes) if attributes else None)
 
 
 def closing_chains(finishes: Sequence[Finish]) -> list[str]:
@@ -132,11 +136,19 @@ def closing_chains(finishes: Sequence[Finish]) -> list[str]:
 def finish_results(
     finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str] = (), blocked: Container[str] = ()
 ) -> dict[Lease, FinishResult]:
-    """Return the results of the finishes that were written, from the rows of ``finish``.
+    """Return the results of the finishes that were written, from the rows of ``finish`` or ``finish_simple``.
 
     ``released`` are the types of other jobs that became due by them, ``blocked`` the ids of jobs with open blockers.
     """
-    written, ages = written_leases(found), _chain_seconds(found)
+    written: dict[Lease, str] = {}
+    ages: dict[Lease, float] = {}
+    for job_id, token, status, *took in found:
+        lease = Lease(job_id, token)
+        written[lease] = status
+        # How long the chain took, if a job after its first has closed it: ``finish_simple`` closes no such chain.
+        (seconds,) = took or (None,)
+        if seconds is not None:
+            ages[lease] = float(seconds)
     results = {}
     for one in finishes:
         lease = one.job.lease
@@ -150,14 +162,9 @@ def finish_results(
     return results
 
 
-def _chain_seconds(found: Sequence[Row]) -> dict[Lease, float]:
-    """How long the chains took that were closed by jobs after their first, from the rows of ``finish``."""
-    return {Lease(row[0], row[1]): float(row[3]) for row in found if len(row) > 3 and row[3] is not None}
-
-
 def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
     """Return the leases whose finishes were written, with the new status of their jobs, from the rows of ``finish``."""
-    return {Lease(row[0], row[1]): row[2] for row in found}
+    return {Lease(job_id, token): status for job_id, token, status, _ in found}
 
 
 def _due_types(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
@@ -210,5 +217,5 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *
 def closing_results(finishes: Sequence[Finish], answers: Sequence[PGresult]) -> dict[Lease, FinishResult]:
     """Return the results of the finishes that were written, from the results of all steps."""
     *_, ended, released, _ = answers
-    freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in CLAIMABLE]
+    freed = [type for type, status in text_rows(released) if type is not None and status in CLAIMABLE]
     return finish_results(finishes, text_rows(ended), freed)

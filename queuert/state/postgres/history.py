@@ -81,7 +81,7 @@ def event_dates(session: BulkSession, from_tx: int, to_tx: int, before: datetime
     """Return the days (UTC) of the events of these transactions that happened before a time, in order."""
     with session.transaction() as connection:
         params = {"from_tx": str(from_tx), "to_tx": str(to_tx), "before": before}
-        return [row[0] for row in fetch(connection, session.sql.history_dates, params)]
+        return [day for (day,) in fetch(connection, session.sql.history_dates, params)]
 
 
 class HistoryLock:
@@ -139,14 +139,14 @@ def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wa
 def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -> list[str]:
     to_delete = [PruneCandidate(one.id, one.closed_at, one.expires_at) for one in chains]
     with session.transaction() as connection:
-        rows = prune(connection, session.sql, to_delete, wait=wait)
-        deleted = Counter(row[1] for row in rows)
+        jobs = prune(connection, session.sql, to_delete, wait=wait)
+        deleted = Counter(job.chain_id for job in jobs)
         for chain in chains:
             if deleted.get(chain.id, chain.jobs) != chain.jobs:
                 raise ArchiveMismatchError(
                     f"chain {chain.id!r} has {deleted[chain.id]} jobs, of which {chain.jobs} are archived: not deleted"
                 )
-    return retention.gone(to_delete, rows)
+    return retention.gone(to_delete, jobs)
 
 
 def kept_chains(session: BulkSession, chains: Sequence[ArchivedChain]) -> dict[str, str]:

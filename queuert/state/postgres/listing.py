@@ -51,7 +51,8 @@ def count_parameters(types: Sequence[str] | None, cap: int) -> Parameters:
 
 def counted(row: Row) -> Counted:
     """Decode a row of ``count_jobs``."""
-    return Counted(row[0], JobStatus(row[1]), row[2], row[3], None if row[4] is None else max(0.0, row[4]))
+    type, status, due, number, oldest_seconds = row
+    return Counted(type, JobStatus(status), due, number, None if oldest_seconds is None else max(0.0, oldest_seconds))
 
 
 def too_many(found: Sequence[Counted], cap: int) -> list[Stored]:
@@ -82,7 +83,8 @@ def estimates(statement: bytes, stored: Sequence[Stored]) -> tuple[bytes, Parame
 
 def estimated_rows(row: Row, stored: Sequence[Stored]) -> dict[Stored, int]:
     """Return the numbers of rows in the plan of ``estimates``."""
-    plan: Mapping[str, Any] = row[0][0]["Plan"]
+    [[explained]] = row
+    plan: Mapping[str, Any] = explained["Plan"]
     plans = [plan] if len(stored) == 1 else plan["Plans"]
     return {one: int(part["Plan Rows"]) for one, part in zip(stored, plans, strict=True)}
 
@@ -176,8 +178,10 @@ def attribute_pairs(filter: ChainFilter) -> Parameters:
 
 
 def _bound(name: str, position: tuple[datetime, str] | None, default: str) -> Parameters:
-    moment, id = (default, "") if position is None else (position[0].isoformat(), position[1])
-    return {name: moment, f"{name}_id": id}
+    if position is None:
+        return {name: default, f"{name}_id": ""}
+    moment, id = position
+    return {name: moment.isoformat(), f"{name}_id": id}
 
 
 def by_index(chain_id: str, page: PageRequest) -> Parameters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
 from queuert.attributes import attributes_of, pairs_of
 from queuert.errors import (
@@ -16,7 +17,7 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.run_at import RunAt
 from queuert.state.postgres.finishing import CLAIMABLE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import CompletedChain, DeletedJob, LockedJob, Row
 from queuert.state.types import ChainUpdate, DeleteResult, InputEdit, NewJob, TriggeredJob, WorkerlessCompletion
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
@@ -60,21 +61,29 @@ class LockedChain:
         )
 
 
-def met_chains(rows: Iterable[Row]) -> dict[str, LockedChain]:
-    """Decode the rows of ``lock_chains``: the locked chains by id, each with its last job."""
-    roots: dict[str, Row] = {}
-    tails: dict[str, Row] = {}
-    for row in rows:
-        id, chain_id, index = row[:3]
-        if index == 0:
-            roots[id] = row
-        if chain_id not in tails or tails[chain_id][2] < index:
-            tails[chain_id] = row
+def met_chains(locked: Iterable[LockedJob]) -> dict[str, LockedChain]:
+    """Return the locked chains by id, each with its last job."""
+    roots: dict[str, LockedJob] = {}
+    tails: dict[str, LockedJob] = {}
+    for job in locked:
+        if job.chain_index == 0:
+            roots[job.id] = job
+        if job.chain_id not in tails or tails[job.chain_id].chain_index < job.chain_index:
+            tails[job.chain_id] = job
     return {id: _locked_chain(root, tails[id]) for id, root in roots.items()}
 
 
-def _locked_chain(root: Row, tail: Row) -> LockedChain:
-    return LockedChain(root[0], root[4], ChainStatus(root[5]), tail[0], tail[3], JobStatus(tail[6]), tail[7])
+def _locked_chain(root: LockedJob, tail: LockedJob) -> LockedChain:
+    assert root.chain_status is not None
+    return LockedChain(
+        id=root.id,
+        type=root.chain_type,
+        status=ChainStatus(root.chain_status),
+        tail_id=tail.id,
+        tail_type=tail.type,
+        tail_status=JobStatus(tail.status),
+        trace_context=tail.trace_context,
+    )
 
 
 def all_found(ids: Sequence[str], met: Mapping[str, LockedChain]) -> dict[str, LockedChain]:
@@ -115,16 +124,26 @@ def completed(closing: Sequence[WorkerlessCompletion], rows: Sequence[Row]) -> l
     Raises:
         ChainNotFoundError: a chain does not exist. Nothing was written.
     """
-    rows_by_id = {row[0]: row for row in rows}
-    found = {
-        id: LockedChain(id, row[1], ChainStatus(row[2]), row[3], row[4], JobStatus(row[5]), row[6])
-        for id, row in rows_by_id.items()
-    }
+    met = list(starmap(CompletedChain, rows))
+    found = {one.chain_id: _before(one) for one in met}
     chains = all_found([one.chain_id for one in closing], found).values()
-    if not rows[0][7]:
+    if not met[0].completed:
         return [chain.update() for chain in chains]
-    results = [chain.update(status=ChainStatus.COMPLETED, seconds=rows_by_id[chain.id][8]) for chain in chains]
-    return with_due_types(results, rows[0][9])
+    seconds = {one.chain_id: one.seconds for one in met}
+    results = [chain.update(status=ChainStatus.COMPLETED, seconds=seconds[chain.id]) for chain in chains]
+    return with_due_types(results, met[0].due_types)
+
+
+def _before(one: CompletedChain) -> LockedChain:
+    return LockedChain(
+        id=one.chain_id,
+        type=one.chain_type,
+        status=ChainStatus(one.chain_status),
+        tail_id=one.tail_id,
+        tail_type=one.tail_type,
+        tail_status=JobStatus(one.tail_status),
+        trace_context=one.trace_context,
+    )
 
 
 def continuations(completions: Sequence[WorkerlessCompletion]) -> Parameters:
@@ -152,7 +171,7 @@ def continued(
 def cancelled(met: Iterable[LockedChain], written: Sequence[Row], released: Sequence[Row]) -> list[ChainUpdate]:
     """Return the results of cancellations, from the rows of ``cancel_chains``; chains that were closed are
     unchanged."""
-    seconds = chain_seconds(written)
+    seconds: dict[str, float | None] = dict(written)
     results = [
         chain.update(status=ChainStatus.CANCELLED, seconds=seconds.get(chain.id))
         if chain.status is ChainStatus.OPEN
@@ -162,14 +181,9 @@ def cancelled(met: Iterable[LockedChain], written: Sequence[Row], released: Sequ
     return with_released(results, released)
 
 
-def chain_seconds(written: Sequence[Row]) -> dict[str, float | None]:
-    """Return how long each chain took that was closed, from the rows of ``cancel_chains``."""
-    return {row[0]: row[1] for row in written}
-
-
 def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[ChainUpdate]:
     """Add the types of the jobs that ``release_dependents`` made due to the last result that was written."""
-    return with_due_types(results, sorted({row[0] for row in released if row[1] in CLAIMABLE}))
+    return with_due_types(results, sorted({type for type, status in released if status in CLAIMABLE}))
 
 
 def with_due_types(results: list[ChainUpdate], due_types: Sequence[str]) -> list[ChainUpdate]:
@@ -204,33 +218,39 @@ def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
         JobNotFoundError: a job does not exist.
         JobNotTriggerableError: a job is neither scheduled nor ready.
     """
-    found = {row[0]: row for row in rows}
+    found = {id: (TriggeredJob(id, type), status) for id, type, status in rows}
+    jobs = []
     for id in ids:
         if id not in found:
             raise JobNotFoundError(id)
-        if found[id][2] not in CLAIMABLE:
-            raise JobNotTriggerableError(id, found[id][2])
-    return [TriggeredJob(id, found[id][1]) for id in ids]
+        job, status = found[id]
+        if status not in CLAIMABLE:
+            raise JobNotTriggerableError(id, status)
+        jobs.append(job)
+    return jobs
 
 
-def deleted(params: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
-    """Return the deleted chains from the rows of ``delete``: in the order of the request, then the others."""
-    found = {row[1] for row in rows}
+def deleted(params: Sequence[str], jobs: Sequence[DeletedJob]) -> DeleteResult:
+    """Return the deleted chains: in the order of the request, then the others."""
+    found = {job.chain_id for job in jobs}
     first = [id for id in dict.fromkeys(params) if id in found]
-    running = sorted(row[0] for row in rows if row[2] == JobStatus.RUNNING)
+    running = sorted(job.id for job in jobs if job.status == JobStatus.RUNNING)
     return DeleteResult(first + sorted(found - set(first)), running)
 
 
-def freed_keys(rows: Iterable[Row]) -> Parameters:
-    """Return the parameters of ``delete_keys``, from the rows of ``delete``."""
-    keys = sorted({(row[3], row[4]) for row in rows if row[4] is not None})
+def freed_keys(jobs: Iterable[DeletedJob]) -> Parameters:
+    """Return the parameters of ``delete_keys``."""
+    keys = sorted({(job.type, job.deduplication_key) for job in jobs if job.deduplication_key is not None})
     return {"types": [type for type, _ in keys], "keys": [key for _, key in keys]}
 
 
-def attribute_rows(rows: Iterable[Row]) -> Parameters:
-    """Return the parameters of ``delete_attributes``, from the rows of ``delete`` and ``prune``."""
+def attribute_rows(jobs: Iterable[DeletedJob]) -> Parameters:
+    """Return the parameters of ``delete_attributes``."""
     entries = [
-        (name, value, row[5], row[0]) for row in rows if row[6] for name, value in pairs_of(attributes_of(row[6]))
+        (name, value, job.created_at, job.id)
+        for job in jobs
+        if job.attributes
+        for name, value in pairs_of(attributes_of(job.attributes))
     ]
     names, values, started, ids = ([entry[at] for entry in entries] for at in range(4))
     return {"names": names, "values": values, "started": started, "ids": ids}

@@ -143,7 +143,8 @@ class ConnectFailures:
     def add(self, error: Exception) -> None:
         """One more try has failed. The error itself is not kept: its frames hold the pool."""
         with self._lock:
-            self.snapshot = self.snapshot[0] + 1, str(error)
+            number, _ = self.snapshot
+            self.snapshot = number + 1, str(error)
 
     def is_first(self) -> bool:
         """Return whether this is asked for the first time since a try has succeeded."""
@@ -226,7 +227,7 @@ class PooledConnection(ConnectionState, Connection[Any]):
         super().rollback()
 
 
-_PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
+_PLACEHOLDER = re.compile(rb"%\((?P<name>\w+)\)s|%%")
 
 Value: TypeAlias = str | int | float | None
 """The types of parameters. Arrays and JSON are text already."""
@@ -271,9 +272,9 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
     names: dict[str, int] = {}
 
     def number(found: re.Match[bytes]) -> bytes:
-        if found[1] is None:
+        if found["name"] is None:
             return b"%"
-        return b"$%d" % names.setdefault(found[1].decode(), len(names) + 1)
+        return b"$%d" % names.setdefault(found["name"].decode(), len(names) + 1)
 
     return _PLACEHOLDER.sub(number, text), tuple(names)
 

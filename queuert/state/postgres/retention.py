@@ -11,7 +11,7 @@ from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, TtlUpdate
 from queuert.policies import Keep, Retention
 from queuert.state.postgres.parameters import Parameters
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import DeletedJob, Row
 from queuert.state.types import PruneRequest
 
 
@@ -72,12 +72,13 @@ def expired(cursor: PruneCursor | None, limit: int, closed_before: datetime | No
 
 def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
     """Decode the rows of ``find_expired_ids``, and those of ``find_expired`` that nobody holds back."""
-    return [PruneCandidate(row[0], row[1], row[2]) for row in rows if not any(row[3:])]
+    return [PruneCandidate(id, closed_at, expires_at) for id, closed_at, expires_at, *held in rows if not any(held)]
 
 
 def cursor_after_expired(row: Row) -> PruneCursor:
     """Return the cursor after a page of expired chains, from its last row."""
-    return PruneCursor(row[0], row[2].isoformat())
+    id, _, expires_at, _ = row
+    return PruneCursor(id, expires_at.isoformat())
 
 
 def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
@@ -118,20 +119,25 @@ def chains_beyond_retention(
     request: PruneRequest, rows: Iterable[Row]
 ) -> tuple[list[PruneCandidate], list[PruneCandidate]]:
     """Decode the rows of ``find_beyond_retention``: the chains to delete, and those to mark as stale."""
-    found = [(PruneCandidate(row[1], row[3]), row[4]) for row in rows if row[4] and request.includes(row[1], row[4])]
+    found = [
+        (PruneCandidate(id, closed_at), action)
+        for _, id, _, closed_at, action in rows
+        if action and request.includes(id, action)
+    ]
     to_delete, to_mark = ([one for one, action in found if action == wanted] for wanted in ("delete", "mark"))
     return to_delete, to_mark
 
 
 def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> PruneCursor:
     """Return the cursor after a page, from the last row of ``find_beyond_retention``."""
-    type, status, _ = left[row[0] - 1]
-    return PruneCursor(row[1], row[2].isoformat(), type, status)
+    place, id, created_at, _, _ = row
+    type, status, _ = left[place - 1]
+    return PruneCursor(id, created_at.isoformat(), type, status)
 
 
 def deletable(to_delete: Iterable[PruneCandidate], needed: Iterable[Row]) -> list[str]:
     """Return the chains that no open job needs, by the rows of ``find_needed``."""
-    left_out = {row[0] for row in needed}
+    left_out = {id for (id,) in needed}
     return [one.id for one in to_delete if one.id not in left_out]
 
 
@@ -151,13 +157,13 @@ def pruned(to_delete: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parame
         **ids(to_delete),
         "closed": [one.closed_at for one in to_delete],
         "expires": [one.expires_at for one in to_delete],
-        "locked": [row[0] for row in locked],
+        "locked": [id for (id,) in locked],
     }
 
 
-def gone(to_delete: Iterable[PruneCandidate], rows: Iterable[Row]) -> list[str]:
-    """Return the chains that were deleted, from the rows of ``prune``, in the order of the candidates."""
-    chains = {row[1] for row in rows}
+def gone(to_delete: Iterable[PruneCandidate], deleted: Iterable[DeletedJob]) -> list[str]:
+    """Return the chains that were deleted, in the order of the candidates."""
+    chains = {job.chain_id for job in deleted}
     return [one.id for one in to_delete if one.id in chains]
 
 

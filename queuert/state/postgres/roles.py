@@ -61,7 +61,7 @@ def roles_sql(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = N
         **{role.value: f'"{name}"' for role, name in chosen.items()},
     }
     text = (files("queuert.state.postgres") / "roles.sql").read_text(encoding="utf-8")
-    return re.sub(r"\{(\w+)\}", lambda found: filled[found[1]], text)
+    return re.sub(r"\{(?P<name>\w+)\}", lambda found: filled[found["name"]], text)
 
 
 def grant_roles(dsn: str, *, schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = None) -> None:

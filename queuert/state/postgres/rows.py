@@ -6,11 +6,11 @@ are decoded all the same, and what can be read of the row is enough to finish it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import DataError
 from psycopg.pq import Format
@@ -37,11 +37,94 @@ def in_utc(row: Row) -> Row:
     return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
 
 
-def reaped_job(row: Row, *, status: str) -> ReapedJob:
-    """Decode a row of ``reap``, with the status that the job has now."""
-    again = status != JobStatus.FAILED
-    due_types = (row[1],) if again else ()
-    return ReapedJob(row[0], row[1], row[2], row[3], JobStatus(status), row[5], row[6], due_types)
+class LockedJob(NamedTuple):
+    """A row of ``lock_chains``: its fields are the columns."""
+
+    id: str
+    chain_id: str
+    chain_index: int
+    type: str
+    chain_type: str
+    chain_status: str | None
+    status: str
+    trace_context: str | None
+
+
+class CompletedChain(NamedTuple):
+    """A row of ``complete_chains``, a chain as it was before: its fields are the columns."""
+
+    chain_id: str
+    chain_type: str
+    chain_status: str
+    tail_id: str
+    tail_type: str
+    tail_status: str
+    trace_context: str | None
+    completed: bool
+    """Whether the chains of the call were completed: all, or none."""
+    seconds: float | None
+    due_types: Sequence[str]
+    """The types of the jobs that became due by the call."""
+
+
+class DeletedJob(NamedTuple):
+    """A row of ``delete_chains`` and ``prune``: its fields are the columns."""
+
+    id: str
+    chain_id: str
+    status: str
+    type: str
+    deduplication_key: str | None
+    created_at: datetime | None
+    """None without attributes."""
+    attributes: str | None
+
+
+class ExistingJob(NamedTuple):
+    """A row of ``find_chains_by_id``, a chain or another job of its id: its fields are the columns."""
+
+    id: str
+    type: str
+    status: str
+    created_at: datetime
+    chain_index: int
+    has_expired: bool
+    chain_status: str | None
+
+
+class ExpiredLease(NamedTuple):
+    """A row of ``reap``: its fields are the columns, besides the seconds until the next lease expires."""
+
+    id: str
+    type: str
+    chain_id: str
+    chain_type: str
+    status: str | None
+    """What the job has become; None if its chain must be locked before it fails."""
+    attempt: int
+    holder: str | None
+    lease_token: str
+
+
+def expired_leases(found: Sequence[Row]) -> tuple[list[ExpiredLease], float | None]:
+    """Decode the rows of ``reap``: the expired leases, and the seconds until the next one expires."""
+    *_, next_expiry = found[0]
+    return [ExpiredLease(id, *others) for id, *others, _ in found if id is not None], next_expiry
+
+
+def reaped_job(lease: ExpiredLease, status: str) -> ReapedJob:
+    """Return the job whose lease has expired, with the status that it has now."""
+    due_types = () if status == JobStatus.FAILED else (lease.type,)
+    return ReapedJob(
+        id=lease.id,
+        type=lease.type,
+        chain_id=lease.chain_id,
+        chain_type=lease.chain_type,
+        status=JobStatus(status),
+        attempt=lease.attempt,
+        holder=lease.holder,
+        due_types=due_types,
+    )
 
 
 def with_closed_chain(reaped: ReapedJob, seconds: float | None, due_types: tuple[str, ...]) -> ReapedJob:
@@ -59,7 +142,7 @@ class LeaseState(Enum):
 
 def lease_states(params: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState | AbortReason]:
     """Return the state of each lease, from the rows of ``lease_states``."""
-    found: Mapping[str, Row] = {row[0]: row for row in rows}
+    found = {id: (status, token, running) for id, status, token, running in rows}
     return [_lease_state(lease, found.get(lease.job_id)) for lease in params]
 
 
@@ -79,7 +162,7 @@ def settled(finish: Finish, state: LeaseState | AbortReason, found: Sequence[Row
     """Return the result of a finish whose lease does not hold: written before by this lease, or lost."""
     if not isinstance(state, LeaseState):
         return FinishResult(finish.job.id, state)
-    status = next(row[1] for row in found if row[0] == finish.job.id)
+    status = next(status for id, status, _, _ in found if id == finish.job.id)
     if status in _WRITES[finish.kind]:
         return FinishResult(finish.job.id)
     # The lease finished the job, but with another outcome.
@@ -87,10 +170,10 @@ def settled(finish: Finish, state: LeaseState | AbortReason, found: Sequence[Row
     return FinishResult(finish.job.id, AbortReason.ALREADY_COMPLETED if final else AbortReason.TAKEN_BY_ANOTHER_WORKER)
 
 
-def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:
-    if row is None:
+def _lease_state(lease: Lease, known: tuple[str, str | None, bool] | None) -> LeaseState | AbortReason:
+    if known is None:
         return AbortReason.NOT_FOUND
-    _, status, token, running = row
+    status, token, running = known
     if token == lease.token:
         return LeaseState.HELD if running else LeaseState.ENDED
     if status == JobStatus.CANCELLED:

@@ -48,7 +48,7 @@ def _row(schedule: ScheduleRecord, next_at: datetime | None) -> str:
 
 def due(rows: Sequence[Row], limit: int) -> DueSchedules:
     """Decode the rows of ``due_schedules``."""
-    found = [records.schedule(row[:-2]) for row in rows if row[0] is not None]
+    found = [records.schedule((name, *others)) for name, *others, _, _ in rows if name is not None]
     *_, now, next_in = rows[0]
     return DueSchedules(now=now, due=found, next_in=0.0 if len(found) >= limit else next_in)
 
@@ -61,7 +61,9 @@ def advance(name: str, next_at: datetime | None, jobs: Sequence[NewJob], started
 
 def existing(rows: Sequence[Row]) -> dict[str, StartedJob]:
     """Decode the rows of ``find_ticks``, by id."""
-    return {row[0]: StartedJob(row[0], row[1], JobStatus(row[2]), row[3], existing=True) for row in rows}
+    return {
+        id: StartedJob(id, type, JobStatus(status), created_at, existing=True) for id, type, status, created_at in rows
+    }
 
 
 def moved(jobs: Sequence[NewJob], found: Mapping[str, StartedJob]) -> dict[str, NewJob]:
@@ -71,4 +73,5 @@ def moved(jobs: Sequence[NewJob], found: Mapping[str, StartedJob]) -> dict[str, 
 
 def paused_type(row: Row) -> PausedType:
     """Decode a row of ``list_paused_job_types``."""
-    return PausedType(type=row[0], paused_at=row[1], reason=row[2], by=row[3])
+    type, paused_at, reason, by = row
+    return PausedType(type, paused_at, reason, by)

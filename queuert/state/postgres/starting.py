@@ -12,7 +12,7 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.postgres import parameters
 from queuert.state.postgres.parameters import Parameters, array, is_large, quoted
 from queuert.state.postgres.protocol import NamedStatement
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import ExistingJob, Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import NewJob, StartedJob, is_debounced, with_newest_inputs
 
@@ -45,7 +45,10 @@ _STATUSES = {status.value: status for status in JobStatus}
 
 def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
     """Decode rows of ``start_jobs``, by id."""
-    return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3].astimezone(UTC)) for row in found}
+    return {
+        id: StartedJob(id, type, _STATUSES[status], created_at.astimezone(UTC))
+        for id, type, status, created_at in found
+    }
 
 
 DeduplicationKey = tuple[str, str]
@@ -129,22 +132,23 @@ class StartBatch:
                 id, type, JobStatus(status), created_at, existing=True, chain_status=ChainStatus(chain_status)
             )
 
-    def record_existing(self, rows: Iterable[Row]) -> None:
+    def record_existing(self, found: Iterable[ExistingJob]) -> None:
         """Record the chains that ``find_chains_by_id`` found for starts with ``attach``.
 
         Raises:
             JobIdConflictError: an id belongs to a job inside a chain, or to an expired chain that cannot be deleted.
             JobTypeMismatchError: a chain is of another type.
         """
-        rows_by_id = {row[0]: row for row in rows}
+        jobs_by_id = {one.id: one for one in found}
         for index, job in self._open():
-            row = rows_by_id.get(job.id)
-            if row is None or not job.attach:
+            one = jobs_by_id.get(job.id)
+            if one is None or not job.attach:
                 continue
-            if row[4] != 0 or row[5]:
+            if one.chain_index != 0 or one.has_expired:
                 raise JobIdConflictError([job.id])
-            chain_status = ChainStatus(row[6])
-            self._attach(index, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
+            assert one.chain_status is not None
+            status, chain_status = JobStatus(one.status), ChainStatus(one.chain_status)
+            self._attach(index, StartedJob(one.id, one.type, status, one.created_at, chain_status=chain_status))
 
     def remaining(self) -> list[NewJob]:
         """Return the starts that must be written, as far as is known: without duplicates within the batch.

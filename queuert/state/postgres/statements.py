@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from queuert.schema_names import check_schema_name
 from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
+from queuert.state.postgres.rows import CompletedChain, DeletedJob, ExistingJob, ExpiredLease, LockedJob
 from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected
 from queuert.state.types import MAX_FAILURES
 
@@ -140,7 +141,9 @@ RECORDS = {
     "schedule_columns": selected(SCHEDULE, {"input": "input::text", "attributes": "attributes::text"}),
     "event_record_columns": selected(EVENT, {"tx": "tx::text", "error": "error::text"}),
     # The end of what was looked at, as a row of its own.
-    "event_bound_columns": selected(EVENT, {**dict.fromkeys(EVENT[3:], "NULL"), "tx": "tx::text"}),
+    "event_bound_columns": selected(
+        EVENT, {**dict.fromkeys(EVENT, "NULL"), "tx": "tx::text", "seq": "seq", "happened_at": "happened_at"}
+    ),
     "worker_columns": selected(WORKER, {}),
     # What a claim returns of a `job`, and with the stored size of its input if it is compressed; and their names.
     "claimed_job": selected(
@@ -154,8 +157,23 @@ RECORDS = {
         },
     ),
     "claimed_columns": selected((*CLAIMED, "packed"), {}),
+    "locked_columns": selected(
+        LockedJob._fields,
+        {"status": "CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END"},
+    ),
+    "completed_columns": selected(CompletedChain._fields, {}),
+    "deleted_columns": selected(
+        DeletedJob._fields,
+        {"created_at": "CASE WHEN attributes IS NOT NULL THEN created_at END", "attributes": "attributes::text"},
+    ),
+    "existing_columns": selected(
+        ExistingJob._fields, {"has_expired": "coalesce(expires_at <= clock_timestamp(), false)"}
+    ),
+    "expired_columns": selected(
+        ExpiredLease._fields, {name: f"judged.{name}" for name in ExpiredLease._fields} | {"status": "returned.status"}
+    ),
 }
-"""Fragments with the columns of records, in the order of their fields: see ``records.py``."""
+"""Fragments with the columns of records, in the order of their fields: see ``records.py`` and ``rows.py``."""
 
 _AT_RUN_TIME = frozenset({"schema", "stage", "columns"})
 """Names that are quoted and filled later: the schema's below, those of staging tables in ``bulk.py``."""
@@ -208,7 +226,7 @@ def variants(section: str) -> list[str]:
 
 
 def _chosen(name: str, text: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    text = re.sub(r"\{include:(\w+)\}", lambda match: sections[match[1]].rstrip("\n"), text)
+    text = re.sub(r"\{include:(?P<name>\w+)\}", lambda match: sections[match["name"]].rstrip("\n"), text)
     for choice in CHOICES:
         if any(f"{{{placeholder}}}" in text for placeholder in choice.usual):
             yield name, _with(text, choice.usual)

@@ -17,7 +17,7 @@ from queuert.state.postgres import parameters
 from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.external_connections import OwnDatabase, address, sync_callers_connection
+from queuert.state.postgres.external_connections import Database, OwnDatabase, address, sync_callers_connection
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
@@ -51,8 +51,8 @@ class PostgresBase:
         self._connections.open()
         try:
             with self._connections.connection() as connection:
-                found = fetch(connection, self._sql.schema_revision)
-                if not found or found[0][0] < REQUIRED_REVISION:
+                [(revision,)] = fetch(connection, self._sql.schema_revision) or [("",)]
+                if revision < REQUIRED_REVISION:
                     raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
                 self._database.address = address(connection)
                 self.risks = connection_warnings(connection.pgconn) + self._moved(connection)
@@ -115,10 +115,12 @@ class PostgresBase:
 
     def _compare_databases(self, connection: AnyConnection) -> None:
         """Ask the server of a caller's connection which database it is, and that of the store if they differ."""
-        [theirs] = fetch(connection, self._sql.database)
+        [row] = fetch(connection, self._sql.database)
+        theirs = Database(*row)
         if not self._database.is_same(theirs):
             # The store's own server may have changed since it was last asked.
-            [self._database.row] = self._fetch(self._sql.database)
+            [row] = self._fetch(self._sql.database)
+            self._database.row = Database(*row)
         if not self._database.is_same(theirs):
             raise self._database.refused(theirs)
         self._database.add(connection)

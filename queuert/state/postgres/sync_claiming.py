@@ -80,7 +80,7 @@ class PostgresClaiming(PostgresBase):
         params = claiming.claim(request, positions, expansion=self._expansion.factor)
         statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
         answer = self._fetch(statement, params)
-        found = answer if answer[0][0] is not None else []
+        found = answer if answer[0][claiming.ID] is not None else []
         missing, taken = answer[0][claiming.MISSING], 0
         if missing and (missing == claiming.TOO_LARGE or (taken := claiming.input_size(found)) < request.max_bytes):
             limit = request.limit if missing == claiming.TOO_LARGE else missing
@@ -88,7 +88,7 @@ class PostgresClaiming(PostgresBase):
                 replace(request, limit=limit), positions, expansion=self._expansion.factor, taken=taken
             )
             rest = self._fetch(self._sql.prepared["claim_rest"], params)
-            found = found + [row for row in rest if row[0] is not None]
+            found = found + [row for row in rest if row[claiming.ID] is not None]
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
         # Where the look for the best begins has nothing to learn from jobs of worse ranks.
@@ -105,7 +105,7 @@ class PostgresClaiming(PostgresBase):
             rest = replace(request, limit=request.limit - len(jobs))
             params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, taken=taken)
             found = self._fetch(self._sql.prepared["claim_fair"], params)
-            claimed = [row for row in found if row[0] is not None]
+            claimed = [row for row in found if row[claiming.ID] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))
             cursors.update(summary.claimed if request.after_rank is None else summary.walked)
@@ -136,7 +136,7 @@ class PostgresClaiming(PostgresBase):
                 free, taken = claiming.unlimited(request, others), claiming.input_size(found)
                 rest = claiming.claim(free, expansion=self._expansion.factor, taken=taken)
                 free_jobs = fetch(connection, self._sql.claim_rest, rest, lenient=True)
-                found += [row for row in free_jobs if row[0] is not None]
+                found += [row for row in free_jobs if row[claiming.ID] is not None]
             self._expansion.note(found)
             return found
 
@@ -157,7 +157,7 @@ class PostgresClaiming(PostgresBase):
                 if claimed and claimed[0][claiming.CUT]:
                     # A job that was left for its size goes before the jobs that could be claimed instead.
                     break
-            locked = set(admission.ids).difference(row[0] for row in found)
+            locked = set(admission.ids).difference(row[claiming.ID] for row in found)
             if not locked:
                 self._cursors.update(admission.cursors)
                 break
@@ -166,8 +166,8 @@ class PostgresClaiming(PostgresBase):
 
     def next_due(self, types: Sequence[str]) -> float | None:
         """Return the seconds until the next job is due."""
-        found = self._fetch(self._sql.next_due, {"types": list(types)})
-        return None if found[0][0] is None else float(found[0][0])
+        [(seconds,)] = self._fetch(self._sql.next_due, {"types": list(types)})
+        return None if seconds is None else float(seconds)
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
@@ -176,7 +176,7 @@ class PostgresClaiming(PostgresBase):
         params = parameters.renewals(renewals)
         statement = self._sql.renew_with_events if "logged" in params else self._sql.renew
         found = self._fetch(statement, params)
-        held = {Lease(row[0], row[1]) for row in found}
+        held = {Lease(job_id, token) for job_id, token in found}
         return [renewal.lease in held for renewal in renewals]
 
     def release(self, leases: Sequence[Lease]) -> int:

@@ -28,7 +28,7 @@ from queuert.state.postgres.finishing import (
     releases_dependents,
 )
 from queuert.state.postgres.protocol import BEGIN, PooledConnection, Step, sync_begin_with
-from queuert.state.postgres.rows import LeaseState, Row
+from queuert.state.postgres.rows import ExpiredLease, LeaseState
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
 from queuert.state.types import (
@@ -151,25 +151,27 @@ class PostgresFinishing(PostgresBase):
             return ReapResult((), None)
         with self._connections.connection() as connection:
             found = fetch(connection, self._sql.reap, parameters.reap(request))
-            expired = [row for row in found if row[0] is not None]
-            reaped = [rows.reaped_job(row, status=row[4]) for row in expired if row[4] is not None]
-            spent = [row for row in expired if row[4] is None]
-            for row in spent:
-                reaped += self._fail_expired(connection, row)
+            expired, next_expiry = rows.expired_leases(found)
+            reaped = [rows.reaped_job(lease, lease.status) for lease in expired if lease.status is not None]
+            spent = [lease for lease in expired if lease.status is None]
+            for lease in spent:
+                reaped += self._fail_expired(connection, lease)
         unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
-        return ReapResult(reaped, 0.0 if unfinished else found[0][8])
+        return ReapResult(reaped, 0.0 if unfinished else next_expiry)
 
-    def _fail_expired(self, connection: Connection[Any], row: Row) -> list[ReapedJob]:
+    def _fail_expired(self, connection: Connection[Any], lease: ExpiredLease) -> list[ReapedJob]:
         """Fail a job after its last attempt and close its chain. It is skipped if another transaction has locked it."""
-        job_id, chain_id, token = row[0], row[2], row[7]
+        job_id, chain_id = lease.id, lease.chain_id
         try:
             with sync_bounded(connection, lock=LOCK_SOON):
                 lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
-                failed = fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]})
+                params = {"ids": [job_id], "tokens": [lease.lease_token]}
+                failed = fetch(connection, self._sql.fail_expired, params)
                 if not failed:
                     return []
                 released = fetch(connection, self._sql.release_dependents, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
-        due_types = tuple(sorted({one[0] for one in released if one[1] in CLAIMABLE}))
-        return [rows.with_closed_chain(rows.reaped_job(row, status=JobStatus.FAILED), failed[0][0], due_types)]
+        due_types = tuple(sorted({type for type, status in released if status in CLAIMABLE}))
+        reaped = rows.reaped_job(lease, JobStatus.FAILED)
+        return [rows.with_closed_chain(reaped, seconds, due_types) for (seconds,) in failed]

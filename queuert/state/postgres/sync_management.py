@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import starmap
 from typing import Any, TypeVar
 
 from queuert.errors import (
@@ -24,7 +25,7 @@ from queuert.state.postgres.errors import naming_cancelled, was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import ROUNDS, Work
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import DeletedJob, LockedJob, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import add_blockers, fetch, forget_deleted
 from queuert.state.steps import NewEvent, SendResult, event_limit
@@ -146,8 +147,8 @@ class PostgresManagement(PostgresBase):
         with_blockers = fetch(connection, self._sql.retry_chains, {"tails": tails})
         blocked: set[str] = set()
         if with_blockers:
-            params = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
-            blocked = {row[0] for row in fetch(connection, self._sql.reblock_job, params)}
+            params = {"tails": [id for (id,) in with_blockers], "locked": sorted(locked)}
+            blocked = {id for (id,) in fetch(connection, self._sql.reblock_job, params)}
         fetch(connection, self._sql.reblock_dependents, {"chains": list(met)})
         return [
             chain.update(status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,))
@@ -185,7 +186,7 @@ class PostgresManagement(PostgresBase):
         if edit is not None and edit.job_id not in {chain.tail_id for chain in met.values()}:
             raise JobNotFoundError(edit.job_id)
         tails = [chain.tail_id for chain in met.values() if chain.tail_status in management.WAITING]
-        changed = {row[0] for row in fetch(connection, self._sql.change_jobs, {"tails": tails, **changes})}
+        changed = {id for (id,) in fetch(connection, self._sql.change_jobs, {"tails": tails, **changes})}
         if edit is not None and edit.job_id in changed:
             fetch(connection, self._sql.change_input, {"id": edit.job_id, "input": edit.input})
         return [management.changed(chain) if chain.tail_id in changed else chain.update() for chain in met.values()]
@@ -194,8 +195,9 @@ class PostgresManagement(PostgresBase):
 
     def start_bulk_operation(self, job: NewJob) -> StartedJob:
         """Start the chain of a bulk operation, by a function that only operators may call."""
-        [row] = self._fetch(self._sql.start_bulk_operation, {"id": job.id, "input": job.input})
-        return StartedJob(row[0], row[1], JobStatus(row[2]), row[3])
+        params = {"id": job.id, "input": job.input}
+        [(id, type, status, created_at)] = self._fetch(self._sql.start_bulk_operation, params)
+        return StartedJob(id, type, JobStatus(status), created_at)
 
     def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
         """Whether the chain was started by ``start_bulk_operation``."""
@@ -236,7 +238,7 @@ class PostgresManagement(PostgresBase):
         if not known and not written:
             raise EventLimitError(chain_id, event_limit(too_many))
         woken = fetch(connection, self._sql.wake_receivers, {"ids": [chain.tail_id]}) if written else []
-        return SendResult(chain_id, chain.type, bool(written), tuple(TriggeredJob(row[0], row[1]) for row in woken))
+        return SendResult(chain_id, chain.type, bool(written), tuple(TriggeredJob(id, type) for id, type in woken))
 
     # --- delete -------------------------------------------------------------------------------------------------------
 
@@ -253,17 +255,18 @@ class PostgresManagement(PostgresBase):
         chains = sorted(set(to_delete.values()))
         references = fetch(connection, self._sql.external_references, {"chains": chains})
         if references:
-            raise BlockerReferenceError([(row[0], row[1]) for row in references])
+            raise BlockerReferenceError(references)
         rows = fetch(connection, self._sql.delete_chains, {"jobs": list(to_delete)})
-        forget_deleted(connection, self._sql, rows)
-        return management.deleted(ids, rows)
+        jobs = list(starmap(DeletedJob, rows))
+        forget_deleted(connection, self._sql, jobs)
+        return management.deleted(ids, jobs)
 
     def _lock_to_delete(self, connection: AnyConnection, ids: Sequence[str], *, cascade: bool) -> dict[str, str]:
         """Lock all jobs that are to be deleted, each with its chain, until a read finds no more of them."""
         params = {"ids": list(ids), "cascade": cascade}
         locked: dict[str, str] = {}
         for _ in range(_LOCK_ROUNDS):
-            found = {row[0]: row[1] for row in fetch(connection, self._sql.lock_chains_for_delete, params)}
+            found: dict[str, str] = dict(fetch(connection, self._sql.lock_chains_for_delete, params))
             if found.keys() == locked.keys():
                 return locked
             locked = found
@@ -274,15 +277,17 @@ class PostgresManagement(PostgresBase):
     def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs all of whose blockers have closed: a bug or a manual edit left them."""
         page = self._fetch(self._sql.find_stranded, {"cursor": cursor, "limit": limit})
-        stranded = [row[0] for row in page if row[1]]
+        stranded = [id for id, is_stranded in page if is_stranded]
         released: list[Row] = []
         if stranded:
             released = self._repeated(None, lambda given: self._release_stranded(given, stranded), None)
-        following = page[-1][0] if len(page) >= limit else None
-        return SweepResult([TriggeredJob(row[0], row[1]) for row in sorted(released)], following)
+        following = None
+        if len(page) >= limit:
+            following, _ = page[-1]
+        return SweepResult([TriggeredJob(id, type) for id, type in sorted(released)], following)
 
     def _release_stranded(self, connection: AnyConnection, ids: Sequence[str]) -> list[Row]:
-        held = [row[0] for row in fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
+        held = [id for (id,) in fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
         return fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
 
     # --- shared -------------------------------------------------------------------------------------------------------
@@ -325,8 +330,9 @@ class PostgresManagement(PostgresBase):
         locked: set[str] = set()
         for _ in range(_LOCK_ROUNDS):
             rows = fetch(connection, self._sql.lock_chains, params)
-            locked.update(row[0] for row in rows)
-            found = management.met_chains(rows)
+            jobs = list(starmap(LockedJob, rows))
+            locked.update(job.id for job in jobs)
+            found = management.met_chains(jobs)
             management.all_found(awaited, found)
             met = management.all_found(ids, found)
             if all(chain.tail_status is not JobStatus.CONTINUED for chain in met.values()):

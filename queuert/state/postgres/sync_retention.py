@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 from psycopg import Connection, Error
@@ -15,7 +16,7 @@ from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.retention import PruneCandidate
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import DeletedJob
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, forget_deleted
@@ -38,12 +39,12 @@ class PostgresRetention(PostgresBase):
             if request.preview:
                 needed = fetch(connection, self._sql.find_needed, retention.ids(to_delete)) if to_delete else []
                 return PruneResult(retention.deletable(to_delete, needed), cursor, [one.id for one in to_mark])
-            rows: list[Row] = []
+            deleted: list[DeletedJob] = []
             if to_delete:
                 with sync_bounded(connection):
-                    rows = prune(connection, self._sql, to_delete)
+                    deleted = prune(connection, self._sql, to_delete)
             stale = fetch(connection, self._sql.mark_stale, retention.marked(to_mark)) if to_mark else []
-            return PruneResult(retention.gone(to_delete, rows), cursor, [row[0] for row in stale])
+            return PruneResult(retention.gone(to_delete, deleted), cursor, [id for (id,) in stale])
 
     def _select_prunable(
         self, connection: Connection[Any], request: PruneRequest
@@ -101,16 +102,17 @@ class PostgresRetention(PostgresBase):
 
 def prune(
     connection: AnyConnection, sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
-) -> list[Row]:
-    """Delete chains inside the connection's transaction if they have not changed since; return the rows of ``prune``.
+) -> list[DeletedJob]:
+    """Delete chains inside the connection's transaction if they have not changed since; return their jobs.
 
     Rows that other transactions have locked are skipped, unless the call waits for them.
     """
     lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = fetch(connection, lock, retention.ids(to_delete))
     rows = fetch(connection, sql.prune, retention.pruned(to_delete, locked))
-    forget_deleted(connection, sql, rows)
-    return rows
+    deleted = list(starmap(DeletedJob, rows))
+    forget_deleted(connection, sql, deleted)
+    return deleted
 
 
 def delete_expired(connection: AnyConnection, sql: Statements, ids: Sequence[str]) -> bool:

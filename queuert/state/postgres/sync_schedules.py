@@ -11,7 +11,6 @@ from queuert.schedules import Overlap, check_owners
 from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.other_drivers import AnyConnection
-from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, insert_jobs
 from queuert.state.types import DueSchedules, NewJob, ScheduleDelay, ScheduleRecord, StartedJob
@@ -63,7 +62,8 @@ class PostgresSchedules(PostgresBase):
             found = fetch(connection, self._sql.lock_due_schedule, {"name": name, "tick": tick})
             if not found:
                 return None
-            overlap = self._overlap(connection, found[0]) if jobs else None
+            [(_, policy, last_chain_id)] = found
+            overlap = self._overlap(connection, policy, last_chain_id) if jobs else None
             if overlap is Overlap.CANCEL:
                 return None
             started = [] if overlap is Overlap.SKIP else self._start_ticks(connection, jobs)
@@ -75,23 +75,26 @@ class PostgresSchedules(PostgresBase):
         """Start chains of a schedule out of turn."""
         with self._transaction() as connection:
             found = fetch(connection, self._sql.lock_schedule, {"name": name})
-            if not found or found[0][0] != jobs[0].type:
+            if not found:
+                return None
+            [(type, policy, last_chain_id)] = found
+            if type != jobs[0].type:
                 return None
             if overlap:
                 return self._start_ticks(connection, jobs)
-            held = self._overlap(connection, found[0])
+            held = self._overlap(connection, policy, last_chain_id)
             if held is not None:
                 return None if held is Overlap.CANCEL else []
             started = self._start_ticks(connection, jobs)
             fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
             return started
 
-    def _overlap(self, connection: AnyConnection, row: Row) -> Overlap | None:
+    def _overlap(self, connection: AnyConnection, stored: str, last_chain_id: str | None) -> Overlap | None:
         """The policy of a locked schedule if the chain that it started last is open, and it allows no other."""
-        policy, chain_id = Overlap(row[1]), row[2]
-        if policy is Overlap.ALLOW or chain_id is None:
+        policy = Overlap(stored)
+        if policy is Overlap.ALLOW or last_chain_id is None:
             return None
-        return policy if fetch(connection, self._sql.chain_is_open, {"id": chain_id}) else None
+        return policy if fetch(connection, self._sql.chain_is_open, {"id": last_chain_id}) else None
 
     def _start_ticks(self, connection: AnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         """Start the chains that do not exist. If a job of another type has the id of one, that one gets a new id."""
@@ -118,7 +121,7 @@ class PostgresSchedules(PostgresBase):
         """Allow claims of these job types again and return those that were paused."""
         if not types:
             return []
-        return sorted(row[0] for row in self._fetch(self._sql.resume_job_types, {"types": list(types)}))
+        return sorted(type for (type,) in self._fetch(self._sql.resume_job_types, {"types": list(types)}))
 
     def list_paused_job_types(self) -> list[PausedType]:
         """Return the paused job types, by name."""

@@ -43,7 +43,8 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
 
 def answer(row: Row) -> tuple[bool, datetime]:
     """Decode the row of ``record_heartbeat``: whether heartbeats of others have expired, and the time."""
-    return row[0], row[1].astimezone(UTC)
+    others_are_over, now = row
+    return others_are_over, now.astimezone(UTC)
 
 
 def removed(worker_id: str, activity: ActivityReport | None) -> Parameters:

@@ -84,14 +84,10 @@ def texts(values: Sequence[bytes]) -> tuple[str, ...]:
 
 def started(one: Answer) -> StartedJob:
     """Decode an entry of ``start`` and ``fire_schedule``."""
-    chain_status = ChainStatus(one[5])
+    id, type, status, created_at, existing, chain_status, debounced = one
     return StartedJob(
-        one[0], one[1], JobStatus(one[2]), moment(one[3]), bool(one[4]), chain_status, debounced=bool(one[6])
+        id, type, JobStatus(status), moment(created_at), bool(existing), ChainStatus(chain_status), bool(debounced)
     )
-
-
-_TIMES = (12, 13, 14)
-_TTL = 16
 
 
 def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
@@ -99,36 +95,37 @@ def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
     try:
         return _claimed(one, request)
     except (TypeError, ValueError, OverflowError) as error:
-        stand_ins = {**dict.fromkeys(_TIMES, "0"), _TTL: None}
-        readable = [stand_ins.get(at, value) for at, value in enumerate(one)]
+        *known, _created, _due, _started, trace, _ttl, attempt_trace, max_attempts = one
+        readable = [*known, "0", "0", "0", trace, None, attempt_trace, max_attempts]
         return replace(_claimed(readable, request), fault=f"{type(error).__name__}: {error}")
 
 
 def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
-    type = one[1]
+    id, type, chain, chain_type, *numbers, awaited, input, created, due, started, trace, ttl, attempt_trace, most = one
+    index, priority, attempt, uncounted, expired, blockers = map(int, numbers)
     return ClaimedJob(
-        id=one[0],
+        id=id,
         type=type,
-        chain_id=one[2],
-        chain_type=one[3],
-        chain_index=int(one[4]),
-        priority=int(one[5]),
-        attempt=int(one[6]),
-        uncounted=int(one[7]),
-        lease_expirations=int(one[8]),
-        blocker_count=int(one[9]),
-        has_dependents=one[10],
+        chain_id=chain,
+        chain_type=chain_type,
+        chain_index=index,
+        priority=priority,
+        attempt=attempt,
+        uncounted=uncounted,
+        lease_expirations=expired,
+        blocker_count=blockers,
+        has_dependents=awaited,
         # If the payload was deleted, the attempt fails: no JSON text is empty.
-        input=one[11] or "",
-        created_at=moment(one[12]),
-        scheduled_at=moment(one[13]),
-        started_at=moment(one[14]),
+        input=input or "",
+        created_at=moment(created),
+        scheduled_at=moment(due),
+        started_at=moment(started),
         lease_seconds=request.leases[type],
         token=request.token,
-        trace_context=one[15] or None,
-        result_ttl=int(one[16]) / 1_000_000 if one[16] else None,
-        attempt_trace_context=one[17] or None,
-        max_attempts=one[18] or None,
+        trace_context=trace or None,
+        result_ttl=int(ttl) / 1_000_000 if ttl else None,
+        attempt_trace_context=attempt_trace or None,
+        max_attempts=most or None,
     )
 
 
@@ -140,28 +137,30 @@ def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob
 
 def finished(one: Answer) -> FinishResult:
     """Decode an entry of ``finish``."""
+    job_id, lost, due_types, chain_took = one
+    reason = AbortReason(lost) if lost else None
     # Lua has no empty list: it arrives as an object.
-    lost = AbortReason(one[1]) if one[1] else None
-    return FinishResult(one[0], lost, tuple(one[2]), chain_seconds=int(one[3]) / 1_000_000 if one[3] else None)
+    return FinishResult(job_id, reason, tuple(due_types), chain_seconds=took(chain_took or None))
 
 
 def reaped(answer: Answer) -> ReapResult:
     """Decode the answer of ``reap``."""
+    next_expiry, entries = answer
     jobs = [
         ReapedJob(
-            id=text(one[0]),
-            type=text(one[1]),
-            chain_id=text(one[2]),
-            chain_type=text(one[3]),
-            status=JobStatus(text(one[4])),
-            attempt=one[5],
-            holder=maybe_text(one[6]),
-            due_types=texts(one[7]),
-            chain_seconds=took(one[8]),
+            id=text(id),
+            type=text(type),
+            chain_id=text(chain),
+            chain_type=text(chain_type),
+            status=JobStatus(text(status)),
+            attempt=attempt,
+            holder=maybe_text(holder),
+            due_types=texts(due_types),
+            chain_seconds=took(chain_took),
         )
-        for one in answer[1]
+        for id, type, chain, chain_type, status, attempt, holder, due_types, chain_took in entries
     ]
-    return ReapResult(jobs, seconds(answer[0]))
+    return ReapResult(jobs, seconds(next_expiry))
 
 
 def lost_reason(value: bytes) -> AbortReason | None:
@@ -173,7 +172,7 @@ def job(one: Any, now: int) -> Job | None:
     """Decode an entry of ``get_jobs``."""
     if not one:
         return None
-    flat = one[1]
+    stored_id, flat, input, output, error, failures = one
     fields: Mapping[str, str] = {text(flat[at]): text(flat[at + 1]) for at in range(0, len(flat), 2)}
 
     def number(name: str) -> int:
@@ -182,7 +181,7 @@ def job(one: Any, now: int) -> Job | None:
     def when(name: str) -> datetime | None:
         return moment(fields[name]) if name in fields else None
 
-    id, status = text(one[0]), JobStatus(fields["status"])
+    id, status = text(stored_id), JobStatus(fields["status"])
     if status is JobStatus.SCHEDULED and number("due") <= now:
         status = JobStatus.READY
     return Job(
@@ -196,9 +195,9 @@ def job(one: Any, now: int) -> Job | None:
         uncounted=number("uncounted"),
         lease_expirations=number("expired"),
         open_blockers=number("open"),
-        input=json_value(maybe_text(one[2])),
-        output=json_value(maybe_text(one[3])),
-        last_error=job_error(maybe_text(one[4])),
+        input=json_value(maybe_text(input)),
+        output=json_value(maybe_text(output)),
+        last_error=job_error(maybe_text(error)),
         created_at=moment(fields["created"]),
         scheduled_at=moment(fields["due"]),
         started_at=when("started"),
@@ -209,7 +208,7 @@ def job(one: Any, now: int) -> Job | None:
         deduplication_key=fields.get("dedup"),
         limit_key=fields.get("limit"),
         progress=job_progress(fields.get("progress"), number("attempt")),
-        failures=job_failures([json_value(text(failure)) for failure in one[5]]),
+        failures=job_failures([json_value(text(failure)) for failure in failures]),
         max_attempts=number("max_attempts") or None,
         trace_id=trace_id_of(fields.get("trace")),
         attempt_trace_id=trace_id_of(fields.get("atrace")),
@@ -225,7 +224,7 @@ def chain(one: Any) -> ChainRecord | None:
     """Decode an entry of ``get_chains``."""
     if not one:
         return None
-    row = [maybe_moment(one[at]) if at in _CHAIN_TIMES else maybe_text(one[at]) for at in range(len(records.CHAIN))]
+    row = [maybe_moment(value) if at in _CHAIN_TIMES else maybe_text(value) for at, value in enumerate(one)]
     row[_INPUT] = row[_INPUT] or ""
     return records.chain(row)
 
@@ -248,21 +247,22 @@ def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
 
 def blocker(one: Answer) -> BlockerRecord:
     """Decode an entry of ``get_blockers``."""
+    chain_id, type, status, tail_type, output, error, attempt_trace = one
     return BlockerRecord(
-        text(one[0]),
-        text(one[1]),
-        ChainStatus(text(one[2])),
-        text(one[3]),
-        maybe_text(one[4]),
-        job_error(maybe_text(one[5])),
-        maybe_text(one[6]),
+        chain_id=text(chain_id),
+        type=text(type),
+        status=ChainStatus(text(status)),
+        tail_type=text(tail_type),
+        output=maybe_text(output),
+        error=job_error(maybe_text(error)),
+        attempt_trace_context=maybe_text(attempt_trace),
     )
 
 
 def steps(answer: Answer, first: int) -> list[StepRecord]:
     """Decode the answer of steps: that of ``get_steps`` begins with number 1, others have the step ``first``."""
-    now, entries = moment(answer[0]), answer[1]
-    return [_step(entry, number, now) for number, entry in enumerate(entries, first)]
+    now, entries = answer
+    return [_step(entry, number, moment(now)) for number, entry in enumerate(entries, first)]
 
 
 def _step(entry: bytes, number: int, now: datetime) -> StepRecord:
@@ -278,30 +278,33 @@ def _step(entry: bytes, number: int, now: datetime) -> StepRecord:
 
 def type_count(one: Answer) -> TypeCount:
     """Decode an entry of ``count_jobs``."""
-    return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
+    type, status, count, since_oldest = one
+    return TypeCount(text(type), JobStatus(text(status)), count, seconds(since_oldest))
 
 
 def type_demand(one: Answer) -> TypeDemand:
     """Of ``demand``."""
-    return TypeDemand(text(one[0]), one[1], one[2], one[3], one[4], seconds(one[5]))
+    type, ready, due, running, held_back, since_oldest = one
+    return TypeDemand(text(type), ready, due, running, held_back, seconds(since_oldest))
 
 
 def wait_facts(one: Answer) -> WaitFacts | None:
     """Decode the answer of ``wait_facts``."""
     if not one:
         return None
+    now, limits, running, running_of_key, begun, rate_free_at, ahead, event, sleep, held, held_of_key = one
     return WaitFacts(
-        now=moment(one[0]),
-        limits=limits_of(json.loads(one[1])) if one[1] else None,
-        running=one[2],
-        running_of_key=one[3],
-        begun=one[4],
-        rate_free_at=moment(one[5]) if one[5] else None,
-        ahead=one[6],
-        event=maybe_text(one[7]),
-        sleep=maybe_text(one[8]),
-        held=tuple(HeldJob(text(id), text(holder)) for id, holder in one[9]),
-        held_of_key=tuple(HeldJob(text(id), text(holder)) for id, holder in one[10]),
+        now=moment(now),
+        limits=limits_of(json.loads(limits)) if limits else None,
+        running=running,
+        running_of_key=running_of_key,
+        begun=begun,
+        rate_free_at=moment(rate_free_at) if rate_free_at else None,
+        ahead=ahead,
+        event=maybe_text(event),
+        sleep=maybe_text(sleep),
+        held=tuple(HeldJob(text(id), text(holder)) for id, holder in held),
+        held_of_key=tuple(HeldJob(text(id), text(holder)) for id, holder in held_of_key),
     )
 
 
@@ -327,23 +330,25 @@ def limits_of(stored: Mapping[str, Any]) -> Limits:
 
 def update(one: Answer) -> ChainUpdate:
     """Decode an entry of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
+    chain, chain_type, status, job_id, job_type, previous_status, written, due_types, chain_took, trace = one
     return ChainUpdate(
-        chain_id=text(one[0]),
-        chain_type=text(one[1]),
-        status=ChainStatus(text(one[2])),
-        job_id=text(one[3]),
-        job_type=text(one[4]),
-        previous_status=JobStatus(text(one[5])),
-        written=bool(one[6]),
-        due_types=texts(one[7]),
-        chain_seconds=took(one[8]),
-        trace_context=maybe_text(one[9]),
+        chain_id=text(chain),
+        chain_type=text(chain_type),
+        status=ChainStatus(text(status)),
+        job_id=text(job_id),
+        job_type=text(job_type),
+        previous_status=JobStatus(text(previous_status)),
+        written=bool(written),
+        due_types=texts(due_types),
+        chain_seconds=took(chain_took),
+        trace_context=maybe_text(trace),
     )
 
 
 def triggered(one: Answer) -> TriggeredJob:
     """Decode an entry of ``trigger_jobs`` and ``release_stranded``."""
-    return TriggeredJob(text(one[0]), text(one[1]))
+    id, type = one
+    return TriggeredJob(text(id), text(type))
 
 
 def schedule(stored: bytes) -> ScheduleRecord:
@@ -375,18 +380,20 @@ def schedule(stored: bytes) -> ScheduleRecord:
 
 def due_schedules(answer: Answer, types: Sequence[str], limit: int) -> DueSchedules:
     """Return the due schedules among the entries of ``list_schedules``."""
-    now = moment(answer[0])
-    waiting = [(one.next_at, one) for one in map(schedule, answer[1:]) if one.type in types and not one.paused]
-    ticks = sorted(((at, one) for at, one in waiting if at is not None), key=lambda each: (each[0], each[1].name))
-    due = [one for at, one in ticks if at <= now]
-    later = [(at - now).total_seconds() for at, _ in ticks if at > now]
+    time, *stored = answer
+    now = moment(time)
+    waiting = [(one.next_at, one.name, one) for one in map(schedule, stored) if one.type in types and not one.paused]
+    ticks = sorted(((at, name, one) for at, name, one in waiting if at is not None), key=lambda tick: tick[:2])
+    due = [one for at, _, one in ticks if at <= now]
+    later = [(at - now).total_seconds() for at, _, _ in ticks if at > now]
     return DueSchedules(now, due[:limit], 0.0 if len(due) >= limit else min(later, default=None))
 
 
 def schedule_delays(answer: Answer) -> list[ScheduleDelay]:
     """The due ones among those of ``list_schedules``, the longest due first."""
-    now = moment(answer[0])
-    waiting = [one for one in map(schedule, answer[1:]) if not one.paused]
+    time, *stored = answer
+    now = moment(time)
+    waiting = [one for one in map(schedule, stored) if not one.paused]
     due = sorted((one.next_at, one.name, one.type) for one in waiting if one.next_at is not None and one.next_at <= now)
     return [ScheduleDelay(name, type, (now - tick).total_seconds()) for tick, name, type in due]
 
@@ -412,8 +419,8 @@ def worker(stored: bytes) -> WorkerRecord:
 def activity(row: Answer, seconds: int) -> Activity:
     """Decode an entry of ``get_activity``."""
     begin, type, worker_id, stored = texts(row)
-    numbers = numbers_of(stored.partition(" ")[2])
-    return Activity.of(EPOCH + timedelta(seconds=int(begin)), seconds, type, worker_id or None, numbers)
+    _, _, numbers = stored.partition(" ")
+    return Activity.of(EPOCH + timedelta(seconds=int(begin)), seconds, type, worker_id or None, numbers_of(numbers))
 
 
 def paused_type(name: bytes, stored: bytes) -> PausedType:

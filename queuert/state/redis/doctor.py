@@ -62,7 +62,8 @@ def diagnose(settings: RedisSettings, thresholds: Thresholds) -> list[Finding]:
 
 
 def _seconds(time: tuple[int, int]) -> float:
-    return time[0] + time[1] / 1_000_000
+    seconds, microseconds = time
+    return seconds + microseconds / 1_000_000
 
 
 def _server(server: ServerFindings) -> Iterator[Finding]:
@@ -89,7 +90,9 @@ def _persistence(server: ServerFindings) -> Iterator[Finding]:
         make = error if risk in _LOSES_JOBS else warning
         command = _REMEDIES[risk]
         kept = "" if risk is Risk.UNKNOWN else "; CONFIG REWRITE, or the same in redis.conf, keeps it over a restart"
-        yield make(check, str(risk), risk.advice.partition(": ")[0].partition(", so")[0], f"{command}{kept}")
+        reason, _, _ = risk.advice.partition(": ")
+        reason, _, _ = reason.partition(", so")
+        yield make(check, str(risk), reason, f"{command}{kept}")
 
 
 def _memory_and_disk(client: Any, thresholds: Thresholds) -> Iterator[Finding]:

@@ -356,7 +356,7 @@ def prune(request: PruneRequest, limit: int) -> Arguments:
         cursor = _CURSOR.fullmatch(request.cursor)
         if cursor is None:
             raise InvalidCursorError(request.cursor)
-        phase, stayed = int(cursor[1]), int(cursor[2])
+        phase, stayed = map(int, cursor.groups())
     policies = [
         _set(
             type=type,
@@ -388,7 +388,7 @@ def page(
             statuses=None if filter.statuses is None else [one.value for one in filter.statuses],
             since=None if filter.since is None else str(microseconds(filter.since)),
             before=None if filter.before is None else str(microseconds(filter.before)),
-            after=None if after is None else [str(after[0]), after[1]],
+            after=None if after is None else list(map(str, after)),
             oldest_first=oldest_first or None,
             chains=isinstance(filter, ChainFilter) or None,
             attributes=filter.attributes if isinstance(filter, ChainFilter) else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,7 +77,8 @@ def mapped(error: BaseException) -> QueuertError:
 def _in_lua(message: str) -> str:
     # An error of a command inside a script. Redis 6.2 puts the script and the line before the error's own code: "Error
     # running script (call to ...): @user_script:68: @user_script: 68: -OOM command not allowed".
-    return message.rpartition(": -")[2].removeprefix("ERR ").removeprefix("-")
+    _, _, code = message.rpartition(": -")
+    return code.removeprefix("ERR ").removeprefix("-")
 
 
 def is_read_only(error: BaseException) -> bool:
@@ -85,24 +86,25 @@ def is_read_only(error: BaseException) -> bool:
     return isinstance(error, exceptions.ReadOnlyError) or _in_lua(str(error)).startswith("READONLY")
 
 
-def _references(texts: Sequence[str]) -> QueuertError:
-    flat = json.loads(texts[0])
+def _references(stored: str) -> QueuertError:
+    flat = json.loads(stored)
     return BlockerReferenceError(zip(flat[::2], flat[1::2], strict=True))
 
 
-_REFUSALS: dict[str, Callable[[Sequence[str]], QueuertError]] = {
-    "chain_not_found": lambda texts: ChainNotFoundError(texts[0]),
-    "chain_closed": lambda texts: ChainAlreadyClosedError(texts[0], texts[1]),
-    "event_limit": lambda texts: EventLimitError(texts[0], event_limit(texts[1] == "number")),
-    "id_conflict": JobIdConflictError,
-    "job_not_found": lambda texts: JobNotFoundError(texts[0]),
-    "lease_lost": lambda texts: LeaseLostError(texts[0], AbortReason(texts[1])),
-    "not_retriable": lambda texts: ChainNotRetriableError(texts[0], texts[1]),
-    "not_triggerable": lambda texts: JobNotTriggerableError(texts[0], texts[1]),
+_REFUSALS: dict[str, Callable[..., QueuertError]] = {
+    "chain_not_found": ChainNotFoundError,
+    "chain_closed": ChainAlreadyClosedError,
+    "event_limit": lambda chain_id, limit: EventLimitError(chain_id, event_limit(limit == "number")),
+    "id_conflict": lambda *ids: JobIdConflictError(ids),
+    "job_not_found": JobNotFoundError,
+    "lease_lost": lambda job_id, reason: LeaseLostError(job_id, AbortReason(reason)),
+    "not_retriable": ChainNotRetriableError,
+    "not_triggerable": JobNotTriggerableError,
     "referenced": _references,
-    "step_exists": lambda texts: StateError(f"step {texts[1]} of job {texts[0]!r} is not the next one"),
-    "type_mismatch": lambda texts: JobTypeMismatchError(texts[0], texts[1], texts[2]),
+    "step_exists": lambda job_id, number: StateError(f"step {number} of job {job_id!r} is not the next one"),
+    "type_mismatch": JobTypeMismatchError,
 }
+"""The error for each refusal, from the texts that the script returns after its code."""
 
 
 def checked(answer: Any) -> Any:
@@ -113,5 +115,5 @@ def checked(answer: Any) -> Any:
     """
     if isinstance(answer, list) and answer and answer[0] == b"refused":
         code, *texts = (part.decode() for part in answer[1:])
-        raise _REFUSALS[code](texts)
+        raise _REFUSALS[code](*texts)
     return answer

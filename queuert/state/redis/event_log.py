@@ -68,21 +68,21 @@ class _Entry:
 
     @classmethod
     def of(cls, answer: Sequence[bytes]) -> _Entry:
-        at, groups = json.loads(decode.text(answer[1]))
-        return cls(int(answer[0]), at, groups)
+        first, stored = answer
+        at, groups = json.loads(decode.text(stored))
+        return cls(int(first), at, groups)
 
     @property
     def last(self) -> int:
         """The number of its last event."""
-        return self.first + sum(len(group[10]) for group in self.groups) // 3 - 1
+        return self.first + sum(len(jobs) for *_, jobs in self.groups) // 3 - 1
 
     def events(self, log: str, filter: EventFilter) -> Iterator[JobEvent]:
         """The events that match, in order."""
         number = self.first
         for *common, jobs in self.groups:
-            wanted = (filter.types is None or common[2] in filter.types) and (
-                filter.kinds is None or common[0] in filter.kinds
-            )
+            kind, _, type, *_ = common
+            wanted = (filter.types is None or type in filter.types) and (filter.kinds is None or kind in filter.kinds)
             for at in range(0, len(jobs), 3):
                 id, chain, due = jobs[at : at + 3]
                 if wanted and filter.chain_id in (None, chain or id):

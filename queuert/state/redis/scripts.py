@@ -30,7 +30,7 @@ class Script:
 
 _LUA = files("queuert.state.redis") / "lua"
 
-_STATEMENT = re.compile(r"^local (?:function )?(\w+(?:, \w+)*).*?(?=^local |\Z)", re.MULTILINE | re.DOTALL)
+_STATEMENT = re.compile(r"^local (?:function )?(?P<names>\w+(?:, \w+)*).*?(?=^local |\Z)", re.MULTILINE | re.DOTALL)
 """A top-level statement of the library: everything there is local, and only such lines are not indented."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -56,7 +56,7 @@ def _library() -> tuple[_Statement, ...]:
     lines = "\n".join((directory / name).read_text(encoding="utf-8") for name in names).splitlines()
     code = "\n".join(line for line in lines if not line.lstrip().startswith("--"))
     return tuple(
-        _Statement(tuple(found[1].split(", ")), frozenset(_WORD.findall(found[0])), found[0])
+        _Statement(tuple(found["names"].split(", ")), frozenset(_WORD.findall(found.group())), found.group())
         for found in _STATEMENT.finditer(code)
     )
 

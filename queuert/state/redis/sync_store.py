@@ -350,10 +350,11 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
             wanted = page.limit + 1 - len(found)
             params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
             stopped, positions = self._run("list_by_time", params)
-            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in positions]
+            found += [Position.at_time(decode.moment(at), decode.text(id)) for at, id in positions]
             if not stopped:
                 return found
-            after = int(stopped[0]), decode.text(stopped[1])
+            last_at, last_id = stopped
+            after = int(last_at), decode.text(last_id)
 
     def _chains(self, ids: Sequence[str], *, expired: bool = False) -> list[ChainRecord | None]:
         chains: list[ChainRecord | None] = []
@@ -372,7 +373,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         params.update({"oldest_first": True} if page.oldest_first else {})
         params.update({"after": after} if after is not None else {})
         answer = self._run("list_members", encode.plain(params))
-        return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
+        return [Position(decode.text(key), decode.text(id)) for key, id in answer]
 
     def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
         found = zip(self.get_jobs([position.id for position in positions]), positions, strict=True)
@@ -461,9 +462,11 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
             following, gone, marked = self._run("prune", params)
             pruned += decode.texts(gone)
             stale += decode.texts(marked)
-            cursor = f"{following[0]}:{following[1]}" if following else None
-            if cursor is None:
+            if not following:
+                cursor = None
                 break
+            phase, stayed = following
+            cursor = f"{phase}:{stayed}"
         return PruneResult(tuple(pruned), cursor, tuple(stale))
 
     def clean_staging(self) -> StagingCleanup:

@@ -129,8 +129,8 @@ class SQLiteState:
         with link.writing() as connection:
             found = run(connection, "read_notifications", after=0)
             run(connection, "trim_notifications", kept=0)
-        for row in found:
-            self.default_notify().publish(Topic(row[2]), notifications.keys_of(row) or ())
+        for _, _, topic, keys in found:
+            self.default_notify().publish(Topic(topic), notifications.keys_of(keys) or ())
 
     def close(self) -> None:
         """Delete a database in memory. A file needs no closing."""

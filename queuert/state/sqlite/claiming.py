@@ -53,26 +53,28 @@ def _claim_from(
         turns: Counter[int] = Counter()
         for head in _heads(connection, request, type, first_rank, now, rounds):
             # Within a rank, types take turns, in the order of the request.
-            turns[head[0]] += 1
-            heads.append(((head[0], turns[head[0]], position), head, type))
+            rank, _, _, _ = head
+            turns[rank] += 1
+            heads.append(((rank, turns[rank], position), head, type))
     heads.sort()
-    claimed: list[tuple[Head, ClaimedJob]] = []
+    claimed: dict[Head, ClaimedJob] = {}
     bytes_left = request.max_bytes
     for _, head, type in heads[: request.limit]:
-        row = _take(connection, request, head, type, now)
+        _, _, _, id = head
+        row = _take(connection, request, id, type, now)
         # The length of a text is known only after reading it. The first job is claimed whatever its size.
         bytes_left -= len(row[_INPUT].encode()) if isinstance(row[_INPUT], str) else 0
         if bytes_left < 0 and claimed:
-            run(connection, "release", id=row[0], token=request.token)
+            run(connection, "release", id=id, token=request.token)
             break
-        add_event(connection, EventKind.STARTED, row[0], of_worker=True)
+        add_event(connection, EventKind.STARTED, id, of_worker=True)
         limits = request.limits.get(type)
         if limits is not None and limits.rate is not None:
             run(connection, "insert_start", type=type, key=row[_KEY], now=now)
         if limits is not None and limits.fair:
             rounds.ended(type, row[_KEY] or "", worse=first_rank > _BEST)
-        claimed.append((head, _made(row, request.token)))
-    return [job for _, job in sorted(claimed, key=lambda one: one[0])]
+        claimed[head] = _made(row, request.token)
+    return [claimed[head] for head in sorted(claimed)]
 
 
 def _heads(
@@ -100,20 +102,21 @@ def _best(connection: Connection, type: str, count: int, first_rank: int, now: i
     ready = map(as_head, run(connection, "next_ready", first_rank=first_rank, **params))
     # Scheduled jobs have no index by rank: they count as of the first rank at best.
     due = [
-        (max(head[0], first_rank), *head[1:])
-        for head in map(as_head, run(connection, "next_due_job", now=now, **params))
+        (max(rank, first_rank), scheduled_at, place, id)
+        for id, rank, scheduled_at, place in run(connection, "next_due_job", now=now, **params)
     ]
     return sorted([*ready, *due])[:count]
 
 
 def as_head(row: Row) -> Head:
-    """Decode a row of the statements ``next_ready``, ``next_due`` and ``next_of_key``."""
-    return row[1], row[2], row[3], row[0]
+    """Decode a row of the statements ``next_ready`` and ``next_of_key``."""
+    id, rank, scheduled_at, place = row
+    return rank, scheduled_at, place, id
 
 
-def _take(connection: Connection, request: ClaimRequest, head: Head, type: str, now: int) -> Row:
+def _take(connection: Connection, request: ClaimRequest, id: str, type: str, now: int) -> Row:
     seconds = request.leases[type]
-    params = {"id": head[3], "now": now, "expires": now + rows.microseconds_of(seconds), "seconds": seconds}
+    params = {"id": id, "now": now, "expires": now + rows.microseconds_of(seconds), "seconds": seconds}
     [row] = run(connection, "claim", token=request.token, holder=request.holder, **params)
     return row
 

@@ -26,6 +26,7 @@ from queuert.errors import ConfigurationError, StateError
 from queuert.state.named_sections import read_sections
 from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
+from queuert.state.sqlite.rows import FirstJob, Tail
 
 _TIMEOUT = 1.0
 """Seconds to wait, in all, for transactions in progress. A transaction is waited for once: later forks, as of the other
@@ -179,6 +180,16 @@ _RECORDS = {
     "event_columns": selected(EVENT, {"tx": "seq"}),
     "worker_columns": selected(WORKER, {}),
     "claimed_columns": selected(CLAIMED, {"lease_seconds": ":seconds"}),
+    "first_job_columns": selected(FirstJob._fields, {}),
+    "tail_columns": selected(
+        Tail._fields,
+        {
+            **{name: f"tail.{name}" for name in ("id", "type", "status", "chain_index")},
+            "chain_status": "root.chain_status",
+            "chain_type": "root.type",
+            "trace_context": "coalesce(tail.attempt_trace_context, tail.trace_context)",
+        },
+    ),
 }
 """What statements select for records, in the order of their fields: see ``records.py``."""
 
@@ -205,6 +216,13 @@ def run(connection: sqlite3.Connection, name: str, /, **values: Any) -> list[Row
 def fetch_one(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
     """Run a statement of the store and return its first row; None if there is none."""
     return next(iter(run(connection, name, **values)), None)
+
+
+def fetch_value(connection: sqlite3.Connection, name: str, /, **values: Any) -> Any:
+    """Run a statement of the store with one column, and return that of its first row; None if there is none."""
+    for (value,) in run(connection, name, **values):
+        return value
+    return None
 
 
 def execute(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:

@@ -159,10 +159,11 @@ def _file_system(file: Path) -> Iterator[Finding]:
 
 def _kind_of(file: Path) -> str | None:
     """The file system of the deepest mount above a file; of two mounts on one directory, the later."""
-    found: tuple[int, str] | None = None
+    deepest = 0
+    found: str | None = None
     for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
         _, point, kind, *_ = line.split()
         directory = Path(point.encode().decode("unicode_escape"))
-        if file.is_relative_to(directory) and (found is None or len(directory.parts) >= found[0]):
-            found = len(directory.parts), kind
-    return None if found is None else found[1]
+        if file.is_relative_to(directory) and len(directory.parts) >= deepest:
+            deepest, found = len(directory.parts), kind
+    return found

@@ -28,7 +28,7 @@ from queuert.state.numbered_log import LogCursor, NumberedLog
 from queuert.state.paging import Page, PageRequest
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.base import SQLiteBase
-from queuert.state.sqlite.connection import Row, execute, fetch_one, now_us, run
+from queuert.state.sqlite.connection import Row, execute, fetch_value, now_us, run
 
 Connection = sqlite3.Connection
 
@@ -50,7 +50,7 @@ def add_event(
 
 
 _EVENT_TIMES = records.places(records.EVENT, "happened_at", "scheduled_at", "started_at")
-_HAPPENED_AT = _EVENT_TIMES[0]
+_SEQ, _HAPPENED_AT = records.places(records.EVENT, "seq", "happened_at")
 
 
 class SQLiteEventLog(SQLiteBase):
@@ -68,9 +68,9 @@ class SQLiteEventLog(SQLiteBase):
         with self._reading() as connection:
             [(_, _, log, dropped, last)] = run(connection, "event_log")
             if cursor is not None:
-                found_at = fetch_one(connection, "event_time", seq=cursor.seq)
+                found_at = fetch_value(connection, "event_time", seq=cursor.seq)
                 numbered = NumberedLog(log, dropped, last, "another file", "the file is an older copy")
-                cursor.check(numbered, None if found_at is None else found_at[0], follows=page.oldest_first)
+                cursor.check(numbered, found_at, follows=page.oldest_first)
             if page.oldest_first:
                 low = dropped if cursor is None else cursor.seq
                 end = low + LOOKED_AT
@@ -81,19 +81,18 @@ class SQLiteEventLog(SQLiteBase):
                 end = high - LOOKED_AT
                 found = run(connection, "list_events", low=end - 1, high=high, **values)
                 more = end > dropped + 1
-            end_time = fetch_one(connection, "event_time", seq=end)
+            end_time = fetch_value(connection, "event_time", seq=end)
         events = tuple(_event(row, log) for row in found[: page.limit])
         if len(found) > page.limit:
             return Page(events, events[-1].cursor)
-        at_end = LogCursor(end, log, None if end_time is None else end_time[0])
-        return Page(events, at_end.encode() if more else None)
+        return Page(events, LogCursor(end, log, end_time).encode() if more else None)
 
     def event_log_end(self) -> EventLogEnd:
         """Return the end of the event log."""
         with self._reading() as connection:
             [(_, _, log, _, last)] = run(connection, "event_log")
-            found = fetch_one(connection, "event_time", seq=last)
-        cursor = LogCursor(last, log, None if found is None else found[0]).encode()
+            last_time = fetch_value(connection, "event_time", seq=last)
+        cursor = LogCursor(last, log, last_time).encode()
         return EventLogEnd(cursor, settled=last + 1, written=last + 1)
 
     def get_event_log(self) -> EventLog:
@@ -125,10 +124,10 @@ class SQLiteEventLog(SQLiteBase):
         """Delete events that are too old, some at a time."""
         with self._reading() as connection:
             [(_, days, _, _, _)] = run(connection, "event_log")
-            oldest = fetch_one(connection, "oldest_event_time")
+            oldest = fetch_value(connection, "oldest_event_time")
         # Whole days, as on Postgres: a day is deleted when it is older than those to keep.
         before = (now_us() // _DAY - days) * _DAY
-        if oldest is None or oldest[0] >= before:
+        if oldest is None or oldest >= before:
             return EventLogMaintenance()
         with self._writing() as connection:
             [(last,)] = run(connection, "old_events", limit=CHUNK, before=before)
@@ -139,4 +138,4 @@ class SQLiteEventLog(SQLiteBase):
 
 
 def _event(row: Row, log: str) -> JobEvent:
-    return records.event(rows.with_times(row, _EVENT_TIMES), LogCursor(row[0], log, row[_HAPPENED_AT]).encode())
+    return records.event(rows.with_times(row, _EVENT_TIMES), LogCursor(row[_SEQ], log, row[_HAPPENED_AT]).encode())

@@ -32,7 +32,7 @@ def callers_connection(given: Any, path: str) -> sqlite3.Connection:
         raise UnsupportedConnectionError(f"connection must be {_TAKES}, got {kind}")
     try:
         with plain(found):
-            file = found.execute("PRAGMA database_list").fetchone()[2]
+            _, _, file = found.execute("PRAGMA database_list").fetchone()
     except sqlite3.ProgrammingError as error:
         raise UnsupportedConnectionError(
             f"the connection cannot be used here: {error}. Open it with check_same_thread=False for an AsyncClient"

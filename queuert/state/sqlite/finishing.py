@@ -54,7 +54,7 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     """Write a finish if its token has the job's lease; otherwise return why the lease is lost."""
     job = finish.job
     state = fetch_one(connection, "lease_state", id=job.id)
-    if state is None or state[2] != job.token or not state[3]:
+    if not rows.holds(job.token, state):
         return FinishResult(job.id, rows.lost_reason(finish.kind, job.token, state))
     if finish.progress is not None:
         run(connection, "set_progress", id=job.id, progress=finish.progress)

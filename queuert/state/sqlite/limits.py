@@ -68,13 +68,18 @@ class _Selection:
         if not self.limits.ordered:
             return []
         params = {"type": self.type, "first_rank": self.first_rank, "limit": self.count}
-        rate = self.limits.rate
         return [
-            row[:4]
-            for row in run(self.connection, "later_jobs", **params)
-            if rate is None
-            or run(self.connection, "use_of_key", type=self.type, key=row[4], since=self.since)[0][1] < rate.count
+            (id, rank, scheduled_at, place)
+            for id, rank, scheduled_at, place, key in run(self.connection, "later_jobs", **params)
+            if self._is_below_rate(key)
         ]
+
+    def _is_below_rate(self, key: str) -> bool:
+        rate = self.limits.rate
+        if rate is None:
+            return True
+        [(_, begun)] = run(self.connection, "use_of_key", type=self.type, key=key, since=self.since)
+        return bool(begun < rate.count)
 
 
 def admitted(
@@ -108,8 +113,8 @@ def _in_turn(selection: _Selection, keys: Sequence[tuple[str | None, int]]) -> l
     of_keys = [selection.of_key(key, min(share, capacity)) for key, capacity in keys]
     rounds = zip_longest(*of_keys)
     rows = [*selection.later(), *(row for round in rounds for row in round if row is not None)][:count]
-    best = min((row[1] for row in rows), default=0)
-    return [(row[0], best, place, 0) for place, row in enumerate(rows)]
+    best = min((rank for _, rank, _, _ in rows), default=0)
+    return [(id, best, turn, 0) for turn, (id, _, _, _) in enumerate(rows)]
 
 
 def _by_rank(selection: _Selection, keys: Sequence[tuple[str | None, int]]) -> Iterator[Row]:
@@ -125,11 +130,13 @@ def _by_rank(selection: _Selection, keys: Sequence[tuple[str | None, int]]) -> I
             for row in selection.of_key(key, min(count, capacity)):
                 heapq.heappush(following, (_order(row), row))
         count -= 1
-        yield heapq.heappop(following)[1]
+        _, row = heapq.heappop(following)
+        yield row
 
 
 def _order(row: Row) -> tuple[int, int, int]:
-    return row[1], row[2], row[3]
+    _, rank, scheduled_at, place = row
+    return rank, scheduled_at, place
 
 
 def _since(limits: Limits, now: int) -> int:
@@ -188,12 +195,17 @@ def _keys(
     begin = rounds.cursor(type, worse=worse)
     found = run(connection, "ready_keys", type=type, limit=most, **{"from": begin}, **params)
     others: list[Row] = []
-    last = found[-1][0] if len(found) == most else None
+    last = _last_key(found) if len(found) == most else None
     if begin and last is None:
         again = run(connection, "ready_keys", type=type, limit=most - len(found), **{"from": ""}, **params)
-        others = [row for row in again if row[0] <= begin]
-        last = others[-1][0] if len(found) + len(others) == most else None
+        others = [(key, running, begun) for key, running, begun in again if key <= begin]
+        last = _last_key(others) if len(found) + len(others) == most else None
     if not fair or last is not None:
         # A claim that serves a key records that one instead, if keys take turns.
         rounds.ended(type, last, worse=worse)
     return found, others
+
+
+def _last_key(found: Sequence[Row]) -> str:
+    key, _, _ = found[-1]
+    return str(key)

@@ -15,8 +15,9 @@ from queuert.jobs import Attributes, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import Limits
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.connection import Row, fetch_one, fetch_value, now_us, run
 from queuert.state.sqlite.limits import capacities
+from queuert.state.sqlite.rows import FirstJob
 from queuert.state.sqlite.workers import stored_limits
 from queuert.state.types import COUNTED_WAIT, NAMED_HOLDERS, HeldJob, TypeCount, TypeDemand, WaitFacts
 
@@ -36,6 +37,12 @@ _Range = tuple[str, _Conditions]
 """A table, perhaps with the index to use, and what its entries must fulfil."""
 
 
+def first_job(connection: Connection, id: str) -> FirstJob | None:
+    """Return the first job of a chain, or another job of this id; None if there is none."""
+    row = fetch_one(connection, "find_first_job", id=id)
+    return None if row is None else FirstJob(*row)
+
+
 def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
     """List chains by the time of their start."""
     if filter.attributes:
@@ -43,7 +50,7 @@ def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) 
     else:
         types = filter.types
         if types is None and filter.statuses is not None:
-            types = tuple(row[0] for row in run(connection, "types_of_chains"))
+            types = tuple(type for (type,) in run(connection, "types_of_chains"))
         index_ranges = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
         index_ranges = [(table, [("chain_index = 0", ()), *conditions]) for table, conditions in index_ranges]
         found = _by_time(connection, filter, page, index_ranges)
@@ -56,7 +63,7 @@ def list_jobs(connection: Connection, filter: JobFilter, page: PageRequest) -> P
     now = now_us()
     types = filter.types
     if types is None and filter.statuses is not None:
-        types = tuple(row[0] for row in run(connection, "types"))
+        types = tuple(type for (type,) in run(connection, "types"))
     index_ranges = _stretches("status", types, filter.statuses, tuple(JobStatus))
     statuses = set(filter.statuses or JobStatus)
     if JobStatus.READY not in statuses:
@@ -114,7 +121,7 @@ def _by_time(
     for table, conditions in index_ranges:
         found += _select(connection, table, columns, [*conditions, *bounds], page)
     found.sort(reverse=not page.oldest_first)
-    return [row[1] for row in found[: page.limit + 1]]
+    return [id for _, id in found[: page.limit + 1]]
 
 
 def _select(
@@ -144,7 +151,7 @@ def list_chain_jobs(connection: Connection, chain_id: str, page: PageRequest) ->
         sign = ">" if page.oldest_first else "<"
         conditions.append((f"chain_index {sign} ?", Position.decode_index(page.cursor)))
     found = _select(connection, "queuert_job", ("chain_index", "id"), conditions, page)
-    jobs = _read(connection, "get_job", rows.job, [row[1] for row in found], now=now_us())
+    jobs = _read(connection, "get_job", rows.job, [id for _, id in found], now=now_us())
     return page_of(((one, Position(str(one.chain_index), one.id)) for one in jobs), page.limit)
 
 
@@ -155,14 +162,14 @@ def list_dependents(connection: Connection, chain_id: str, page: PageRequest) ->
         sign = ">" if page.oldest_first else "<"
         conditions.append((f"job_id {sign} ?", Position.decode_id(page.cursor)))
     found = _select(connection, "queuert_job_blocker", ("job_id",), conditions, page)
-    jobs = _read(connection, "get_job", rows.job, [row[0] for row in found], now=now_us())
+    jobs = _read(connection, "get_job", rows.job, [id for (id,) in found], now=now_us())
     return page_of(((one, Position("", one.id)) for one in jobs), page.limit)
 
 
 def counts(connection: Connection, types: Sequence[str] | None) -> list[TypeCount]:
     """Count jobs by type and status. All index entries are counted."""
     now = now_us()
-    params = [row[0] for row in run(connection, "types")] if types is None else sorted(set(types))
+    params = [type for (type,) in run(connection, "types")] if types is None else sorted(set(types))
     found = []
     for type in params:
         found += _counts_of(connection, type, now)
@@ -170,7 +177,7 @@ def counts(connection: Connection, types: Sequence[str] | None) -> list[TypeCoun
 
 
 def _counts_of(connection: Connection, type: str, now: int) -> list[TypeCount]:
-    numbers = {status: run(connection, "count_type", type=type, status=status.value)[0][0] for status in JobStatus}
+    numbers = {status: fetch_value(connection, "count_type", type=type, status=status.value) for status in JobStatus}
     [(due, due_since)] = run(connection, "count_due", type=type, now=now)
     numbers[JobStatus.SCHEDULED] -= due
     numbers[JobStatus.READY] += due
@@ -194,8 +201,9 @@ def delete_chain_rows(connection: Connection, chain_id: str) -> None:
     a blocker any more."""
     found = fetch_one(connection, "chain_attributes", id=chain_id)
     if found is not None:
-        for name, value in pairs_of(attributes_of(found[1])):
-            run(connection, "delete_attribute", name=name, value=value, created_at=found[0], chain_id=chain_id)
+        created_at, attributes = found
+        for name, value in pairs_of(attributes_of(attributes)):
+            run(connection, "delete_attribute", name=name, value=value, created_at=created_at, chain_id=chain_id)
     run(connection, "delete_steps", id=chain_id)
     run(connection, "delete_events", id=chain_id)
     run(connection, "delete_jobs", id=chain_id)
@@ -209,7 +217,8 @@ def rarest_first(connection: Connection, pairs: Sequence[tuple[str, str]]) -> li
         return list(params)
 
     def number(pair: tuple[str, str]) -> int:
-        [(count,)] = run(connection, "count_attribute", name=pair[0], value=pair[1], limit=_ENOUGH)
+        name, value = pair
+        [(count,)] = run(connection, "count_attribute", name=name, value=value, limit=_ENOUGH)
         return int(count)
 
     return sorted(params, key=number)
@@ -218,7 +227,7 @@ def rarest_first(connection: Connection, pairs: Sequence[tuple[str, str]]) -> li
 def demand(connection: Connection, types: Sequence[str] | None, most: int) -> list[TypeDemand]:
     """The demand of these types, or of all; those without due and running jobs are left out."""
     now = now_us()
-    names = [row[0] for row in run(connection, "types")] if types is None else sorted(set(types))
+    names = [type for (type,) in run(connection, "types")] if types is None else sorted(set(types))
     found = (_of_type(connection, type, most, now) for type in names)
     return [one for one in found if one.wanted + one.held_back > 0]
 
@@ -226,7 +235,7 @@ def demand(connection: Connection, types: Sequence[str] | None, most: int) -> li
 def _of_type(connection: Connection, type: str, most: int, now: int) -> TypeDemand:
     [(running,)] = run(connection, "count_type_up_to", type=type, status="running", limit=most)
     [(found_ready,)] = run(connection, "count_type_up_to", type=type, status="ready", limit=most)
-    due_keys = [row[0] for row in run(connection, "due_keys", type=type, now=now, limit=most)]
+    due_keys = [key for (key,) in run(connection, "due_keys", type=type, now=now, limit=most)]
     limits = stored_limits(connection, type)
     free = most * 2 if limits is None or limits.concurrency is None else max(0, limits.concurrency - running)
     if run(connection, "is_paused", type=type) or run(connection, "is_completed_by_client", type=type):
@@ -276,7 +285,7 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
     began = []
     if rate is not None:
         params = {"type": type, "key": key, "since": now - window, "limit": rate.count}
-        began = [row[0] for row in run(connection, "newest_starts", **params)]
+        began = [moment for (moment,) in run(connection, "newest_starts", **params)]
     used_up = rate is not None and len(began) >= rate.count
     [(running,)] = run(connection, "count_type_up_to", type=type, status="running", limit=most)
     [(running_of_key, _)] = run(connection, "use_of_key", type=type, key=key, since=now)
@@ -286,9 +295,9 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
     else:
         [(ahead,)] = run(connection, "count_ahead", **before)
     ordered = limits is not None and limits.ordered
-    behind = fetch_one(connection, "chain_before", id=job_id, type=type, key=key) if ordered else None
-    wait = fetch_one(connection, "awaited_event", id=job_id)
-    sleep = fetch_one(connection, "last_sleep", id=job_id, now=now)
+    behind = fetch_value(connection, "chain_before", id=job_id, type=type, key=key) if ordered else None
+    event, _ = fetch_one(connection, "awaited_event", id=job_id) or (None, None)
+    sleep = fetch_value(connection, "last_sleep", id=job_id, now=now)
     named = {"type": type, "limit": NAMED_HOLDERS}
     return WaitFacts(
         now=rows.moment(now),
@@ -298,9 +307,9 @@ def wait_facts(connection: Connection, job_id: str) -> WaitFacts | None:
         begun=len(began),
         rate_free_at=rows.moment(min(began) + window) if used_up else None,
         ahead=ahead,
-        event=None if wait is None else wait[0],
-        sleep=None if sleep is None else sleep[0],
-        behind_chain=None if behind is None else behind[0],
+        event=event,
+        sleep=sleep,
+        behind_chain=behind,
         held=tuple(HeldJob(*one) for one in run(connection, "held_of_type", **named)),
         held_of_key=tuple(HeldJob(*one) for one in run(connection, "held_of_key", key=key, **named)),
     )

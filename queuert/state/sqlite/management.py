@@ -19,9 +19,10 @@ from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.run_at import RunAt
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, execute, fetch_one, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.event_log import add_event
-from queuert.state.sqlite.listing import delete_chain_rows
+from queuert.state.sqlite.listing import delete_chain_rows, first_job
+from queuert.state.sqlite.rows import Tail
 from queuert.state.sqlite.steps import wake_receiver
 from queuert.state.sqlite.writes import chain_seconds, close_chain, created_next, first_status, write_job
 from queuert.state.steps import MAX_EVENT_BYTES, MAX_EVENTS, NewEvent, SendResult, event_limit
@@ -33,19 +34,30 @@ _WAITING = (JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY)
 _RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 
-def _tail(connection: Connection, chain_id: str) -> Row:
+def _tail(connection: Connection, chain_id: str) -> Tail:
     row = fetch_one(connection, "last_job", id=chain_id)
     if row is None:
         raise ChainNotFoundError(chain_id)
-    return row
+    return Tail(*row)
 
 
-def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_types: Sequence[str] = ()) -> ChainUpdate:
-    previous, types = JobStatus(tail[2]), tuple(due_types)
-    return ChainUpdate(chain_id, tail[7], status, tail[0], tail[1], previous, written, types, trace_context=tail[8])
+def _met(
+    chain_id: str, tail: Tail, status: ChainStatus, *, written: bool, due_types: Sequence[str] = ()
+) -> ChainUpdate:
+    return ChainUpdate(
+        chain_id=chain_id,
+        chain_type=tail.chain_type,
+        status=status,
+        job_id=tail.id,
+        job_type=tail.type,
+        previous_status=JobStatus(tail.status),
+        written=written,
+        due_types=tuple(due_types),
+        trace_context=tail.trace_context,
+    )
 
 
-def _closed(connection: Connection, chain_id: str, tail: Row, status: ChainStatus) -> ChainUpdate:
+def _closed(connection: Connection, chain_id: str, tail: Tail, status: ChainStatus) -> ChainUpdate:
     """Close the chain of a last job that was finished."""
     due_types = close_chain(connection, chain_id, status.value)
     closed = _met(chain_id, tail, status, written=True, due_types=due_types)
@@ -67,27 +79,27 @@ def complete(
 ) -> list[ChainUpdate]:
     """Finish the last jobs of chains for a client, all or none, and cancel others with them."""
     met = [(one, _tail(connection, one.chain_id)) for one in completions]
-    fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
+    fit = all(tail.id == one.tail_id and tail.chain_status == ChainStatus.OPEN for one, tail in met)
     if not fit:
-        return [_met(one.chain_id, tail, ChainStatus(tail[6]), written=False) for one, tail in met]
+        return [_met(one.chain_id, tail, ChainStatus(tail.chain_status), written=False) for one, tail in met]
     done = [_complete_one(connection, one, tail) for one, tail in met]
     done += [_cancel_one(connection, id, _tail(connection, id), reason) for id in dict.fromkeys(cancelled)]
     return _reported_once(done)
 
 
-def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) -> ChainUpdate:
+def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Tail) -> ChainUpdate:
     following = one.continuation
     status = JobStatus.COMPLETED if following is None else JobStatus.CONTINUED
     output = (one.output or "null") if following is None else one.output
     now = now_us()
     next_id = None if following is None else following.id
     params = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
-    run(connection, "finish_workerless", id=tail[0], **params)
-    add_event(connection, EventKind(status.value), tail[0])
+    run(connection, "finish_workerless", id=tail.id, **params)
+    add_event(connection, EventKind(status.value), tail.id)
     if following is None:
         return _closed(connection, one.chain_id, tail, ChainStatus.COMPLETED)
     created = created_next(connection, now)
-    started = write_job(connection, following, now, created, after=(one.chain_id, tail[7], tail[3]))
+    started = write_job(connection, following, now, created, after=(one.chain_id, tail.chain_type, tail.chain_index))
     due_types = [] if started.status is JobStatus.BLOCKED else [started.type]
     return _met(one.chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
 
@@ -102,13 +114,13 @@ def cancel(connection: Connection, ids: Sequence[str], reason: str) -> list[Chai
     return _reported_once([done[chain_id] for chain_id in ids])
 
 
-def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -> ChainUpdate:
-    if tail[6] != ChainStatus.OPEN:
-        return _met(chain_id, tail, ChainStatus(tail[6]), written=False)
+def _cancel_one(connection: Connection, chain_id: str, tail: Tail, reason: str) -> ChainUpdate:
+    if tail.chain_status != ChainStatus.OPEN:
+        return _met(chain_id, tail, ChainStatus(tail.chain_status), written=False)
     error = rows.error_json(JobError("cancel", reason))
     params = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
-    run(connection, "finish_workerless", id=tail[0], **params)
-    add_event(connection, EventKind.CANCELLED, tail[0])
+    run(connection, "finish_workerless", id=tail.id, **params)
+    add_event(connection, EventKind.CANCELLED, tail.id)
     return _closed(connection, chain_id, tail, ChainStatus.CANCELLED)
 
 
@@ -116,10 +128,10 @@ def retry(connection: Connection, ids: Sequence[str], edit: InputEdit | None) ->
     """Open failed and cancelled chains again."""
     met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
     for chain_id, tail in met:
-        if tail[6] not in _RETRIABLE:
-            raise ChainNotRetriableError(chain_id, tail[6])
+        if tail.chain_status not in _RETRIABLE:
+            raise ChainNotRetriableError(chain_id, tail.chain_status)
     if edit is not None:
-        if edit.job_id not in [tail[0] for _, tail in met]:
+        if edit.job_id not in [tail.id for _, tail in met]:
             raise JobNotFoundError(edit.job_id)
         run(connection, "change_input", id=edit.job_id, input=edit.input)
     for chain_id, _ in met:
@@ -131,16 +143,16 @@ def retry(connection: Connection, ids: Sequence[str], edit: InputEdit | None) ->
     return [done[chain_id] for chain_id in ids]
 
 
-def _retry_one(connection: Connection, chain_id: str, tail: Row) -> ChainUpdate:
-    run(connection, "reopen_blockers", id=tail[0])
-    [(still_open,)] = run(connection, "count_open_blockers", id=tail[0])
+def _retry_one(connection: Connection, chain_id: str, tail: Tail) -> ChainUpdate:
+    run(connection, "reopen_blockers", id=tail.id)
+    [(still_open,)] = run(connection, "count_open_blockers", id=tail.id)
     now = now_us()
     status = first_status(now, now, still_open)
-    run(connection, "retry_job", id=tail[0], status=status.value, now=now, open=still_open)
-    add_event(connection, EventKind.RETRIED_BY_HAND, tail[0], status=JobStatus.READY)
+    run(connection, "retry_job", id=tail.id, status=status.value, now=now, open=still_open)
+    add_event(connection, EventKind.RETRIED_BY_HAND, tail.id, status=JobStatus.READY)
     if still_open:
-        add_event(connection, EventKind.BLOCKED, tail[0])
-    due_types = [] if still_open else [tail[1]]
+        add_event(connection, EventKind.BLOCKED, tail.id)
+    due_types = [] if still_open else [tail.type]
     return _met(chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
 
 
@@ -153,22 +165,22 @@ def change(
 ) -> list[ChainUpdate]:
     """Give the last jobs of chains another due time, priority or input, if they wait."""
     met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
-    if edit is not None and edit.job_id not in [tail[0] for _, tail in met]:
+    if edit is not None and edit.job_id not in [tail.id for _, tail in met]:
         raise JobNotFoundError(edit.job_id)
     now = now_us()
     due = None if run_at is None else rows.due_at(run_at, now)
     kind = EventKind.REPRIORITIZED if run_at is None else EventKind.RESCHEDULED
     done: dict[str, ChainUpdate] = {}
     for chain_id, tail in met:
-        if tail[2] in _WAITING:
-            run(connection, "change_job", id=tail[0], due=due, now=now, priority=priority)
-            if edit is not None and edit.job_id == tail[0]:
+        if tail.status in _WAITING:
+            run(connection, "change_job", id=tail.id, due=due, now=now, priority=priority)
+            if edit is not None and edit.job_id == tail.id:
                 run(connection, "change_input", id=edit.job_id, input=edit.input)
-            add_event(connection, kind if edit is None else EventKind.EDITED, tail[0])
-            due_types = () if tail[2] == JobStatus.BLOCKED else (tail[1],)
+            add_event(connection, kind if edit is None else EventKind.EDITED, tail.id)
+            due_types = () if tail.status == JobStatus.BLOCKED else (tail.type,)
             done[chain_id] = _met(chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
         else:
-            done[chain_id] = _met(chain_id, tail, ChainStatus(tail[6]), written=False)
+            done[chain_id] = _met(chain_id, tail, ChainStatus(tail.chain_status), written=False)
     return [done[chain_id] for chain_id in ids]
 
 
@@ -176,12 +188,12 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
     """Make scheduled jobs due now."""
     found = []
     for job_id in ids:
-        row = fetch_one(connection, "find_first_job", id=job_id)
-        if row is None:
+        job = first_job(connection, job_id)
+        if job is None:
             raise JobNotFoundError(job_id)
-        if row[3] not in (JobStatus.SCHEDULED, JobStatus.READY):
-            raise JobNotTriggerableError(job_id, row[3])
-        found.append(TriggeredJob(job_id, row[1]))
+        if job.status not in (JobStatus.SCHEDULED, JobStatus.READY):
+            raise JobNotTriggerableError(job_id, job.status)
+        found.append(TriggeredJob(job_id, job.type))
     for job_id in ids:
         if execute(connection, "trigger_job", id=job_id, now=now_us()):
             add_event(connection, EventKind.TRIGGERED, job_id)
@@ -191,17 +203,17 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
 def send_event(connection: Connection, chain_id: str, event: NewEvent) -> SendResult:
     """Keep an event for an open chain, and make its last job due if that waits for it."""
     tail = _tail(connection, chain_id)
-    if tail[6] != ChainStatus.OPEN:
-        raise ChainAlreadyClosedError(chain_id, tail[6])
+    if tail.chain_status != ChainStatus.OPEN:
+        raise ChainAlreadyClosedError(chain_id, tail.chain_status)
     [(number, size, known)] = run(connection, "kept_events", chain=chain_id, id=event.id)
     if known:
-        return SendResult(chain_id, tail[7], written=False)
+        return SendResult(chain_id, tail.chain_type, written=False)
     if number >= MAX_EVENTS or size + event.size > MAX_EVENT_BYTES:
         raise EventLimitError(chain_id, event_limit(number >= MAX_EVENTS))
     params = {"id": event.id, "name": event.name, "size": event.size, "payload": event.payload}
     run(connection, "send_event", chain=chain_id, now=now_us(), **params)
-    woken = (TriggeredJob(tail[0], tail[1]),) if wake_receiver(connection, tail[0]) else ()
-    return SendResult(chain_id, tail[7], written=True, woken=woken)
+    woken = (TriggeredJob(tail.id, tail.type),) if wake_receiver(connection, tail.id) else ()
+    return SendResult(chain_id, tail.chain_type, written=True, woken=woken)
 
 
 def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteResult:
@@ -218,9 +230,9 @@ def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteR
     running = []
     for chain_id in to_delete:
         jobs = run(connection, "chain_jobs", id=chain_id)
-        running += [row[0] for row in jobs if row[1] == JobStatus.RUNNING]
-        for row in jobs:
-            add_event(connection, EventKind.DELETED, row[0])
+        running += [job_id for job_id, status in jobs if status == JobStatus.RUNNING]
+        for job_id, _ in jobs:
+            add_event(connection, EventKind.DELETED, job_id)
         run(connection, "delete_blockers", id=chain_id)
     for chain_id in to_delete:
         delete_chain_rows(connection, chain_id)
@@ -228,16 +240,15 @@ def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteR
 
 
 def _to_delete(connection: Connection, ids: Sequence[str], cascade: bool) -> dict[str, None]:
-    params = [
-        one for one in dict.fromkeys(ids) if any(row[2] == 0 for row in run(connection, "find_first_job", id=one))
-    ]
+    jobs = [first_job(connection, id) for id in dict.fromkeys(ids)]
+    params = [job.id for job in jobs if job is not None and job.chain_index == 0]
     found: set[str] = set()
     left = list(params)
     while left:
         chain_id = left.pop()
         if chain_id not in found:
             found.add(chain_id)
-            left += [row[0] for row in run(connection, "blockers_of_chain", id=chain_id)] if cascade else []
+            left += [blocker for (blocker,) in run(connection, "blockers_of_chain", id=chain_id)] if cascade else []
     return dict.fromkeys([*params, *sorted(found.difference(params))])
 
 
@@ -253,4 +264,7 @@ def release_stranded(connection: Connection, cursor: str | None, limit: int) -> 
             run(connection, "release_stranded", id=job_id, status=status.value, now=now)
             add_event(connection, EventKind.UNBLOCKED, job_id)
             released.append(TriggeredJob(job_id, job_type))
-    return SweepResult(tuple(released), found[-1][0] if len(found) == limit else None)
+    following = None
+    if len(found) == limit:
+        following, _, _, _ = found[-1]
+    return SweepResult(tuple(released), following)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from queuert.notify.adapter import Topic
-from queuert.state.sqlite.connection import Row, run
+from queuert.state.sqlite.connection import run
 
 KEPT = 2_000
 """The number of notifications that are kept. A reader that has missed one acts as if all keys were notified."""
@@ -29,6 +29,6 @@ def trim(connection: sqlite3.Connection) -> None:
     run(connection, "trim_notifications", kept=KEPT)
 
 
-def keys_of(row: Row) -> frozenset[str] | None:
-    """Return the keys of a row of ``read_notifications``; None for all."""
-    return None if row[3] is None else frozenset(json.loads(row[3]))
+def keys_of(stored: str | None) -> frozenset[str] | None:
+    """Return the keys of a notification, as they are stored; None for all."""
+    return None if stored is None else frozenset(json.loads(stored))

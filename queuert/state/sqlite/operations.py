@@ -131,8 +131,8 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
         params = {"type": type, "key": key, "since": 0, "limit": limit}
         with self._reading(connection) as reader:
             if only_open:
-                return [row[0] for row in run(reader, "find_open_duplicates", **params)]
-            return [row[0] for row in run(reader, "find_duplicates", now=now_us(), **params)]
+                return [id for id, *_ in run(reader, "find_open_duplicates", **params)]
+            return [id for id, *_ in run(reader, "find_duplicates", now=now_us(), **params)]
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List the jobs of one chain in order."""

@@ -14,7 +14,7 @@ from queuert.policies import Keep, checked_ttl
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import fetch_one, now_us, run
 from queuert.state.sqlite.event_log import add_event
-from queuert.state.sqlite.listing import delete_chain_rows
+from queuert.state.sqlite.listing import delete_chain_rows, first_job
 from queuert.state.types import PruneRequest, PruneResult
 
 Connection = sqlite3.Connection
@@ -51,10 +51,10 @@ def update_ttl(connection: Connection, ids: Sequence[str], seconds: float) -> li
 
 
 def _update_one(connection: Connection, chain_id: str, now: int, lasting: int) -> TtlUpdate:
-    found = fetch_one(connection, "find_first_job", id=chain_id)
-    if found is None or found[2] != 0 or (found[6] is not None and found[6] <= now):
+    first = first_job(connection, chain_id)
+    if first is None or first.chain_index != 0 or (first.expires_at is not None and first.expires_at <= now):
         return TtlUpdate.NOT_FOUND
-    if found[4] == ChainStatus.OPEN:
+    if first.chain_status == ChainStatus.OPEN:
         return TtlUpdate.OPEN
     run(connection, "update_result_ttl", id=chain_id, expires=now + lasting)
     return TtlUpdate.UPDATED
@@ -70,7 +70,7 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
     before = None if request.closed_before is None else rows.microseconds(request.closed_before)
     if request.expired and (cursor is None or cursor.type is None):
         begun = cursor or _PruneCursor(0, "")
-        found = run(
+        expired = run(
             connection,
             "find_expired",
             now=now,
@@ -79,16 +79,18 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
             closed_before=before,
             limit=left,
         )
-        gone += _deleted(connection, [row[0] for row in found if not row[2]])
-        left -= len(found)
+        gone += _deleted(connection, [id for id, _, is_needed in expired if not is_needed])
+        left -= len(expired)
         if left <= 0:
-            return PruneResult(gone, _PruneCursor(found[-1][1], found[-1][0]).encode())
+            last_id, expires_at, _ = expired[-1]
+            return PruneResult(gone, _PruneCursor(expires_at, last_id).encode())
         cursor = None
     for type, status, keep in _stretches(request):
         if cursor is not None and (type, status) < (cursor.type or "", cursor.status or ""):
             continue
         begun = cursor if cursor is not None and (type, status) == (cursor.type, cursor.status) else _PruneCursor(0, "")
-        found, behind = _beyond_retention(connection, replace(begun, type=type, status=status), keep, now, before, left)
+        begun = replace(begun, type=type, status=status)
+        found, number, behind = _beyond_retention(connection, begun, keep, now, before, left)
         chosen = [(id, action) for id, action in found if action and request.includes(id, action)]
         to_delete, to_mark = ([id for id, one in chosen if one == action] for action in ("delete", "mark"))
         if request.preview:
@@ -96,9 +98,9 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
         else:
             gone += _deleted(connection, to_delete)
         stale += to_mark if request.preview else _marked(connection, to_mark, now)
-        left -= behind[0]
+        left -= number
         if left <= 0:
-            return PruneResult(gone, behind[1].encode(), stale)
+            return PruneResult(gone, behind.encode(), stale)
     return PruneResult(gone, None, stale)
 
 
@@ -116,31 +118,32 @@ def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
 
 def _beyond_retention(
     connection: Connection, cursor: _PruneCursor, keep: Keep, now: int, before: int | None, limit: int
-) -> tuple[list[tuple[str, str | None]], tuple[int, _PruneCursor]]:
+) -> tuple[list[tuple[str, str | None]], int, _PruneCursor]:
     """Return chains of a type and outcome and what is to be done with each, how many there are, and the cursor after
     the last of them."""
     about = {"type": cursor.type, "status": cursor.status}
     cut = None if keep.seconds is None else now - rows.microseconds_of(keep.seconds)
     mark = None if keep.count is None else fetch_one(connection, "retention_cutoff", count=keep.count, **about)
-    high = max((one for one in (cut, mark and mark[0]) if one is not None), default=None)
+    mark_at, mark_id = mark or (None, None)
+    high = max((one for one in (cut, mark_at) if one is not None), default=None)
     if high is None:
-        return [], (0, cursor)
-    at, id = mark or (None, None)
+        return [], 0, cursor
     stale = None if keep.stale_seconds is None else now - rows.microseconds_of(keep.stale_seconds)
     bounds = {
         "closed_before": before,
         "stale": stale,
         "cut": cut,
-        "mark": at,
-        "mark_id": id,
+        "mark": mark_at,
+        "mark_id": mark_id,
         "high": high,
         "low": cursor.at,
         "low_id": cursor.id,
     }
     found = run(connection, "find_beyond_retention", limit=limit, **bounds, **about)
     if not found:
-        return [], (0, cursor)
-    return [(row[0], row[2]) for row in found], (len(found), replace(cursor, at=found[-1][1], id=found[-1][0]))
+        return [], 0, cursor
+    last_id, created_at, _ = found[-1]
+    return [(id, action) for id, _, action in found], len(found), replace(cursor, at=created_at, id=last_id)
 
 
 def _marked(connection: Connection, chain_ids: Iterable[str], now: int) -> list[str]:
@@ -171,8 +174,8 @@ def _deleted(connection: Connection, chain_ids: Iterable[str]) -> list[str]:
     for chain_id in chain_ids:
         if not _is_needed(connection, chain_id):
             if fetch_one(connection, "is_stale", id=chain_id) == (1,):
-                for row in run(connection, "chain_jobs", id=chain_id):
-                    add_event(connection, EventKind.DELETED, row[0])
+                for job_id, _ in run(connection, "chain_jobs", id=chain_id):
+                    add_event(connection, EventKind.DELETED, job_id)
             for step in ("delete_references", "delete_blockers"):
                 run(connection, step, id=chain_id)
             delete_chain_rows(connection, chain_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from queuert.attributes import attributes_text
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobError, JobStatus
@@ -62,10 +62,37 @@ def error_json(error: JobError | None) -> str | None:
     return json.dumps({name: value for name, value in fields.items() if value is not None})
 
 
-def existing_job(row: Row) -> StartedJob:
-    """Decode a row of ``find_first_job``."""
-    chain_status = ChainStatus(row[4])
-    return StartedJob(row[0], row[1], JobStatus(row[3]), moment(row[5]), existing=True, chain_status=chain_status)
+class FirstJob(NamedTuple):
+    """A row of ``find_first_job``, and of the statements that find duplicates: its fields are their columns."""
+
+    id: str
+    type: str
+    chain_index: int
+    """0 for the first job of a chain. Another job may have the id that a chain was looked for by."""
+    status: str
+    chain_status: str | None
+    created_at: int
+    expires_at: int | None
+
+
+class Tail(NamedTuple):
+    """A row of ``last_job``, the last job of a chain with what it says of the chain: its fields are the columns."""
+
+    id: str
+    type: str
+    status: str
+    chain_index: int
+    chain_status: str
+    chain_type: str
+    trace_context: str | None
+
+
+def existing_job(first: FirstJob) -> StartedJob:
+    """Return what a start returns that finds this chain."""
+    assert first.chain_status is not None
+    status, chain_status = JobStatus(first.status), ChainStatus(first.chain_status)
+    created_at = moment(first.created_at)
+    return StartedJob(first.id, first.type, status, created_at, existing=True, chain_status=chain_status)
 
 
 _CLAIMED_TIMES = ("created_at", "scheduled_at", "started_at")
@@ -148,7 +175,8 @@ def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, 
 
 def paused_type(row: Row) -> PausedType:
     """Decode a row of ``list_paused_job_types``."""
-    return PausedType(row[0], moment(row[1]), row[2], row[3])
+    type, paused_at, reason, by = row
+    return PausedType(type, moment(paused_at), reason, by)
 
 
 ENDED = {
@@ -162,6 +190,14 @@ ENDED = {
 _RESTING = frozenset({JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED})
 
 
+def holds(token: str, row: Row | None) -> bool:
+    """Whether a lease holds its job, from the row of ``lease_state``."""
+    if row is None:
+        return False
+    _, _, last_token, running = row
+    return bool(running) and last_token == token
+
+
 def lost_reason(kind: FinishKind | None, token: str, row: Row | None) -> AbortReason | None:
     """Return why a lease does not hold its job, from the row of ``lease_state``.
 
@@ -169,9 +205,10 @@ def lost_reason(kind: FinishKind | None, token: str, row: Row | None) -> AbortRe
     """
     if row is None:
         return AbortReason.NOT_FOUND
-    status, held = JobStatus(row[1]), row[2] == token
-    if held:
-        if row[3] or kind is None or status is ENDED.get(kind, status if status in _RESTING else None):
+    _, status_name, last_token, running = row
+    status = JobStatus(status_name)
+    if last_token == token:
+        if running or kind is None or status is ENDED.get(kind, status if status in _RESTING else None):
             return None
         return AbortReason.ALREADY_COMPLETED if status.final else AbortReason.TAKEN_BY_ANOTHER_WORKER
     if status is JobStatus.CANCELLED:

@@ -13,6 +13,7 @@ from queuert.schedules import Overlap, check_owners, tick_of
 from queuert.state.records import SCHEDULE, places
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
+from queuert.state.sqlite.listing import first_job
 from queuert.state.sqlite.writes import created_next, write_job
 from queuert.state.types import DueSchedules, NewJob, ScheduleDelay, ScheduleRecord, StartedJob
 
@@ -63,19 +64,19 @@ def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedule
 def delays(connection: Connection) -> list[ScheduleDelay]:
     """The schedules of all types that are due, the longest due first."""
     now = now_us()
-    return [
-        ScheduleDelay(row[0], row[1], (now - row[2]) / 1_000_000) for row in run(connection, "schedule_delays", now=now)
-    ]
+    found = run(connection, "schedule_delays", now=now)
+    return [ScheduleDelay(name, type, (now - tick) / 1_000_000) for name, type, tick in found]
 
 
 def fire(
     connection: Connection, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
 ) -> list[StartedJob] | None:
     """Start the chains of a due schedule and advance it; None if its next tick is another one."""
-    row = fetch_one(connection, "find_due_schedule", name=name, tick=rows.microseconds(tick))
-    if row is None:
+    found = fetch_one(connection, "find_due_schedule", name=name, tick=rows.microseconds(tick))
+    if found is None:
         return None
-    overlap = _overlap(connection, row) if jobs else None
+    _, policy, last_chain_id = found
+    overlap = _overlap(connection, policy, last_chain_id) if jobs else None
     if overlap is Overlap.CANCEL:
         return None
     fired = () if overlap is Overlap.SKIP else jobs
@@ -91,12 +92,15 @@ def fire(
 
 def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overlap: bool) -> list[StartedJob] | None:
     """Start chains of a schedule out of turn; None if it does not exist, or its open chain must be cancelled first."""
-    row = fetch_one(connection, "find_schedule", name=name)
-    if row is None or row[0] != jobs[0].type:
+    found = fetch_one(connection, "find_schedule", name=name)
+    if found is None:
+        return None
+    type, policy, last_chain_id = found
+    if type != jobs[0].type:
         return None
     if overlap:
         return _start(connection, jobs)
-    held = _overlap(connection, row)
+    held = _overlap(connection, policy, last_chain_id)
     if held is not None:
         return None if held is Overlap.CANCEL else []
     started = _start(connection, jobs)
@@ -104,12 +108,12 @@ def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overla
     return started
 
 
-def _overlap(connection: Connection, row: rows.Row) -> Overlap | None:
+def _overlap(connection: Connection, stored: str, last_chain_id: str | None) -> Overlap | None:
     """The policy of a schedule if the chain that it started last is open, and it allows no other."""
-    policy = Overlap(row[1])
-    if policy is Overlap.ALLOW or row[2] is None:
+    policy = Overlap(stored)
+    if policy is Overlap.ALLOW or last_chain_id is None:
         return None
-    return policy if fetch_one(connection, "chain_is_open", id=row[2]) else None
+    return policy if fetch_one(connection, "chain_is_open", id=last_chain_id) else None
 
 
 def _start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
@@ -119,7 +123,7 @@ def _start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
 
 
 def _tick(connection: Connection, job: NewJob, now: int, created: int) -> StartedJob:
-    found = fetch_one(connection, "find_first_job", id=job.id)
+    found = first_job(connection, job.id)
     if found is None:
         return write_job(connection, job, now, created)
     existing = rows.existing_job(found)

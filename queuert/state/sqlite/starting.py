@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
+from itertools import starmap
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.event_log import EventKind
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.connection import Row, now_us, run
 from queuert.state.sqlite.event_log import add_event
+from queuert.state.sqlite.listing import first_job
 from queuert.state.sqlite.retention import delete_expired
+from queuert.state.sqlite.rows import FirstJob
 from queuert.state.sqlite.writes import created_next, first_status, write_job
 from queuert.state.types import NewJob, StartedJob, is_debounced, with_newest_inputs
 
@@ -44,7 +47,7 @@ def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> No
     new = {job.id for job in jobs}
     for job in jobs:
         for chain_id in new.intersection(job.blockers):
-            if not run(connection, "find_first_job", id=chain_id):
+            if first_job(connection, chain_id) is None:
                 raise ChainNotFoundError(chain_id)
 
 
@@ -65,7 +68,7 @@ def _existing(connection: Connection, job: NewJob, now: int) -> StartedJob | Non
     return None if found is None else rows.existing_job(found)
 
 
-def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
+def _duplicate(connection: Connection, job: NewJob, now: int) -> FirstJob | None:
     key = job.deduplication
     if key is None:
         return None
@@ -76,7 +79,12 @@ def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
         found = run(connection, "find_open_duplicates", **params)
     else:
         found = run(connection, "find_duplicates", now=now, **params)
-    return next((row for row in found if row[0] not in excluding), None)
+    return _first_besides(found, excluding)
+
+
+def _first_besides(found: Sequence[Row], excluding: Container[str]) -> FirstJob | None:
+    """Return the first chain of those that a statement has found, but for those which the start excludes."""
+    return next((first for first in starmap(FirstJob, found) if first.id not in excluding), None)
 
 
 def _debounced(connection: Connection, job: NewJob, now: int) -> StartedJob | None:
@@ -85,28 +93,28 @@ def _debounced(connection: Connection, job: NewJob, now: int) -> StartedJob | No
     assert key is not None
     excluding = frozenset(key.excluding)
     waiting = run(connection, "find_waiting_duplicates", type=job.type, key=key.key, limit=len(excluding) + 1)
-    found = next((row for row in waiting if row[0] not in excluding), None)
+    found = _first_besides(waiting, excluding)
     if found is None:
         return None
     due = now + rows.microseconds_of(float(key.debounce))  # type: ignore[arg-type]
     if key.max_delay is not None:
-        due = min(due, found[5] + rows.microseconds_of(float(key.max_delay)))  # type: ignore[arg-type]
+        due = min(due, found.created_at + rows.microseconds_of(float(key.max_delay)))  # type: ignore[arg-type]
     status = first_status(due, now, 0)
-    run(connection, "debounce", id=found[0], input=job.input, scheduled_at=due, status=status.value)
-    add_event(connection, EventKind.DEBOUNCED, found[0])
+    run(connection, "debounce", id=found.id, input=job.input, scheduled_at=due, status=status.value)
+    add_event(connection, EventKind.DEBOUNCED, found.id)
     return replace(rows.existing_job(found), status=status, debounced=True)
 
 
-def _of_its_id(connection: Connection, job: NewJob, now: int) -> Row | None:
-    found = fetch_one(connection, "find_first_job", id=job.id)
+def _of_its_id(connection: Connection, job: NewJob, now: int) -> FirstJob | None:
+    found = first_job(connection, job.id)
     if found is None:
         return None
-    if found[6] is not None and found[6] <= now:
+    if found.expires_at is not None and found.expires_at <= now:
         if delete_expired(connection, job.id):
             return None
         raise JobIdConflictError([job.id])
-    if not job.attach or found[2] != 0:
+    if not job.attach or found.chain_index != 0:
         raise JobIdConflictError([job.id])
-    if found[1] != job.type:
-        raise JobTypeMismatchError(job.id, job.type, found[1])
+    if found.type != job.type:
+        raise JobTypeMismatchError(job.id, job.type, found.type)
     return found

@@ -12,7 +12,7 @@ from queuert.event_log import EventKind
 from queuert.jobs import AbortReason
 from queuert.state import records
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, fetch_value, now_us, run
 from queuert.state.sqlite.event_log import add_event
 from queuert.state.steps import EventWait, NewStep, StepRecord
 from queuert.state.types import Lease
@@ -63,8 +63,8 @@ def begin_phase(connection: Connection, lease: Lease, progress: str) -> datetime
 
 def get_progress(connection: Connection, job_id: str) -> str | None:
     """Return the progress of a job as it is stored."""
-    found = fetch_one(connection, "get_progress", id=job_id)
-    return None if found is None else found[0]
+    progress: str | None = fetch_value(connection, "get_progress", id=job_id)
+    return progress
 
 
 def wait_for_event(connection: Connection, lease: Lease, wait: EventWait) -> StepRecord:
@@ -102,21 +102,20 @@ def wait_for_event(connection: Connection, lease: Lease, wait: EventWait) -> Ste
 def _answer(connection: Connection, job_id: str, wait: EventWait, now: int) -> None:
     """Answer a wait with the oldest event that nothing has taken, or by its timeout."""
     [(_, wake_at)] = run(connection, "awaited_event", id=job_id)
-    event = fetch_one(connection, "oldest_event", job=job_id, name=wait.event)
-    if event is not None:
-        run(connection, "take_event", job=job_id, id=event[0])
+    event_id, payload = fetch_one(connection, "oldest_event", job=job_id, name=wait.event) or (None, None)
+    if event_id is not None:
+        run(connection, "take_event", job=job_id, id=event_id)
     elif wake_at > now:
         return
-    payload = None if event is None else event[1]
     run(connection, "answer_wait", id=job_id, number=wait.number, result=payload, now=now)
 
 
 def wake_receiver(connection: Connection, job_id: str) -> bool:
     """Make a job due that was snoozed until the end of its wait, if the event is there. Return whether it was."""
-    wait = fetch_one(connection, "awaited_event", id=job_id)
-    if wait is None or fetch_one(connection, "oldest_event", job=job_id, name=wait[0]) is None:
+    event, wake_at = fetch_one(connection, "awaited_event", id=job_id) or (None, None)
+    if event is None or fetch_one(connection, "oldest_event", job=job_id, name=event) is None:
         return False
-    return execute(connection, "wake_receiver", id=job_id, wake_at=wait[1], now=now_us()) == 1
+    return execute(connection, "wake_receiver", id=job_id, wake_at=wake_at, now=now_us()) == 1
 
 
 def get_steps(connection: Connection, job_id: str) -> list[StepRecord]:
@@ -127,7 +126,7 @@ def get_steps(connection: Connection, job_id: str) -> list[StepRecord]:
 
 def _check_lease(connection: Connection, lease: Lease) -> None:
     state = fetch_one(connection, "lease_state", id=lease.job_id)
-    if state is None or state[2] != lease.token or not state[3]:
+    if not rows.holds(lease.token, state):
         reason = rows.lost_reason(None, lease.token, state) or AbortReason.ALREADY_COMPLETED
         raise LeaseLostError(lease.job_id, reason)
 

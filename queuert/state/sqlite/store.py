@@ -13,7 +13,7 @@ from queuert.notify.results import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
-from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, fetch_value, now_us, run
 from queuert.state.sqlite.event_log import add_event
 from queuert.state.sqlite.operations import SQLiteOperating
 from queuert.state.sqlite.starting import start
@@ -88,7 +88,7 @@ class SQLiteStore(SQLiteOperating):
         """Release all jobs of a claim whose answer was lost."""
         with self._writing() as connection:
             found = [run(connection, "release_claim", type=type, token=request.token) for type in request.leases]
-            released = [row[0] for rows_of_type in found for row in rows_of_type]
+            released = [job_id for rows_of_type in found for (job_id,) in rows_of_type]
             for job_id in released:
                 add_event(connection, EventKind.RELEASED, job_id, of_worker=True)
             return ReleasedClaim(len(released))
@@ -131,7 +131,9 @@ class SQLiteStore(SQLiteOperating):
                 params = {"type": type, "now": now, "limit": request.limit - len(reaped)}
                 expired = run(connection, "expired_leases", **params)
                 reaped += [finishing.reap_one(connection, row, policy) for row in expired]
-                expiries += [row[0] for row in run(connection, "next_expiry", type=type) if row[0] is not None]
+                [(expiry,)] = run(connection, "next_expiry", type=type)
+                if expiry is not None:
+                    expiries.append(expiry)
         following = min(expiries, default=None)
         return ReapResult(reaped, None if following is None else max(0, following - now) / 1_000_000)
 
@@ -182,9 +184,9 @@ class SQLiteStore(SQLiteOperating):
         with self._reading() as connection:
             now = now_us()
             for id in ids:
-                row = fetch_one(connection, "chain_status", id=id, now=now)
-                if row is None or row[0] == ChainStatus.OPEN or size >= portion:
-                    found.append(None if row is None else ChainStatus(row[0]))
+                status = fetch_value(connection, "chain_status", id=id, now=now)
+                if status is None or status == ChainStatus.OPEN or size >= portion:
+                    found.append(None if status is None else ChainStatus(status))
                     continue
                 row = fetch_one(connection, "get_chain", id=id, now=now)
                 chain = None if row is None else rows.chain(row)

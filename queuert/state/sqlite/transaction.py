@@ -112,7 +112,7 @@ class SQLiteTransaction:
     def _check_lease(self) -> None:
         state = fetch_one(self.connection, "lease_state", id=self._job.id)
         reason = rows.lost_reason(None, self._job.token, state)
-        if reason is None and state is not None and not state[3]:
+        if reason is None and not rows.holds(self._job.token, state):
             reason = AbortReason.ALREADY_COMPLETED
         if reason is not None:
             raise LeaseLostError(self._job.id, reason)

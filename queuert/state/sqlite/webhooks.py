@@ -68,7 +68,7 @@ class SQLiteWebhooks(SQLiteBase):
         """Return the attributes of chains, in the order of the ids."""
         with self._reading() as connection:
             found = [fetch_one(connection, "attributes_of_chain", id=id) for id in ids]
-        return [None if row is None else attributes_of(row[0]) for row in found]
+        return [None if row is None else attributes_of(*row) for row in found]
 
 
 def _attempt(row: Row) -> tuple[WebhookAttempt, str]:

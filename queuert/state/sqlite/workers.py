@@ -22,7 +22,7 @@ from queuert.activity import (
 from queuert.limits import Limits, Rate, TypeTraits
 from queuert.state import records
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.connection import Row, fetch_one, fetch_value, now_us, run
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 Connection = sqlite3.Connection
@@ -72,10 +72,10 @@ def type_traits(connection: Connection) -> list[TypeTraits]:
 
 def stored_limits(connection: Connection, type: str) -> Limits | None:
     """The limits that the last worker with a handler of the type recorded."""
-    row = fetch_one(connection, "read_limits", type=type)
-    if row is None:
+    stored = fetch_value(connection, "read_limits", type=type)
+    if stored is None:
         return None
-    fields = json.loads(row[0])
+    fields = json.loads(stored)
     rate = fields["rate"]
     return Limits(**{**fields, "rate": None if rate is None else Rate(**rate)})
 
@@ -116,9 +116,10 @@ def _add(connection: Connection, one: Activity, worker_id: str, report: int) -> 
     numbers = one.numbers
     found = fetch_one(connection, "find_activity", **key)
     if found is not None:
-        if report and found[0] >= report:
+        last_report, stored = found
+        if report and last_report >= report:
             return
-        numbers = [a + b for a, b in zip(numbers, numbers_of(found[1]), strict=True)]
+        numbers = [a + b for a, b in zip(numbers, numbers_of(stored), strict=True)]
     run(connection, "write_activity", **key, report=report, numbers=shown_numbers(numbers))
 
 

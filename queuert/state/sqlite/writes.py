@@ -11,9 +11,9 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_value, now_us, run
 from queuert.state.sqlite.event_log import add_event
-from queuert.state.sqlite.listing import add_entries
+from queuert.state.sqlite.listing import add_entries, first_job
 from queuert.state.types import ClaimedJob, NewJob, StartedJob
 
 Connection = sqlite3.Connection
@@ -34,10 +34,10 @@ def open_among(connection: Connection, chains: Sequence[str]) -> list[bool]:
     """
     found = []
     for chain_id in chains:
-        row = fetch_one(connection, "find_first_job", id=chain_id)
-        if row is None or row[2] != 0:
+        first = first_job(connection, chain_id)
+        if first is None or first.chain_index != 0:
             raise ChainNotFoundError(chain_id)
-        found.append(row[4] == ChainStatus.OPEN)
+        found.append(first.chain_status == ChainStatus.OPEN)
     return found
 
 
@@ -59,13 +59,13 @@ def write_job(
     opens = open_among(connection, job.blockers)
     scheduled_at = rows.due_at(job.run_at, now)
     status = first_status(scheduled_at, now, sum(opens))
-    chain_id, chain_type, index = (job.id, job.type, 0) if after is None else (after[0], after[1], after[2] + 1)
+    chain_id, chain_type, index_before = (job.id, job.type, -1) if after is None else after
     values: dict[str, Any] = {
         "id": job.id,
         "type": job.type,
         "chain_id": chain_id,
         "chain_type": chain_type,
-        "chain_index": index,
+        "chain_index": index_before + 1,
         "status": status.value,
         "chain_status": ChainStatus.OPEN.value if after is None else None,
         "priority": job.priority,
@@ -129,8 +129,8 @@ def close_chain(connection: Connection, chain_id: str, status: str, ttl: float |
 
 def chain_seconds(connection: Connection, chain_id: str) -> float | None:
     """Return how long a chain took that was closed."""
-    row = fetch_one(connection, "chain_duration", id=chain_id)
-    return None if row is None else row[0] / 1_000_000
+    took = fetch_value(connection, "chain_duration", id=chain_id)
+    return None if took is None else took / 1_000_000
 
 
 def tail_of(job: ClaimedJob) -> tuple[str, str, int]:

@@ -410,8 +410,7 @@ following AS (
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND id NOT IN (SELECT id FROM expired)
         AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
 )
-SELECT judged.id, judged.type, judged.chain_id, judged.chain_type, returned.status, judged.attempt, judged.holder,
-    judged.lease_token, following.seconds
+SELECT {expired_columns}, following.seconds
 FROM judged LEFT JOIN returned USING (id) RIGHT JOIN following ON true
 
 -- name: fail_expired

@@ -40,8 +40,7 @@ marked AS (
     FROM locked
     WHERE job.id = locked.id AND locked.id IN (SELECT id FROM awaited) AND NOT job.has_dependents
 )
-SELECT id, chain_id, chain_index, type, chain_type, chain_status,
-    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END, trace_context
+SELECT {locked_columns}
 FROM locked
 WHERE id IN (SELECT id FROM concerned)
 
@@ -87,7 +86,7 @@ FROM cancelled LEFT JOIN closed ON closed.id = cancelled.chain_id
 -- name: complete_chains
 -- Completes the last jobs of chains for a client, and the chains with them, if all are open and have these last jobs. It
 -- returns the chains as they were.
-SELECT chain_id, chain_type, chain_status, tail_id, tail_type, tail_status, trace_context, completed, seconds, due_types
+SELECT {completed_columns}
 FROM {schema}.complete_chains(%(completions)s::json)
 
 -- name: continue_chains
@@ -357,8 +356,7 @@ event AS (
     FROM deleted
     WHERE {event_level:deleted.type} <> 'off'
 )
-SELECT id, chain_id, status, type, deduplication_key,
-    CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text
+SELECT {deleted_columns}
 FROM deleted
 
 -- name: delete_keys

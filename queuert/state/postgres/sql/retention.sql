@@ -194,6 +194,5 @@ event AS (
     FROM deleted
     WHERE chain_id IN (SELECT id FROM to_delete WHERE stale) AND {event_level:deleted.type} <> 'off'
 )
-SELECT id, chain_id, status, type, deduplication_key,
-    CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text
+SELECT {deleted_columns}
 FROM deleted

@@ -160,8 +160,7 @@ SELECT place, id, type, status, created_at FROM {schema}.debounce(%(starts)s::js
 
 -- name: find_chains_by_id
 -- Reads jobs by id, and whether they are chains that have expired.
-SELECT id, type, status, created_at, chain_index, coalesce(expires_at <= clock_timestamp(), false),
-    chain_status
+SELECT {existing_columns}
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: lock_in_order

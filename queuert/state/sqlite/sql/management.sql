@@ -81,8 +81,7 @@ DELETE FROM queuert_paused_type WHERE type = :type
 
 -- name: last_job
 -- Reads the last job of a chain, and the status of the chain.
-SELECT tail.id, tail.type, tail.status, tail.chain_index, tail.attempt, tail.priority, root.chain_status,
-    root.type, coalesce(tail.attempt_trace_context, tail.trace_context)
+SELECT {tail_columns}
 FROM queuert_job AS root
 JOIN queuert_job AS tail ON tail.chain_id = root.id
 WHERE root.id = :id AND root.chain_index = 0

@@ -1,23 +1,23 @@
 -- name: find_duplicates
 -- Reads the chains of a deduplication key that have not expired, the newest first.
-SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
+SELECT {first_job_columns} FROM queuert_job
 WHERE type = :type AND deduplication_key = :key AND created_at >= :since
     AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY created_at DESC LIMIT :limit
 
 -- name: find_first_job
 -- Reads the first job of a chain, or another job of that id.
-SELECT id, type, chain_index, status, chain_status, created_at, expires_at, result_ttl FROM queuert_job WHERE id = :id
+SELECT {first_job_columns} FROM queuert_job WHERE id = :id
 
 -- name: find_open_duplicates
 -- Reads the open chains of a deduplication key, the newest first.
-SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
+SELECT {first_job_columns} FROM queuert_job
 WHERE type = :type AND deduplication_key = :key AND chain_status = 'open' AND created_at >= :since
 ORDER BY created_at DESC LIMIT :limit
 
 -- name: find_waiting_duplicates
 -- Reads the open chains of a deduplication key whose first jobs have not begun, the newest first.
-SELECT id, type, chain_index, status, chain_status, created_at FROM queuert_job
+SELECT {first_job_columns} FROM queuert_job
 WHERE type = :type AND deduplication_key = :key AND chain_status = 'open' AND status IN ('scheduled', 'ready')
     AND attempt = 0
 ORDER BY created_at DESC LIMIT :limit
