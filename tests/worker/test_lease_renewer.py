@@ -50,13 +50,26 @@ class SlowStore:
 
 
 class Owner:
-    """An attempt that notes why it was aborted."""
+    """An attempt that notes why it was aborted, and when by the worker's clock."""
 
-    def __init__(self) -> None:
-        self.aborted: list[AbortReason] = []
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.aborted: list[tuple[AbortReason, float]] = []
 
     def abort(self, reason: AbortReason) -> None:
-        self.aborted.append(reason)
+        self.aborted.append((reason, self._clock.now))
+
+
+class Stopped:
+    """Tells a thread when to end; until then each wait lets the clock go on by so much."""
+
+    def __init__(self, clock: Clock, after: float) -> None:
+        self._clock = clock
+        self._end = clock.now + after
+
+    def wait(self, seconds: float) -> bool:
+        self._clock.now += seconds
+        return self._clock.now >= self._end
 
 
 @pytest.fixture
@@ -67,27 +80,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.mark.parametrize("abort_transaction", [None, lambda: None], ids=["renewed", "locked by its transaction"])
-def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
-    clock: Clock, abort_transaction: Callable[[], None] | None
-) -> None:
-    """Counted from the answer, two handlers would run side by side for as long as the answer took."""
+def held_lease(clock: Clock, owner: Owner) -> HeldLease:
+    """A lease that was claimed now."""
     job: Any = SimpleNamespace(id="a", lease=Lease("a", "token"), lease_seconds=LEASE)
-    book, owner, store = LeaseRegistry(), Owner(), SlowStore(clock)
-    held = HeldLease(job, LEASE / 3, clock.now, owner)
-    held.abort_transaction = abort_transaction
-    book.add([held])
+    return HeldLease(job, LEASE / 3, clock.now, owner)
+
+
+def lease_renewer(book: LeaseRegistry, store: SlowStore) -> LeaseRenewer:
+    """The renewer of these leases, without its threads."""
     state: Any = SimpleNamespace(sync_store=lambda **_: store)
-    registration: Any = None
-    renewer = LeaseRenewer(
+    heartbeat: Any = None
+    return LeaseRenewer(
         book,
         state,
         worker="worker",
         shortest_lease=LEASE,
         shortest_interval=LEASE / 3,
         observers=Observers(),
-        heartbeat=registration,
+        heartbeat=heartbeat,
     )
+
+
+@pytest.mark.parametrize("abort_transaction", [None, lambda: None], ids=["renewed", "locked by its transaction"])
+def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
+    clock: Clock, abort_transaction: Callable[[], None] | None
+) -> None:
+    """Counted from the answer, two handlers would run side by side for as long as the answer took."""
+    book, owner, store = LeaseRegistry(), Owner(clock), SlowStore(clock)
+    held = held_lease(clock, owner)
+    held.abort_transaction = abort_transaction
+    book.add([held])
+    renewer = lease_renewer(book, store)
     clock.now += LEASE / 3
     requested_at = clock.now
     renewer._renew_due()
@@ -96,3 +119,18 @@ def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
     assert held.renew_at == requested_at + LEASE / 3
     assert book.expiring(requested_at + LEASE) == [held]
     assert owner.aborted == []
+
+
+def test_an_attempt_is_aborted_before_its_lease_expires(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aborted later, it would run beside the attempt of the worker that claims the job then."""
+    book, owner = LeaseRegistry(), Owner(clock)
+    held = held_lease(clock, owner)
+    book.add([held])
+    renewer = lease_renewer(book, SlowStore(clock))
+    monkeypatch.setattr(renewer, "_stopped", Stopped(clock, 2 * LEASE))
+    renewer._watch_until_stopped()
+    [(reason, at)] = owner.aborted
+    assert reason is AbortReason.LEASE_NOT_RENEWED
+    # The thread looks every twentieth of a lease, and may be as late as that.
+    assert 0.85 * LEASE <= at - (held.deadline - LEASE) <= 0.95 * LEASE
+    assert len(book) == 0
