@@ -49,6 +49,7 @@ async def run(harness: PostgresHarness, processors: Processors) -> tuple[JobStat
 modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 
 
+@pytest.mark.quick
 @modes
 async def test_they_are_an_onion(harness: PostgresHarness, mode: str) -> None:
     notes: list[str] = []

@@ -98,6 +98,7 @@ def staged(mode: str, inside: Callable[[str], None] = lambda block: None) -> Cal
     return in_loop if mode == "coroutine" else in_thread
 
 
+@pytest.mark.quick
 @modes
 async def test_the_onion_is_the_same_in_all_blocks(harness: PostgresHarness, effects: Effects, mode: str) -> None:
     notes: list[str] = []
