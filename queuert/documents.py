@@ -125,8 +125,12 @@ def json_text(value: object, *, indent: int | None = None) -> str:
         return to_json(value, indent=indent, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True).decode()
     except PydanticSerializationError:
         # Half a surrogate pair, which JSON can write as an escape, and UTF-8 cannot.
-        plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True)
-        return json.dumps(plain, indent=indent)
+        try:
+            value = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True)
+        except ValueError:
+            # Nested too deep, or such a character in a key: as somebody has written it to the table by hand.
+            return json.dumps(value, indent=indent, default=str)
+        return json.dumps(value, indent=indent)
 
 
 class ErrorDocument(Document):
@@ -270,6 +274,8 @@ class JobDocument(Document):
     """The trace in which it was created."""
     attempt_trace_id: str | None
     """The trace of the newest traced attempt."""
+    overdue_at: datetime | None
+    """When a job that a client completes has waited for longer than its type allows."""
     input: Payload = None
     output: Payload = None
     """Null until the job is completed."""

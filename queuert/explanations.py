@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from queuert.bulk_operations import BULK_OPERATION_TYPE
-from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus, overdue_at
 from queuert.limits import ClientType, PausedType
 from queuert.state.types import COUNTED_WAIT, HeldJob, WaitFacts
 from queuert.workers import HEARTBEAT_SECONDS, WorkerRecord, WorkerState
@@ -240,9 +240,9 @@ def _scheduled(job: Job, facts: WaitFacts) -> Reason:
 
 def _waits_for_client(job: Job, now: datetime, overdue_after: float | None) -> Reason:
     text = f"waits for a client to complete it, since {_time(job.scheduled_at)}"
-    if overdue_after is not None:
-        overdue_at = job.scheduled_at + timedelta(seconds=overdue_after)
-        text += f"; overdue {'since' if overdue_at <= now else 'after'} {_time(overdue_at)}"
+    overdue = overdue_at(job.status, job.scheduled_at, overdue_after)
+    if overdue is not None:
+        text += f"; overdue {'since' if overdue <= now else 'after'} {_time(overdue)}"
     return Reason(Cause.WAITS_FOR_CLIENT, text)
 
 

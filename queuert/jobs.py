@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -114,7 +114,8 @@ class JobError:
     """``handler`` (the handler raised), ``retry``, ``fail`` or ``cancel`` (the handler returned it), ``lease_expired``,
     ``programming`` (the handler contradicts its job type, or uses its attempt wrongly: a programming error),
     ``decode`` (the input could not be read), ``store`` (the store refused an operation, or could not execute it),
-    ``blocker_failed``, ``worker_stopping``, ``late`` (the lease expired before the attempt began), ``timeout`` or
+    ``blocker_failed``, ``worker_stopping``, ``late`` (the lease expired before the attempt began),
+    ``batch_interrupted`` (another attempt of the call lost its lease), ``timeout`` or
     ``crashed`` (the process that ran the attempt died)."""
     message: str
     type: str | None = None
@@ -294,6 +295,19 @@ class Job:
     """The trace in which the job was created; None if that was not traced."""
     attempt_trace_id: str | None = None
     """The trace of the newest traced attempt; None if no attempt was."""
+    overdue_at: datetime | None = None
+    """Of a job that is ready or scheduled, and that a client completes: when it has waited for the ``overdue_after`` of
+    its type, as workers have recorded that. None of other jobs, and if the type has none."""
+
+
+def overdue_at(status: JobStatus, scheduled_at: datetime, overdue_after: float | None) -> datetime | None:
+    """Return when a job will have waited for so many seconds; None if it does not wait, or may wait for ever."""
+    if overdue_after is None or status not in (JobStatus.READY, JobStatus.SCHEDULED):
+        return None
+    try:
+        return scheduled_at + timedelta(seconds=overdue_after)
+    except OverflowError:
+        return None  # In the year 10,000.
 
 
 @dataclass(frozen=True, slots=True)

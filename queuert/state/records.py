@@ -25,6 +25,7 @@ from queuert.jobs import (
     JobProgress,
     JobStatus,
     PhaseProgress,
+    overdue_at,
 )
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state.steps import StepRecord
@@ -79,6 +80,8 @@ def job(row: Sequence[Any]) -> Job:
     found["failures"] = job_failures(json_value(found["failures"]))
     found["trace_id"] = trace_id_of(found["trace_id"])
     found["attempt_trace_id"] = trace_id_of(found["attempt_trace_id"])
+    # Stores select the seconds that the type allows.
+    found["overdue_at"] = overdue_at(found["status"], found["scheduled_at"], found["overdue_at"])
     return Job(**found)
 
 

@@ -195,3 +195,23 @@ def test_the_input_of_a_schedule_is_json() -> None:
 def test_a_payload_that_json_cannot_have_is_shown_all_the_same(payload: object, read: object) -> None:
     found = shown(documents.StepDocument, JobStep(1, "mail", 1, NOW, payload), payloads=True)["result"]
     assert isinstance(found, str) if payload is object else found == read
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"input": "\ud800"}, '{"input": "\\ud800"}'),
+        ({"input": {"\ud800": 1}}, '{"input": {"\\ud800": 1}}'),
+        ({"input": [float("inf"), b"\xff"]}, '{"input":[null,"_w=="]}'),
+    ],
+)
+def test_any_payload_has_json(value: object, text: str) -> None:
+    """Whoever has written it to the table by hand: the other jobs of the page are to be shown."""
+    assert documents.json_text(value) == text
+
+
+def test_a_payload_of_any_depth_has_json() -> None:
+    deep: object = 1
+    for _ in range(400):
+        deep = [deep]
+    assert list(json.loads(documents.json_text({"input": deep}))) == ["input"]

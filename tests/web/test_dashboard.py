@@ -199,7 +199,7 @@ async def test_a_type_is_paused_and_resumed(harness: Harness, http: Http) -> Non
 
 
 async def test_a_type_that_clients_complete_misses_no_worker(harness: Harness, http: Http) -> None:
-    await harness.client.start_chain(number, 1)
+    chain = await harness.client.start_chain(number, 1)
     web = http(dashboard(harness))
     assert "No worker handles" in await read(web, "/")
     for allowed, says in ((None, None), (3_600.0, "They are overdue after 1.0 h."), (0.001, "after 1 ms.")):
@@ -213,6 +213,9 @@ async def test_a_type_that_clients_complete_misses_no_worker(harness: Harness, h
         assert ("They are overdue after" in page) == (says is not None)
         assert says is None or says in page
         assert ("and is overdue." in page) == (allowed == 0.001)
+        job = await read(web, "/job", id=chain.id)
+        assert ("<dt>Overdue</dt>" in job) == (allowed is not None)
+        assert ('<dt>Overdue</dt><dd class="late">' in job) == (allowed == 0.001)
 
 
 async def record(harness: Harness, client_types: Mapping[str, float | None]) -> None:

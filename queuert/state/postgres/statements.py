@@ -108,6 +108,7 @@ RECORDS = {
             "failures": "failures::text",
             "trace_id": "trace_context",
             "attempt_trace_id": "attempt_trace_context",
+            "overdue_at": "(SELECT overdue_seconds FROM {schema}.type_trait AS trait WHERE trait.type = job.type)",
         },
     ),
     "chain_columns": selected(

@@ -237,8 +237,9 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         refuse_connection(connection)
         jobs: list[Job | None] = []
         for part in portions(ids, READ):
-            now, *found = await self._run("get_jobs", encode.plain(list(part)))
-            jobs += [decode.job(one, int(now)) for one in found]
+            now, flat, *found = await self._run("get_jobs", encode.plain(list(part)))
+            overdue_after = {one.type: one.overdue_after for one in decode.traits(flat)}
+            jobs += [decode.job(one, int(now), overdue_after) for one in found]
         return jobs
 
     async def get_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainRecord | None]:

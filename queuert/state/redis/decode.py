@@ -10,7 +10,7 @@ from typing import Any
 
 from queuert.activity import Activity, numbers_of
 from queuert.attributes import attributes_of
-from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, JobStatus, overdue_at
 from queuert.limits import Limits, PausedType, Rate, TypeTraits
 from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
@@ -168,8 +168,8 @@ def lost_reason(value: bytes) -> AbortReason | None:
     return AbortReason(text(value)) if value else None
 
 
-def job(one: Any, now: int) -> Job | None:
-    """Decode an entry of ``get_jobs``."""
+def job(one: Any, now: int, overdue_after: Mapping[str, float | None]) -> Job | None:
+    """Decode an entry of ``get_jobs``; by job type, the seconds after which jobs that wait are overdue."""
     if not one:
         return None
     stored_id, flat, input, output, error, failures = one
@@ -212,6 +212,7 @@ def job(one: Any, now: int) -> Job | None:
         max_attempts=number("max_attempts") or None,
         trace_id=trace_id_of(fields.get("trace")),
         attempt_trace_id=trace_id_of(fields.get("atrace")),
+        overdue_at=overdue_at(status, moment(fields["due"]), overdue_after.get(fields["type"])),
     )
 
 

@@ -164,6 +164,8 @@ _RECORDS = {
             "last_error": "error",
             "trace_id": "trace_context",
             "attempt_trace_id": "attempt_trace_context",
+            "overdue_at": "(SELECT overdue_seconds FROM queuert_type_trait AS trait"
+            " WHERE trait.type = queuert_job.type)",
         },
     ),
     "chain_columns": selected(CHAIN, {"output": "CASE WHEN status = 'completed' THEN output END"}),

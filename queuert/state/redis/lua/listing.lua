@@ -141,9 +141,10 @@ end
 return answer
 
 -- name: get_jobs
--- Reads jobs. ARGV[1]: list of ids. Returns the time and, for each job, its id, hash, input, output, error and failures.
+-- Reads jobs. ARGV[1]: list of ids. Returns the time, the traits of job types and, for each job, its id, hash, input,
+-- output, error and failures.
 
-local answer = {text(NOW)}
+local answer = {text(NOW), call('HGETALL', P .. 'traits')}
 for _, id in ipairs(decoded(1)) do
     local flat = call('HGETALL', P .. 'j:' .. id)
     answer[#answer + 1] = #flat == 0 and 0

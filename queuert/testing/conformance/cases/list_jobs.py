@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from queuert.errors import InvalidCursorError
 from queuert.jobs import Job, JobStatus
+from queuert.limits import TypeTraits
 from queuert.run_at import after
 from queuert.state import AsyncStore
 from queuert.state.paging import JobFilter, PageRequest, Position
@@ -28,6 +29,7 @@ from queuert.testing.conformance.builders import (
 from queuert.testing.conformance.paging import pages_of
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
+from queuert.workers import WorkerHeartbeat
 
 _OLDEST = PageRequest(limit=1000, oldest_first=True)
 
@@ -91,6 +93,27 @@ async def as_they_are_read(stores: Stores) -> None:
     listed = (await store.list_jobs(JobFilter(), _OLDEST)).items
     assert list(listed) == await store.get_jobs([one.id for one in listed])
     assert {one.id for one in listed} == {one.id for one in held}
+
+
+@case()
+async def overdue_after_the_time_that_the_type_allows(stores: Stores) -> None:
+    """It counts from when the job becomes due, for jobs that are ready or scheduled: others do not wait for a client,
+    or nobody knows since when."""
+    store = await stores.open()
+    traits = (TypeTraits("approve", True, 90.5), TypeTraits("answer", True))
+    await store.record_heartbeat(WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=traits), 60.0)
+    known = await _of_every_status(store, "approve")
+    for status, id in known.items():
+        found = await read(store, id)
+        assert found.status is status
+        waits = status in (JobStatus.READY, JobStatus.SCHEDULED)
+        assert found.overdue_at == (found.scheduled_at + timedelta(seconds=90.5) if waits else None), status
+    listed = (await store.list_jobs(JobFilter(types=("approve",)), _OLDEST)).items
+    assert {one.id: one.overdue_at for one in listed} == {
+        one.id: one.overdue_at for one in await store.get_jobs([one.id for one in listed]) if one
+    }
+    for id in await start(store, job("answer"), job("work")):
+        assert (await read(store, id)).overdue_at is None
 
 
 @case()
