@@ -43,6 +43,7 @@ The docstring of each class says what happened and what to do about it.
     │   ├── StepMisuseError
     │   ├── StepLimitError
     │   ├── BatchMismatchError
+    │   ├── BatchInterruptedError       another attempt of the call has lost its lease
     │   ├── HandlerCallError            the handler could not be called with its attempt
     │   └── ContextMissingError
     ├── EventTimeoutError               no event was sent to the chain in time
@@ -87,7 +88,7 @@ class ErrorKind(StrEnum):
     """
 
     USAGE = "usage"
-    """What was passed, set or defined is wrong: correct it. Exit code 2, status 422 (a query 400)."""
+    """What was passed, set or defined is wrong: correct it. Exit code 2, status 422 (a cursor 400)."""
     NOT_FOUND = "not_found"
     """There is no such chain, job or schedule. Exit code 1, status 404."""
     CONFLICT = "conflict"
@@ -470,6 +471,18 @@ class LeaseLostError(AttemptError):
         super().__init__(f"the lease of job {job_id!r} is lost: {reason}")
         self.job_id = job_id
         self.reason = reason
+
+
+class BatchInterruptedError(AttemptError):
+    """The call of a batched handler ended because another of its attempts has lost its lease.
+
+    This one has not failed: its job is due again at once, and the attempt does not count. Middlewares get this error;
+    there is nothing to do.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the batched call has ended: the lease of its job {job_id!r} is lost; this job is run again")
+        self.job_id = job_id
 
 
 class CompletionMissingError(AttemptError):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from queuert.errors import BatchMismatchError
+from queuert.errors import BatchInterruptedError, BatchMismatchError, LeaseLostError
 from queuert.worker import forks
 from queuert.worker.attempt import Attempt
 from queuert.worker.prefetch import Prefetch
@@ -59,13 +59,14 @@ class BatchCollector:
         self._call = call
         self._prefetch = prefetch
         self._waiting: list[_Member] = []
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: dict[asyncio.Task[None], Sequence[_Member]] = {}
 
     async def join(self, attempt: Attempt[Any, Any]) -> Any:
         """Include an attempt in the next call, and return its outcome.
 
         Raises:
             BatchMismatchError: the handler did not return one outcome for each attempt.
+            BatchInterruptedError: another attempt of the call has lost its lease, and the handler let that end it.
             Exception: what the handler raised; it is raised for every attempt of the call.
         """
         loop = asyncio.get_running_loop()
@@ -75,7 +76,14 @@ class BatchCollector:
             loop.call_soon(self._start_when_complete)
         elif len(self._waiting) >= self._size:
             self._start_call()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Its slot stays taken until the call returns, which goes on with this attempt in its list.
+            calls = [task for task, members in self._calls.items() if any(one is future for _, one in members)]
+            if calls:
+                await asyncio.wait(calls)
+            raise
 
     def _start_when_complete(self) -> None:
         # The attempts of one claim begin one after the other, each when the one before awaits something.
@@ -89,8 +97,8 @@ class BatchCollector:
         del self._waiting[: self._size]
         if members:
             task = asyncio.create_task(self._run(members))
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+            self._calls[task] = members
+            task.add_done_callback(self._calls.pop)
             for _, future in members:
                 future.add_done_callback(lambda _: self._cancel_if_all_cancelled(task, members))
         if self._waiting:
@@ -120,11 +128,18 @@ class BatchCollector:
 
 
 def _set_outcomes(members: Sequence[_Member], outcomes: Sequence[Any] = (), error: BaseException | None = None) -> None:
-    for index, (_, future) in enumerate(members):
+    lost = None
+    if isinstance(error, LeaseLostError) and any(attempt.job_id == error.job_id for attempt, _ in members):
+        lost = error.job_id
+    for index, (attempt, future) in enumerate(members):
         if future.done():
             continue
         if error is None:
             future.set_result(outcomes[index])
+        elif lost is not None and attempt.job_id != lost:
+            interrupted = BatchInterruptedError(lost)
+            interrupted.__cause__ = error
+            future.set_exception(interrupted)
         elif isinstance(error, Exception):
             future.set_exception(error)
         else:

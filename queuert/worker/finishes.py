@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from queuert.errors import (
+    BatchInterruptedError,
     BlockerFailedError,
     CompletionMisuseError,
     PayloadDecodeError,
@@ -176,6 +177,11 @@ def cut_off(job: ClaimedJob, retry: RetryPolicy, *, killed: bool) -> Finish:
 def late(job: ClaimedJob) -> Finish:
     """Return the finish of an attempt whose lease expired before it began: released, and not counted."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("late", "its lease was over before it could begin"))
+
+
+def beside(job: ClaimedJob, error: BatchInterruptedError) -> Finish:
+    """Return the finish of an attempt of a batch that ended with another one: released, and not counted."""
+    return Finish(job, FinishKind.INTERRUPT, error=JobError("batch_interrupted", str(error)))
 
 
 def presumed(finish: Finish, result: FinishResult, types: Iterable[str]) -> FinishResult:

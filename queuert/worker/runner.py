@@ -26,6 +26,7 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
 from queuert.errors import (
+    BatchInterruptedError,
     ClosedError,
     CompletionMisuseError,
     LeaseLostError,
@@ -681,7 +682,7 @@ class AttemptRunner:
             self._in_thread = True  # An abort ends the process, not this task.
             return self._worker.processes.call(processor, attempt, self._state)
         if processor.batch_size is not None:
-            return self._worker.batches.call(processor, attempt)
+            return self._call_batched(attempt)
         if processor.is_coroutine:
             return processor.handler(attempt)
         return self._call_in_thread(attempt)
@@ -694,6 +695,14 @@ class AttemptRunner:
         finally:
             if forks.generation != generation:
                 forks.end_child()
+
+    async def _call_batched(self, attempt: Attempt[Any, Any]) -> Any:
+        # A call in a thread cannot be stopped: the slots of its attempts stay taken until it returns.
+        self._in_thread = not self._processor.is_coroutine
+        try:
+            return await self._worker.batches.call(self._processor, attempt)
+        finally:
+            self._in_thread = False
 
     async def _call_in_thread(self, attempt: Attempt[Any, Any]) -> Any:
         handler = self._processor.handler
@@ -732,21 +741,22 @@ class AttemptRunner:
             if isinstance(error, HandlerCrashedError) and self._state.began:
                 return self._failure(error)  # By itself.
             return finishes.interrupted(self.job)
-        if self._signal.reason is AbortReason.TIMEOUT and not _is_lease_loss(error):
+        # Of this job: a batched handler may raise that of another.
+        lost = error.reason if isinstance(error, LeaseLostError) and error.job_id == self.job.id else None
+        if self._signal.reason is AbortReason.TIMEOUT and lost in (None, AbortReason.TIMEOUT):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)
-        if self._signal.reason is not None or isinstance(error, LeaseLostError):
-            return self._after_loss(error)
+        if self._signal.reason is not None or lost is not None:
+            if lost is not None:
+                self._worker.reporter.finish_rejected(self.job, AbortReason(lost))
+            return None
+        if isinstance(error, BatchInterruptedError):
+            return finishes.beside(self.job, error)
         return self._failure(error)
 
     def _timed_out(self, error: BaseException | None = None) -> Finish:
         killed = isinstance(error, HandlerKilledError)
         seconds = self._processor.hard_timeout if killed else self._processor.timeout
         return finishes.timed_out(self.job, self._processor.retry, seconds or 0.0, killed=killed)
-
-    def _after_loss(self, error: BaseException) -> Finish | None:
-        if isinstance(error, LeaseLostError):
-            self._worker.reporter.finish_rejected(self.job, AbortReason(error.reason))
-        return None
 
     def _failure(self, error: BaseException) -> Finish:
         error = handler_signature.call_error(self.job.type, self._processor.handler, error) or error
@@ -783,7 +793,8 @@ class AttemptRunner:
         else:
             self._rejected = True
             self.held.finish_since = None
-            self._worker.spawn(self._fail_instead(error, finish.progress))
+            task = self._worker.spawn(self._fail_instead(error, finish.progress))
+            task.add_done_callback(self._after_failing_instead)
 
     async def _fail_instead(self, error: Exception, progress: str | None) -> None:
         try:
@@ -794,6 +805,7 @@ class AttemptRunner:
         except Exception as second_error:
             self._leave_to_reaper(second_error)
 
-
-def _is_lease_loss(error: BaseException) -> bool:
-    return isinstance(error, LeaseLostError) and error.reason != AbortReason.TIMEOUT
+    def _after_failing_instead(self, task: asyncio.Task[None]) -> None:
+        # A handler that cancels all tasks of the loop: the lease would be renewed for as long as the worker runs.
+        if task.cancelled():
+            self._leave_to_reaper(RuntimeError("the failure that replaces a rejected finish was cancelled"))

@@ -333,11 +333,12 @@ class WorkerRuntime:
         """Return the attempt whose handler runs in this task. From a thread, while the event loop is blocked."""
         return next((runner for runner in tuple(self.attempts) if runner.task is task), None)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in a task, which is cancelled when the worker has stopped."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- the stop -----------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from queuert import Attempt, JobStatus, Outcome, Processors, RetryPolicy
-from queuert.errors import ClosedError, DefinitionError
+from queuert.errors import ClosedError, DefinitionError, StateError
 from queuert.jobs import JobError
 from queuert.observability.context import current
-from queuert.observability.events import AfterAttemptFailed, AttemptCompleted, AttemptFailed
+from queuert.observability.events import AfterAttemptFailed, AttemptCompleted, AttemptFailed, FinishFailed
+from queuert.policies import LeasePolicy
+from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import Finish, FinishKind, FinishResult
 from queuert.worker.after_attempt import AfterAttempt, EndedAttempt
 from queuert.worker.completer import Completer
@@ -403,3 +405,29 @@ async def test_no_function(harness: PostgresHarness) -> None:
         Processors(JOB_TYPES, after_attempt="hook")  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="after_attempt"):
         harness.processors.handles(number, after_attempt=5)  # type: ignore[arg-type]
+
+
+async def test_a_replacement_of_a_rejected_finish_that_is_cancelled_leaves_the_job_to_the_reaper(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a handler that cancels all tasks of the loop. The lease would be renewed for as long as the worker runs."""
+    finish, rejected = AsyncPostgresStore.finish, list[str]()
+
+    def cancel_replacements() -> None:
+        for task in asyncio.all_tasks():
+            if "_fail_instead" in repr(task.get_coro()):
+                task.cancel()
+
+    async def reject_first(store: AsyncPostgresStore, finishes: Any, **more: Any) -> Any:
+        if not rejected:
+            rejected.extend(one.job.id for one in finishes)
+            asyncio.get_running_loop().call_soon(cancel_replacements)
+            raise StateError("numeric value out of range")
+        return await finish(store, finishes, **more)
+
+    monkeypatch.setattr(AsyncPostgresStore, "finish", reject_first)
+    handle(harness, "coroutine", lambda: 5, lease=LeasePolicy(seconds=1.0), retry=AT_ONCE)
+    assert (await run(harness))[:2] == (JobStatus.COMPLETED, 5)
+    [failed] = harness.log.of(FinishFailed)
+    assert [failed.job_id] == rejected
+    assert (await harness.client.get_job(failed.job_id)).lease_expirations == 1

@@ -12,10 +12,11 @@ import pytest
 from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import BatchMismatchError, ConfigurationError, DuplicateJobTypeError, JobFailedError
 from queuert.jobs import AbortReason
+from queuert.observability.events import FinishRejected
 from queuert.worker.batches import BatchCollector
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import loop, number
-from tests.support.waiting import in_time
+from tests.support.waiting import WAIT, in_time
 
 Numbers = Sequence[Attempt[int, int]]
 
@@ -165,6 +166,82 @@ async def test_cancelled_when_nobody_wants_it_any_more(harness: PostgresHarness)
         await in_time(entered.get())
         await harness.client.cancel_chains(chains)
         await in_time(ended.wait())
+
+
+async def test_a_lost_lease_that_ends_the_call_is_no_failure_of_the_others(harness: PostgresHarness) -> None:
+    """They are run again at once, uncounted: nobody would renew, finish or release them else."""
+    entered: asyncio.Queue[Numbers] = asyncio.Queue()
+    go_on = asyncio.Event()
+
+    async def completes(attempts: Numbers) -> list[Outcome[int]]:
+        entered.put_nowait(attempts)
+        await go_on.wait()
+        outcomes: list[Outcome[int]] = []
+        for attempt in sorted(attempts, key=lambda one: one.input):
+            async with attempt.complete() as tx:
+                outcomes.append(tx.finish(attempt.input))
+        return outcomes
+
+    batched(harness, completes, size=3, retry=RetryPolicy(max_attempts=1))
+    cancelled, *others = await start(harness, 1, 2, 3)
+    async with harness.worker(concurrency=3):
+        attempts = {attempt.input: attempt for attempt in await in_time(entered.get())}
+        await harness.client.cancel_chains([cancelled])
+        assert await attempts[1].abort.wait(WAIT) is AbortReason.CANCELLED
+        go_on.set()
+        assert [await chain.result(WAIT) for chain in others] == [2, 3]
+    for chain in others:
+        job = await harness.client.get_job(chain.id)
+        assert (job.attempt, job.uncounted, job.lease_expirations, job.failures) == (2, 1, 0, ())
+    assert {event.job_id for event in harness.log.of(FinishRejected)} <= {cancelled.id}
+
+
+async def test_a_call_in_a_thread_keeps_its_slots_after_a_timeout(harness: PostgresHarness) -> None:
+    calls, go_on, loop = list[Numbers](), threading.Event(), asyncio.get_running_loop()
+    aborted = asyncio.Event()
+
+    def hangs(attempts: Numbers) -> list[Outcome[int]]:
+        calls.append(attempts)
+        if len(calls) == 1:
+            for attempt in attempts:
+                attempt.abort.wait_sync(WAIT)
+            loop.call_soon_threadsafe(aborted.set)
+            go_on.wait(WAIT)
+        return [attempt.input for attempt in attempts]
+
+    batched(harness, hangs, size=2, timeout=0.05, retry=RetryPolicy(initial_delay=0.0))
+    chains = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2) as worker:
+        await in_time(aborted.wait())
+        statuses = [(await harness.client.get_job(chain.id)).status for chain in chains]
+        assert (worker.running, statuses, len(calls)) == (2, [JobStatus.RUNNING] * 2, 1)
+        go_on.set()
+        assert [await chain.result(WAIT) for chain in chains] == [1, 2]
+    for chain in chains:
+        failures = (await harness.client.get_job(chain.id)).failures
+        assert failures[0].error.kind == "timeout"
+
+
+async def test_a_cancelled_call_keeps_its_slots_until_it_has_ended(harness: PostgresHarness) -> None:
+    calls, cancelled, go_on = list[Numbers](), asyncio.Event(), asyncio.Event()
+
+    async def ends_late(attempts: Numbers) -> list[Outcome[int]]:
+        calls.append(attempts)
+        if len(calls) == 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+                await go_on.wait()
+        return [attempt.input for attempt in attempts]
+
+    batched(harness, ends_late, size=2, timeout=0.05, retry=RetryPolicy(initial_delay=0.0))
+    chains = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2) as worker:
+        await in_time(cancelled.wait())
+        assert (worker.running, len(calls)) == (2, 1)
+        go_on.set()
+        assert [await chain.result(WAIT) for chain in chains] == [1, 2]
 
 
 async def test_completes_each_with_its_own_writes(harness: PostgresHarness) -> None:
