@@ -6,10 +6,12 @@ lets a lease expire. Another thread aborts attempts whose lease is about to expi
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from queuert.errors import StateError
@@ -22,6 +24,11 @@ from queuert.state.sync_store import Store
 from queuert.state.types import ClaimedJob, Lease, Renewal
 from queuert.worker.heartbeat import Heartbeat
 from queuert.worker.supervisor import FAILING_AFTER
+
+_log = logging.getLogger("queuert.worker")
+
+_AFTER_ERROR = 0.1
+"""Seconds to the next turn of a thread that could not even report what it met."""
 
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 """None on macOS and Windows, where the system decides whether the monotonic clock counts a suspend."""
@@ -240,6 +247,17 @@ class LeaseRegistry:
 _STOP_TIMEOUT = 1.0
 
 
+@contextmanager
+def _unended() -> Iterator[None]:
+    """Keep a thread alive whatever its own reports raise, usually for lack of memory, which handlers may free."""
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):
+            _log.exception("a turn of the threads that keep leases has failed; they go on")
+        time.sleep(_AFTER_ERROR)
+
+
 class LeaseRenewer:
     """Renews all leases that are due in one statement, at most every quarter of the shortest renewal interval.
 
@@ -325,25 +343,28 @@ class LeaseRenewer:
 
     def _renew_until_stopped(self) -> None:
         while not self._stopped.is_set():
-            pause = self._tick
-            try:
-                self._renew_due()
-            except Exception as error:
-                pause = self._on_failure(error)
-            else:
-                if self._failures:
-                    failures, self._failures = self._failures, 0
-                    self._observers.emit(LoopRecovered(worker=self._worker, loop="renew_leases", failures=failures))
-                self._failing_since = self.error = None
-                pause = min(pause, self._heartbeat.record_if_due(self._open_store))
-                if self._leases.has_progress():
-                    pause = min(pause, max(0.0, self._write_progress_at - lease_time()))
-            self._wake.wait(pause)
-            self._wake.clear()
+            with _unended():
+                self._wake.wait(self._renew_once())
+                self._wake.clear()
         if not self._failures:
             # While the store cannot be reached, this would delay the stop.
             self._heartbeat.remove(self._open_store)
         self._close_store()
+
+    def _renew_once(self) -> float:
+        """Renew what is due, and send a heartbeat. Return the seconds until the next time."""
+        try:
+            self._renew_due()
+        except Exception as error:
+            return self._on_failure(error)
+        if self._failures:
+            failures, self._failures = self._failures, 0
+            self._observers.emit(LoopRecovered(worker=self._worker, loop="renew_leases", failures=failures))
+        self._failing_since = self.error = None
+        pause = min(self._tick, self._heartbeat.record_if_due(self._open_store))
+        if self._leases.has_progress():
+            pause = min(pause, max(0.0, self._write_progress_at - lease_time()))
+        return pause
 
     def _renew_due(self) -> None:
         # Connect before the first lease is due, since it can take as long as a short lease lasts.
@@ -437,9 +458,10 @@ class LeaseRenewer:
 
     def _watch_until_stopped(self) -> None:
         while not self._stopped.wait(self._watch_tick):
-            # Two ticks early: this thread may be one tick late, and the handler needs time to stop.
-            for held in self._leases.expiring(lease_time() + 2 * self._watch_tick):
-                self._lose(held)
+            with _unended():
+                # Two ticks early: this thread may be one tick late, and the handler needs time to stop.
+                for held in self._leases.expiring(lease_time() + 2 * self._watch_tick):
+                    self._lose(held)
 
     def _lose(self, held: HeldLease) -> None:
         try:

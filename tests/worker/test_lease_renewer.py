@@ -89,7 +89,7 @@ def held_lease(clock: Clock, owner: Owner) -> HeldLease:
 def lease_renewer(book: LeaseRegistry, store: SlowStore) -> LeaseRenewer:
     """The renewer of these leases, without its threads."""
     state: Any = SimpleNamespace(sync_store=lambda **_: store)
-    heartbeat: Any = None
+    heartbeat: Any = SimpleNamespace(record_if_due=lambda _: LEASE, remove=lambda _: None)
     return LeaseRenewer(
         book,
         state,
@@ -134,3 +134,33 @@ def test_an_attempt_is_aborted_before_its_lease_expires(clock: Clock, monkeypatc
     # The thread looks every twentieth of a lease, and may be as late as that.
     assert 0.85 * LEASE <= at - (held.deadline - LEASE) <= 0.95 * LEASE
     assert len(book) == 0
+
+
+def test_an_error_without_memory_to_report_it_ends_no_thread(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lease would be renewed any more, and no attempt aborted, until the worker stops."""
+    monkeypatch.setattr("queuert.worker.leases._AFTER_ERROR", 0.0)
+    book, owner = LeaseRegistry(), Owner(clock)
+    book.add([held_lease(clock, owner)])
+    renewer, failures = lease_renewer(book, SlowStore(clock)), [MemoryError(), MemoryError()]
+
+    def turn() -> float:
+        if failures:
+            raise failures.pop()
+        renewer._stopped.set()
+        return 0.0
+
+    monkeypatch.setattr(renewer, "_renew_once", turn)
+    renewer._renew_until_stopped()
+    assert failures == []
+
+    expiring, failing = book.expiring, [MemoryError(), MemoryError()]
+
+    def without_memory(horizon: float) -> list[HeldLease]:
+        if failing:
+            raise failing.pop()
+        return expiring(horizon)
+
+    monkeypatch.setattr(book, "expiring", without_memory)
+    monkeypatch.setattr(renewer, "_stopped", Stopped(clock, 2 * LEASE))
+    renewer._watch_until_stopped()
+    assert [reason for reason, _ in owner.aborted] == [AbortReason.LEASE_NOT_RENEWED]
