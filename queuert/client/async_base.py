@@ -156,11 +156,17 @@ class AsyncClientBase:
             return store
         store = self.state.async_store(max_connections=self._max_connections)
         await store.open()
+        try:
+            # Before another call can get the store: what it starts is to be announced.
+            self.notify.open(self.observers)
+        except BaseException:
+            await store.aclose()
+            raise
         if not self._adopt(store):
             # The client was closed meanwhile, or another call has opened a store.
+            self.notify.close()
             await store.aclose()
             return await self._open_store()
-        self.notify.open(self.observers)
         emit_store_warnings(self.state, store.risks, self.observers)
         # Pending notifications should be sent even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)

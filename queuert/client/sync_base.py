@@ -157,11 +157,17 @@ class ClientBase:
             return store
         store = self.state.sync_store(max_connections=self._max_connections)
         store.open()
+        try:
+            # Before another call can get the store: what it starts is to be announced.
+            self.notify.open(self.observers)
+        except BaseException:
+            store.close()
+            raise
         if not self._adopt(store):
             # The client was closed meanwhile, or another call has opened a store.
+            self.notify.close()
             store.close()
             return self._open_store()
-        self.notify.open(self.observers)
         emit_store_warnings(self.state, store.risks, self.observers)
         # Pending notifications should be sent even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)

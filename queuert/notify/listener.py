@@ -277,7 +277,11 @@ class Listener:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.waker.close()
+            raise
 
     def stop(self) -> None:
         """Send what is in the outbox and end, within a second. A thread that is connecting ends after that."""
@@ -563,17 +567,23 @@ class ListeningNotify:
     def open(self, observers: Observers) -> None:
         """Begin to connect, in the background. Calls are counted: as many calls of ``close`` end it.
 
-        It does not wait, and does not fail. While the server cannot be reached, it tries again; all observers that
-        were passed so far receive the events.
+        It does not wait. While the server cannot be reached, it tries again; all observers that were passed so far
+        receive the events.
+
+        Raises:
+            OSError: the process can open no file or socket more.
+            RuntimeError: it can start no thread more. After both the adapter is as before the call.
         """
         with self._lock:
-            self._open_count += 1
-            if self._listener is None:
-                self._listener = self._new_listener(self._subscribers)
-                self._listener.add_observers(observers)
-                self._listener.start()
+            listener = self._listener
+            if listener is None:
+                listener = self._new_listener(self._subscribers)
+                listener.add_observers(observers)
+                listener.start()
+                self._listener = listener
             else:
-                self._listener.add_observers(observers)
+                listener.add_observers(observers)
+            self._open_count += 1
 
     def close(self) -> None:
         """Send what is pending and disconnect, within a second. Calls beyond those of ``open`` do nothing."""

@@ -214,20 +214,29 @@ class InProcessWorker:
             await store.aclose()
             raise
         if self._stop_requested.is_set():
-            # Stopped while it connected: only the lifespans, the heartbeat and the connection are to be undone.
-            try:
-                await runtime.leave_lifespans(self._shutdown_timeout)
-                await runtime.heartbeat.withdraw(store)
-            finally:
-                await store.aclose()
+            # Stopped while it connected.
+            await self._undo_start(runtime, store)
             return
+        try:
+            self._client.notify.open(self._client.observers)
+        except BaseException:
+            self._started = False
+            await self._undo_start(runtime, store)
+            raise
         emit_store_warnings(self._client.state, store.risks, self.observers)
         self._report_retention(runtime)
-        self._client.notify.open(self._client.observers)
         stored = itertools.chain.from_iterable(self._schedules.values())
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
         self._runtime = runtime
         runtime.start()
+
+    async def _undo_start(self, runtime: WorkerRuntime, store: AsyncStore) -> None:
+        """Leave the lifespans, withdraw the heartbeat, and disconnect: nothing else was begun."""
+        try:
+            await runtime.leave_lifespans(self._shutdown_timeout)
+            await runtime.heartbeat.withdraw(store)
+        finally:
+            await store.aclose()
 
     async def _store_schedules(self, store: AsyncStore, worker: str) -> None:
         """Store the schedules of the code, and remove those of the same owners that are not in it."""

@@ -13,8 +13,10 @@ from queuert import AsyncClient, Client, JobType, JobTypes, PostgresState
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError, StateUnavailableError
 from queuert.notify import InProcessNotify
 from queuert.notify.adapter import Notification, Topic
+from queuert.notify.postgres import PostgresNotify
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.postgres.sync_store import PostgresStore
+from tests.support.waiting import WAIT, until
 
 
 @pytest.mark.parametrize("client", [AsyncClient, Client])
@@ -127,3 +129,33 @@ async def test_workers_hear_of_starts_whose_outcome_is_unknown(
         async with asyncio.timeout(20):
             await heard.wait()
         assert (await client.get_chain("one")).type == "resize"
+
+
+async def test_a_call_after_one_without_a_thread_for_notifications_has_them(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would never announce what it starts, and nobody would know."""
+    notify, start, failures = PostgresNotify(dsn), threading.Thread.start, [RuntimeError("can't start new thread")]
+
+    def no_thread(thread: threading.Thread) -> None:
+        if failures and thread.name == "queuert-notify":
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    client = AsyncClient(PostgresState(dsn), JobTypes(), notify=notify)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await client.open()
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(one: Notification) -> None:
+        if one.keys is not None and "mine" in one.keys:
+            loop.call_soon_threadsafe(heard.set)
+
+    notify.subscribe(Topic.JOBS, hear)
+    async with client:
+        await until(lambda: notify.healthy, "it listens")
+        notify.publish(Topic.JOBS, ["mine"])
+        async with asyncio.timeout(WAIT):
+            await heard.wait()

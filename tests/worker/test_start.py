@@ -49,6 +49,27 @@ async def test_stop_while_it_starts(harness: PostgresHarness) -> None:
     assert harness.log.of(WorkerStarted) == []
 
 
+async def test_a_start_without_notifications_may_be_repeated(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.handles(number, echo)
+    worker, opened = harness.worker(), harness.client.notify.open
+
+    def no_thread(observers: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    await harness.client.open()
+    monkeypatch.setattr(harness.client.notify, "open", no_thread)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await in_time(worker.start())
+    assert harness.one("select count(*) from queuert.worker") == 0
+    monkeypatch.setattr(harness.client.notify, "open", opened)
+    chain = await harness.client.start_chain(number, 7)
+    await in_time(worker.start())
+    assert await chain.result(WAIT) == 7
+    await in_time(worker.stop())
+
+
 async def test_stop_when_the_start_was_cancelled(harness: PostgresHarness) -> None:
     harness.handles(number, echo)
     worker = harness.worker()
