@@ -22,6 +22,7 @@ UPDATE {job} SET
     stale_at = stale_at - {by}
 """)
 _LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
+_EXTENSIONS = sql.SQL("UPDATE {lease_extension} SET expires_at = expires_at - {by}")
 _STEPS = sql.SQL("""
 UPDATE {job_step} SET
     recorded_at = recorded_at - {by},
@@ -50,10 +51,17 @@ class PostgresTimes:
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
-        tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule")
+        tables = ("job", "job_step", "chain_attribute", "limit_start", "schedule", "lease_extension")
         names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(self._apart)))
         with psycopg.connect(self._settings.current_dsn()) as connection:
-            for statement in (_JOBS, _STEPS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
+            for statement in (
+                _JOBS,
+                _STEPS,
+                _ATTRIBUTES,
+                _STARTS,
+                _SCHEDULES,
+                *([_LEASES, _EXTENSIONS] if leases else []),
+            ):
                 connection.execute(statement.format(by=by, apart=later, **names))

@@ -27,7 +27,7 @@ from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.statements import variants
 from queuert.state.redis import scripts
-from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, NewJob, StartedJob
 from queuert.worker.leases import LeaseRenewer
 from queuert.worker.runtime import WorkerRuntime
 from tests.support.statements import replace_statements
@@ -154,9 +154,9 @@ def _renewer_stops_first() -> AbstractContextManager[Any]:
 def _believe_in_commits() -> AbstractContextManager[Any]:
     resolve: Callable[..., Awaitable[None]] = AsyncPostgresTransaction._resolve
 
-    async def believe(self: AsyncPostgresTransaction, failure: Any) -> None:
+    async def believe(self: AsyncPostgresTransaction, failure: Any, finish: Finish) -> None:
         try:
-            await resolve(self, failure)
+            await resolve(self, failure, finish)
         except StateUnavailableError:
             return
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import psycopg
 import pytest
 
-from queuert import InProcessWorker, JobType, PostgresState
+from queuert import InProcessWorker, JobStatus, JobType, PostgresState
+from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, JobsReleased, LoopFailed
+from queuert.state.types import Finish, FinishKind
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import Plan, patient
 from tests.faults.harness import MODES, FaultHarness
+from tests.support.harness import PostgresHarness
+from tests.support.job_types import number
 from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.fault
@@ -130,3 +136,30 @@ async def test_renewal(harness: FaultHarness, proxy: FaultProxy, worker: InProce
     harness.witness.open("before:1")
     await completed_by(harness, chain_id, 1)
     assert worker.health().live
+
+
+async def test_what_the_stop_of_the_worker_wrote_instead_is_no_commit(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction was rolled back, and before anybody can look, the token has finished the job otherwise."""
+    postgres = PostgresHarness(dsn)
+    chain = await postgres.client.start_chain(number, 1)
+    job = await postgres.claim_and_die(number, seconds=3600.0)
+    store = postgres.state.async_store(max_connections=2)
+    await store.open()
+    try:
+        transaction: Any = store.transaction(job)
+
+        async def rolled_back(error: BaseException | None) -> psycopg.Error:
+            await transaction.connection.rollback()
+            await store.finish([Finish(job, FinishKind.INTERRUPT)])
+            return psycopg.OperationalError("server closed the connection unexpectedly")
+
+        monkeypatch.setattr(transaction, "_end", rolled_back)
+        with pytest.raises(StateUnavailableError, match="did not take effect"):
+            async with transaction:
+                await transaction.finish(Finish(job, FinishKind.COMPLETE, output="1"))
+        assert (await postgres.client.get_job(chain.id)).status is JobStatus.READY
+    finally:
+        await store.aclose()
+        await postgres.close()

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from queuert.errors import StateUnavailableError
+from queuert.errors import StateError, StateUnavailableError
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.policies import RetryPolicy
+from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ReapRequest, ReapResult
 from queuert.worker.reaper import Reaper
 from queuert.worker.telemetry import ActivityCounter
-from tests.support.harness import NoNotifications
+from tests.support.harness import NoNotifications, PostgresHarness
+from tests.support.job_types import number, text
 
 
 class Silent:
@@ -63,3 +65,29 @@ async def test_nothing_is_announced_if_nothing_was_reaped() -> None:
     notify = Heard()
     await a_reaper(Silent(answers=True), notify)._step()
     assert notify.published == []
+
+
+async def test_what_a_round_has_reaped_is_reported_though_the_rest_of_it_fails(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs are committed by then: nobody else would report and announce them."""
+    await harness.client.start_chain(number, 1)
+    await harness.client.start_chain(text, "a")
+    for job_type in (number, text):
+        await harness.claim_and_die(job_type, seconds=3600.0)
+    harness.rows("update queuert.job set lease_expires_at = now() - interval '1 second' returning id")
+
+    async def fails(*_: Any) -> None:
+        raise StateError("deadlock detected")
+
+    monkeypatch.setattr(AsyncPostgresStore, "_fail_expired", fails)
+    request = ReapRequest({"number": RetryPolicy(max_attempts=1), "text": RetryPolicy()}, 100)
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    try:
+        result = await store.reap(request)
+        assert ([job.type for job in result.reaped], result.next_expiry) == (["text"], 0.0)
+        with pytest.raises(StateError, match="deadlock"):
+            await store.reap(request)
+    finally:
+        await store.aclose()

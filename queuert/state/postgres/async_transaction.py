@@ -54,7 +54,7 @@ class AsyncPostgresTransaction:
         self._borrowed: AbstractAsyncContextManager[AsyncPooledConnection] | None = None
         self._connection: AsyncPooledConnection | None = None
         self._has_dependents = True
-        self._written = False
+        self._written: Finish | None = None
         self._committed = False
 
     @property
@@ -90,7 +90,7 @@ class AsyncPostgresTransaction:
             # The row is locked since the beginning, so only SQL of the caller in this transaction can have changed the
             # token.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
-        self._written = True
+        self._written = finish
         return results[finish.job.lease]
 
     async def record_step(self, step: NewStep) -> StepRecord:
@@ -135,7 +135,7 @@ class AsyncPostgresTransaction:
                 # The server answered with an error, such as a deadlock or a timeout, and has rolled back.
                 raise mapped(failure, self._sql.schema) from failure
             await self._give_back()
-            await self._resolve(failure)
+            await self._resolve(failure, finish)
         except errors.IntegrityError:
             # A deferred constraint of the handler's tables failed at the commit: the handler gets psycopg's error.
             raise
@@ -198,8 +198,8 @@ class AsyncPostgresTransaction:
                 failure = await self._end(error)
         finally:
             await self._give_back()
-        if failure is not None:
-            await self._resolve(failure)
+        if failure is not None and self._written is not None:
+            await self._resolve(failure, self._written)
 
     async def _give_back(self) -> None:
         """Release the connection first: the pool is small, and the read of the job's state needs another connection."""
@@ -220,7 +220,7 @@ class AsyncPostgresTransaction:
                     raise StateError(_SWALLOWED)
                 await self.connection.commit()
         except BROKEN as failure:
-            if not self._written:
+            if self._written is None:
                 raise mapped(failure, self._sql.schema) from failure
             return failure
         return None
@@ -230,10 +230,11 @@ class AsyncPostgresTransaction:
         with suppress(psycopg.Error):
             await self.connection.rollback()
 
-    async def _resolve(self, failure: psycopg.Error) -> None:
-        """Find out whether the commit took effect after its answer was lost.
+    async def _resolve(self, failure: psycopg.Error, finish: Finish) -> None:
+        """Find out whether the commit of a finish took effect after its answer was lost.
 
-        Only a finish keeps its token in the row, so the token tells.
+        Only a finish keeps its token in the row, so token and status tell. A worker that stops may have written another
+        finish meanwhile.
         """
         async for _ in async_pauses():
             try:
@@ -242,7 +243,7 @@ class AsyncPostgresTransaction:
             except StateUnavailableError:
                 continue
             [state] = rows.lease_states([self._job.lease], found)
-            if state is LeaseState.ENDED:
+            if state is LeaseState.ENDED and rows.settled(finish, state, found).lost is None:
                 return
             raise StateUnavailableError(
                 "the connection broke during the commit, which did not take effect: repeat the operation"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import threading
 import time
@@ -194,9 +193,14 @@ class Watchdog:
 
 def cut(connection: BaseConnection[Any]) -> None:
     """Shut down a connection's socket, from any thread; the call that uses it fails."""
-    # Closing the duplicate leaves the original descriptor to libpq. A connection that broke meanwhile has no socket.
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
-        duplicate.shutdown(socket.SHUT_RDWR)
+    # A connection that broke meanwhile has no socket.
+    with suppress(OSError, psycopg.Error):
+        # Without a duplicate: a process that can open no file more must be able to do this.
+        borrowed = socket.socket(fileno=connection.pgconn.socket)
+        try:
+            borrowed.shutdown(socket.SHUT_RDWR)
+        finally:
+            borrowed.detach()  # The descriptor is libpq's.
 
 
 class _Base:

@@ -10,7 +10,6 @@ statements are prepared under names of their own, parameters are text, and resul
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 import time
@@ -34,7 +33,7 @@ from psycopg import (
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from queuert.errors import QueuertError
-from queuert.passwords import Password, current_password
+from queuert.passwords import Password, current_password, current_password_async
 from queuert.state.postgres import psycopg_internals
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.psycopg_internals import DeallocationHook, Ready, Transformer, Wait, generators
@@ -173,7 +172,7 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
         pool, which calls this, only logs it."""
         try:
             if password is not None:
-                kwargs["password"] = await asyncio.to_thread(current_password, password)
+                kwargs["password"] = await current_password_async(password)
             connection = await super().connect(conninfo, **kwargs)
         except (Error, QueuertError) as error:
             if refusals is not None:

@@ -155,7 +155,12 @@ class PostgresFinishing(PostgresBase):
             reaped = [rows.reaped_job(lease, lease.status) for lease in expired if lease.status is not None]
             spent = [lease for lease in expired if lease.status is None]
             for lease in spent:
-                reaped += self._fail_expired(connection, lease)
+                try:
+                    reaped += self._fail_expired(connection, lease)
+                except Exception:
+                    if not reaped:
+                        raise
+                    break  # What was reaped is to be reported; the next round raises it, if it is still so.
         unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
         return ReapResult(reaped, 0.0 if unfinished else next_expiry)
 

@@ -55,7 +55,7 @@ class PostgresTransaction:
         self._borrowed: AbstractContextManager[PooledConnection] | None = None
         self._connection: PooledConnection | None = None
         self._has_dependents = True
-        self._written = False
+        self._written: Finish | None = None
         self._committed = False
 
     @property
@@ -91,7 +91,7 @@ class PostgresTransaction:
             # The row is locked since the beginning, so only SQL of the caller in this transaction can have changed the
             # token.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
-        self._written = True
+        self._written = finish
         return results[finish.job.lease]
 
     def record_step(self, step: NewStep) -> StepRecord:
@@ -136,7 +136,7 @@ class PostgresTransaction:
                 # The server answered with an error, such as a deadlock or a timeout, and has rolled back.
                 raise mapped(failure, self._sql.schema) from failure
             self._give_back()
-            self._resolve(failure)
+            self._resolve(failure, finish)
         except errors.IntegrityError:
             # A deferred constraint of the handler's tables failed at the commit: the handler gets psycopg's error.
             raise
@@ -199,8 +199,8 @@ class PostgresTransaction:
                 failure = self._end(error)
         finally:
             self._give_back()
-        if failure is not None:
-            self._resolve(failure)
+        if failure is not None and self._written is not None:
+            self._resolve(failure, self._written)
 
     def _give_back(self) -> None:
         """Release the connection first: the pool is small, and the read of the job's state needs another connection."""
@@ -221,7 +221,7 @@ class PostgresTransaction:
                     raise StateError(_SWALLOWED)
                 self.connection.commit()
         except BROKEN as failure:
-            if not self._written:
+            if self._written is None:
                 raise mapped(failure, self._sql.schema) from failure
             return failure
         return None
@@ -231,10 +231,11 @@ class PostgresTransaction:
         with suppress(psycopg.Error):
             self.connection.rollback()
 
-    def _resolve(self, failure: psycopg.Error) -> None:
-        """Find out whether the commit took effect after its answer was lost.
+    def _resolve(self, failure: psycopg.Error, finish: Finish) -> None:
+        """Find out whether the commit of a finish took effect after its answer was lost.
 
-        Only a finish keeps its token in the row, so the token tells.
+        Only a finish keeps its token in the row, so token and status tell. A worker that stops may have written another
+        finish meanwhile.
         """
         for _ in sync_pauses():
             try:
@@ -243,7 +244,7 @@ class PostgresTransaction:
             except StateUnavailableError:
                 continue
             [state] = rows.lease_states([self._job.lease], found)
-            if state is LeaseState.ENDED:
+            if state is LeaseState.ENDED and rows.settled(finish, state, found).lost is None:
                 return
             raise StateUnavailableError(
                 "the connection broke during the commit, which did not take effect: repeat the operation"
