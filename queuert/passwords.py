@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from queuert.errors import ConfigurationError, StateUnavailableError
@@ -47,7 +49,30 @@ def current_password(password: Password) -> str:
         ConfigurationError: it returned no text.
     """
     call = _call(password)
-    if call not in wait([call], _SECONDS).done:
+    wait([call], _SECONDS)
+    return _result(call)
+
+
+async def current_password_async(password: Password) -> str:
+    """``current_password``, for coroutines: it takes no thread of the event loop's own, which handlers may have filled.
+
+    One that is cancelled leaves no task and no thread but that of the function.
+    """
+    call, loop, ended = _call(password), asyncio.get_running_loop(), asyncio.Event()
+
+    def end(_: Future[object]) -> None:
+        with suppress(RuntimeError):  # The event loop is closed.
+            loop.call_soon_threadsafe(ended.set)
+
+    call.add_done_callback(end)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SECONDS):
+            await ended.wait()
+    return _result(call)
+
+
+def _result(call: Future[object]) -> str:
+    if not call.done():
         raise StateUnavailableError(
             f"the function that returns the password has not returned within {_SECONDS:g} s: give what it waits for a "
             "timeout"

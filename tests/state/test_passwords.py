@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -190,6 +192,28 @@ def test_one_that_hangs_is_given_up(
     monkeypatch.setattr("queuert.passwords._SECONDS", 0.1)
     with pytest.raises(StateUnavailableError, match=r"has not returned within 0\.1 s: give what it"):
         Client(tokens.state(lambda: str(ended.wait())), JOB_TYPES).open()
+
+
+async def test_one_that_hangs_is_given_up_in_a_coroutine(
+    tokens: PostgresTokens | RedisTokens, monkeypatch: pytest.MonkeyPatch, ended: threading.Event
+) -> None:
+    monkeypatch.setattr("queuert.passwords._SECONDS", 0.1)
+    with pytest.raises(StateUnavailableError, match=r"has not returned within 0\.1 s: give what it"):
+        await AsyncClient(tokens.state(lambda: str(ended.wait())), JOB_TYPES).open()
+
+
+async def test_a_coroutine_needs_no_thread_of_the_loop(
+    tokens: PostgresTokens | RedisTokens, ended: threading.Event
+) -> None:
+    """Handlers may have filled them, and a worker that stops would wait for one that hangs."""
+    threads = ThreadPoolExecutor(1)
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(threads)
+    blocked = loop.run_in_executor(None, ended.wait)
+    async with AsyncClient(tokens.state(tokens), JOB_TYPES) as client:
+        assert (await client.list_jobs()).items == ()
+    ended.set()
+    await blocked
 
 
 def test_one_that_hangs_has_one_thread(monkeypatch: pytest.MonkeyPatch, ended: threading.Event) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from redis.credentials import CredentialProvider
 from redis.retry import Retry
 
 from queuert.errors import ConfigurationError, QueuertError
-from queuert.passwords import Password, checked_password, current_password
+from queuert.passwords import Password, checked_password, current_password, current_password_async
 from queuert.state.adapter import tls_warnings
 from queuert.state.types import StoreWarning
 from queuert.texts import check_text
@@ -61,15 +62,24 @@ class Credentials(CredentialProvider):
             redis.ConnectionError: there is none. After any other exception redis-py would keep the connection, and use
                 it although it has not logged in.
         """
-        try:
-            current = current_password(self._password)
-        except QueuertError as error:
-            raise redis.ConnectionError(str(error)) from error
-        return (current,) if self._username is None else (self._username, current)
+        with _as_connection_error():
+            return self._with(current_password(self._password))
 
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
         """Return the same, without blocking the event loop."""
-        return await asyncio.to_thread(self.get_credentials)
+        with _as_connection_error():
+            return self._with(await current_password_async(self._password))
+
+    def _with(self, current: str) -> tuple[str] | tuple[str, str]:
+        return (current,) if self._username is None else (self._username, current)
+
+
+@contextmanager
+def _as_connection_error() -> Iterator[None]:
+    try:
+        yield
+    except QueuertError as error:
+        raise redis.ConnectionError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
