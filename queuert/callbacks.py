@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from queuert.errors import ConfigurationError, QueuertError
+from queuert.errors import ConfigurationError, ErrorKind, QueuertError
 
 _SHORTEST_SECRET = 32
 _LONGEST = 366 * 86_400.0
@@ -21,6 +21,8 @@ _CONTEXT = b"queuert callback 1:"
 
 class InvalidCallbackError(QueuertError, ValueError):
     """The token of a callback is not valid, or not any more: the address must be made anew by ``callback_url``."""
+
+    kind = ErrorKind.USAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,11 @@ class StoreAddress:
 
     def only(self, known: Collection[str], others: Collection[str] = (), more: str = "") -> None:
         """Raise if there is an option that is neither in ``known`` nor in ``others``, which ``more`` describes."""
-        for name in self.options:
+        for name, value in self.options.items():
             if name not in known and name not in others:
-                raise ConfigurationError(f"{self.scheme}:// has no option {_shown(name)}; use {', '.join(known)}{more}")
+                raise ConfigurationError(
+                    f"{self.scheme}:// has no option {_shown(name, value)}; use {', '.join(known)}{more}"
+                )
 
     def chosen(self, **readers: Callable[[str, str], Any]) -> dict[str, Any]:
         """Return the values of the options that are set."""
@@ -81,7 +83,7 @@ def _merged(query: str, given: Mapping[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in (*option_pairs(query), *given.items()):
         if options.setdefault(name, value) != value:
-            raise ConfigurationError(f"option {_shown(name)} must have one value, got two: remove one of them")
+            raise ConfigurationError(f"option {_shown(name, value)} must have one value, got two: remove one of them")
     return options
 
 
@@ -92,6 +94,8 @@ def option_pairs(query: str) -> Iterator[tuple[str, str]]:
         yield unquote(name), unquote(value)
 
 
-def _shown(name: str) -> str:
-    # The part of a password after a question mark looks like an option, and must not be shown.
-    return repr(name) if name.isidentifier() else "of that name (write %3F for a ? in a password)"
+def _shown(name: str, value: str) -> str:
+    # The part of a password after a question mark looks like an option, and must not be shown. The host follows it.
+    if name.isidentifier() and "@" not in value:
+        return repr(name)
+    return "of that name (write %3F for a ? in a password)"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from queuert.documents import Document, json_text
+from queuert.documents import Document, Hidden, json_text
 from queuert.jobs import JobError, JobProgress
 from queuert.observability.escaping import escape_json
 
@@ -47,6 +47,8 @@ def print_page(
         items = [document_of(value, document, payloads=payloads) for value in values]
         print_json({"items": items, "next_cursor": next_cursor})
         return
+    if not payloads:
+        columns = [column for column in columns if document.hidden.get(column) is not Hidden.PAYLOADS]
     print_table([columns_of(value, columns) for value in values], columns)
     if next_cursor is not None:
         print(f"more: --cursor {next_cursor}", file=sys.stderr)

@@ -159,7 +159,7 @@ def run_replay(args: argparse.Namespace) -> int:
         raise UsageError("webhooks replay needs either --delivery or --since")
     with operator(args) as client:
         if args.delivery is not None:
-            client.replay_webhook_delivery(args.delivery)
+            client.replay_webhook_delivery(args.delivery, webhook=args.id)
             count = 1
         else:
             count = client.replay_webhook(args.id, since=args.since, failed_only=not args.all)

@@ -281,13 +281,15 @@ class AsyncClientWebhooks(AsyncClientBase):
         await self._start_deliveries(store, [delivery.job(await self._webhook_key(store))])
         return delivery.id
 
-    async def replay_webhook_delivery(self, delivery: str) -> None:
+    async def replay_webhook_delivery(self, delivery: str, *, webhook: str | None = None) -> None:
         """Have a worker make a delivery again, now and once, with the same ``webhook-id``.
 
         Args:
             delivery: its id, as in :meth:`list_webhook_deliveries`.
+            webhook: the id of its webhook: if the delivery is of another, it is refused.
 
         Raises:
+            ConfigurationError: the delivery is of another webhook.
             ChainNotFoundError: the delivery is not kept any more; :meth:`replay_webhook` makes it from the event log.
             WebhookNotFoundError: its webhook was deleted.
         """
@@ -295,7 +297,11 @@ class AsyncClientWebhooks(AsyncClientBase):
         key = await self._webhook_key(store)
         [chain] = await store.get_chains([check_text(delivery, what="delivery")])
         opened = Delivery.opened(sealed_input(chain, delivery), key)
-        await self._webhook_record(store, opened.webhook_id)
+        await self._webhook_record(store, opened.webhook_id if webhook is None else webhook)
+        if webhook not in (None, opened.webhook_id):
+            raise ConfigurationError(
+                f"the delivery must be one of webhook {webhook!r}, and {delivery!r} is of {opened.webhook_id!r}"
+            )
         await self._start_deliveries(store, [replace(opened, once=True).job(key, copy=True)])
 
     async def replay_webhook(self, webhook: str, *, since: datetime, failed_only: bool = True) -> int:

@@ -23,7 +23,7 @@ from queuert.documents import (
     PhaseDocument,
     WebhookDocument,
 )
-from queuert.errors import ChainNotFoundError, JobTypeMismatchError, WaitTimeoutError
+from queuert.errors import ChainNotFoundError, JobTypeMismatchError, StateUnavailableError, WaitTimeoutError
 from queuert.jobs import ChainState, ChainStatus
 from queuert.run_at import at
 from queuert.web import streams, webhooks
@@ -107,9 +107,13 @@ class Call:
 
         Raises:
             ChainNotFoundError: it does not exist.
+            StateUnavailableError: the store has not answered.
         """
         async with aclosing(self.client.watch_chain(self.id, timeout=_SHORT_READ)) as states:
-            return await anext(states)
+            try:
+                return await anext(states)
+            except WaitTimeoutError:
+                raise StateUnavailableError(f"the store has not answered within {_SHORT_READ:g} seconds") from None
 
 
 @dataclass(frozen=True, slots=True)

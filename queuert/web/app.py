@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from queuert.client import AsyncClient
-from queuert.documents import json_text
+from queuert.documents import Document, json_text
 from queuert.errors import ConfigurationError
 from queuert.web.access import Access, AccessCallback, checked_access
 from queuert.web.api import OPERATIONS, Answer, Call, Operation
@@ -148,7 +148,7 @@ class WebApp:
             given = [*request.path_params.items(), *request.query_params.multi_items()]
             try:
                 call = await self._call(operation, request)
-                answer = await operation.handler(call)
+                answer = _response(await operation.handler(call))
             except HTTPException as error:
                 failed = error.status_code, phrase_code(error.status_code)
                 report(self.client, request, "http", operation.action, operation.shown_path, given, failed)
@@ -161,14 +161,7 @@ class WebApp:
                     raise
                 raise problem from error
             report(self.client, request, "http", operation.action, operation.shown_path, given)
-            if isinstance(answer, Response):
-                return answer
-            if not isinstance(answer, Answer):
-                answer = Answer(200, answer, {})
-            content = answer.content
-            text = json_text(content if isinstance(content, dict) else content.as_dict())
-            headers = {**answer.headers, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-            return Response(text, answer.status, headers, "application/json")
+            return answer
 
         return endpoint
 
@@ -200,6 +193,17 @@ class WebApp:
             authorize=authorize,
             disconnected=disconnected,
         )
+
+
+def _response(answer: Response | Answer | Document | dict[str, Any]) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    if not isinstance(answer, Answer):
+        answer = Answer(200, answer, {})
+    content = answer.content
+    text = json_text(content if isinstance(content, dict) else content.as_dict())
+    headers = {**answer.headers, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return Response(text, answer.status, headers, "application/json")
 
 
 def _idempotency_key(request: Request) -> str | None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from queuert.callbacks import Callback, CallbackUrls, InvalidCallbackError
+from queuert.callbacks import Callback, CallbackUrls
 from queuert.client import AsyncClient
 from queuert.errors import ConfigurationError, JobTypeMismatchError
 from queuert.jobs import ChainStatus
@@ -79,8 +79,6 @@ class CallbackApp:
             try:
                 callback = self._urls.opened(request.path_params["token"])
                 content = await handler(callback, request)
-            except InvalidCallbackError as error:
-                raise Problem(403, "invalid-callback", str(error)) from None
             except (HTTPException, Problem):
                 raise
             except Exception as error:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from queuert.callbacks import InvalidCallbackError
 from queuert.errors import (
     BlockerMismatchError,
     CapabilityMissingError,
@@ -22,6 +23,7 @@ from queuert.errors import (
     ChainNotRetriableError,
     ConfigurationError,
     ErrorKind,
+    EventLimitError,
     InvalidCursorError,
     InvalidIdentifierError,
     JobFailedError,
@@ -33,12 +35,13 @@ from queuert.errors import (
     PayloadError,
     QueuertError,
     RightMissingError,
+    ScheduleNotFoundError,
     SchemaMissingError,
     StateUnavailableError,
     UnknownJobTypeError,
     WaitTimeoutError,
 )
-from queuert.webhooks.errors import WebhookNotFoundError
+from queuert.webhooks.errors import WebhookNotFoundError, WebhookVerificationError
 
 _log = logging.getLogger("queuert.web")
 
@@ -48,17 +51,21 @@ _CODES: tuple[tuple[type[QueuertError], str], ...] = (
     (ChainNotFoundError, "chain-not-found"),
     (WebhookNotFoundError, "webhook-not-found"),
     (JobNotFoundError, "job-not-found"),
+    (ScheduleNotFoundError, "schedule-not-found"),
     (ChainAlreadyClosedError, "chain-already-closed"),
     (ChainNotRetriableError, "chain-not-retriable"),
     (NotInStatusError, "not-in-status"),
     (JobIdConflictError, "id-exists"),
     (JobTypeMismatchError, "other-job-type"),
+    (EventLimitError, "too-many-events"),
     (InvalidCursorError, "invalid-cursor"),
     (PayloadDecodeError, "unreadable-payload"),
     (PayloadError, "invalid-payload"),
     (UnknownJobTypeError, "unknown-job-type"),
     (InvalidIdentifierError, "invalid-identifier"),
     (BlockerMismatchError, "other-blockers"),
+    (WebhookVerificationError, "webhook-not-authentic"),
+    (InvalidCallbackError, "invalid-callback"),
     (ConfigurationError, "invalid-argument"),
     (CapabilityMissingError, "not-supported-by-the-store"),
     (StateUnavailableError, "store-unavailable"),
@@ -81,6 +88,14 @@ _STATUSES = {
     ErrorKind.TIMEOUT: 504,
     ErrorKind.FAILED: 500,
 }
+
+_STATUS_OF: dict[type[QueuertError], int] = {
+    InvalidCursorError: 400,
+    WebhookVerificationError: 401,
+    InvalidCallbackError: 403,
+}
+"""The errors whose kind has another status over HTTP: a cursor is part of a query, and what is malformed there is 400;
+what is not authentic is refused."""
 
 _UNAVAILABLE = "the store cannot be reached, or has no tables: repeat the request later"
 _FORBIDDEN = "this server has no right to do this: see its log"
@@ -139,8 +154,7 @@ def problem_of(error: Exception) -> Problem:
     for cls, code in _CODES:
         if not isinstance(error, cls):
             continue
-        # A cursor is part of a query, and what is malformed in a query is 400.
-        status = 400 if isinstance(error, InvalidCursorError) else _STATUSES[error.kind]
+        status = _STATUS_OF.get(cls, _STATUSES[error.kind])
         if error.kind is ErrorKind.UNAVAILABLE:
             _log.error("the store is not available: %s", error)
             return Problem(status, code, _UNAVAILABLE, headers={"Retry-After": "1"})

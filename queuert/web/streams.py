@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from queuert.client.async_following import BEGINNING, AsyncEventFollower
 from queuert.documents import ChainStateDocument, Document, EventDocument
-from queuert.errors import EventsLostError, QueuertError
+from queuert.errors import ChainNotFoundError, EventsLostError, QueuertError
 from queuert.event_log import JobEvent
 from queuert.jobs import ChainState, ChainStatus
 from queuert.web.access import Action
@@ -161,6 +161,9 @@ async def _frames(
         while follower is not None and not follower.ended and not stopping.done():
             try:
                 event = await _next(follower, stopping)
+                state = await _last_state(event, follower, call)
+            except ChainNotFoundError:
+                return  # It was deleted.
             except EventsLostError as error:
                 yield _gap_frame(error)
                 await follower.aclose()
@@ -171,9 +174,8 @@ async def _frames(
                 return
             if event is not None:
                 yield _event_frame(event, call)
-            elif follower.ended:
-                # The chain has closed, and its job type does not log that.
-                yield _state_frame(await call.state(), call, follower.cursor)
+            elif state is not None:
+                yield _state_frame(state, call, follower.cursor)
             elif follower.cursor not in (None, position):
                 # Others than those that the request asks for have passed: it need not read them again.
                 yield _position_frame(follower.cursor)
@@ -214,12 +216,18 @@ async def _next(follower: AsyncEventFollower, stopping: asyncio.Future[None]) ->
             await asyncio.gather(waiting, return_exceptions=True)
 
 
+async def _last_state(event: JobEvent | None, follower: AsyncEventFollower, call: Call) -> ChainState | None:
+    """Return where the chain is, if it has closed and its job type does not log that."""
+    return await call.state() if event is None and follower.ended else None
+
+
 async def _still_allowed(call: Call) -> bool:
-    """Whether the request would still be allowed."""
+    """Whether the request would still be allowed, with all that the stream shows."""
     try:
-        return (await call.authorize()).allows(Action.READ)
+        access = await call.authorize()
     except (HTTPException, Problem):
         return False
+    return access.allows(Action.READ) and (not call.payloads or access.allows(Action.READ_PAYLOADS))
 
 
 def _position_frame(cursor: str | None) -> ServerSentEvent:

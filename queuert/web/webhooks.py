@@ -72,7 +72,7 @@ async def replay_webhook(call: Call) -> Replayed:
     if (body.delivery is None) == (body.since is None):
         raise Problem(422, "invalid-body", "the body must have either delivery or since")
     if body.delivery is not None:
-        await call.client.replay_webhook_delivery(body.delivery)
+        await call.client.replay_webhook_delivery(body.delivery, webhook=call.id)
         return Replayed(replayed=1)
     assert body.since is not None
     replayed = await call.client.replay_webhook(call.id, since=body.since, failed_only=body.failed_only)

@@ -107,7 +107,8 @@ def event_body(event: JobEvent, event_type: str, *, payloads: bool, output: str 
         # The traceback is for those who operate the queue.
         short = replace(event.error, message=event.error.message[:_MOST_MESSAGE], traceback=None)
         event = replace(event, error=short)
-    data = EventDocument.of(event, payloads=payloads).as_dict()
+    # What handlers write to progress is for those who may read payloads here, not for other systems.
+    data = EventDocument.of(event, payloads=False, errors=payloads).as_dict()
     if payloads and output is not None:
         if len(output.encode()) <= MOST_PAYLOAD:
             data["output"] = json_value(output)

@@ -12,6 +12,8 @@ class WebhookVerificationError(QueuertError, ValueError):
     time that is too far away, a body that is not JSON.
     """
 
+    kind = ErrorKind.USAGE
+
 
 class ForbiddenTargetError(ConfigurationError):
     """The address of a webhook is not valid, or leads to a network that is not allowed.

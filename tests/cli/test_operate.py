@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -18,7 +19,8 @@ from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain,
 from queuert.activity import Activity, ActivityReport, Histogram
 from queuert.cli import main
 from queuert.cli.chains import retry_failed
-from queuert.cli.output import shown
+from queuert.cli.output import print_page, shown
+from queuert.documents import WebhookAttemptDocument
 from queuert.errors import ConfigurationError
 from queuert.ids import new_token
 from queuert.limits import Limits, TypeTraits
@@ -762,3 +764,12 @@ def test_who_paused_a_type_is_shown(client: Client, run: Run) -> None:
     assert (counted["paused"], counted["paused_by"], counted["paused_at"]) == (True, "ana", paused["paused_at"])
     assert re.search(r"paused since 20\S+ \S+ by ana", run("stats"))
     assert re.search(r"type number is paused since 20.* UTC by ana: the gateway is down", run("why", chain.id))
+
+
+def test_a_table_has_no_column_of_payloads_unless_they_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The answers of receivers: `--json` leaves them out as well."""
+    attempt = SimpleNamespace(at=datetime.now(UTC), status=200, response="secret")
+    for payloads in (False, True):
+        print_page([attempt], ("at", "status", "response"), WebhookAttemptDocument, as_json=False, payloads=payloads)
+        printed = capsys.readouterr().out
+        assert ("secret" in printed, "response" in printed) == (payloads, payloads)

@@ -300,6 +300,13 @@ def test_a_password_is_not_shown(url: str) -> None:
     assert SECRET not in repr(state.default_notify())
 
 
+@pytest.mark.parametrize("rest", ["?secret=word@host/db", "?secret@host/db"])
+def test_what_may_be_the_rest_of_a_password_is_not_shown(rest: str) -> None:
+    message = refusal(lambda: state_from_url(f"postgresql://app:abc{rest}"))
+    assert "secret" not in message
+    assert "write %3F for a ? in a password" in message
+
+
 # --- the class with the address of a URL ------------------------------------------------------------------------------
 
 

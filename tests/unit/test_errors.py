@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections.abc import Iterator
 
 import pytest
 
 from queuert import errors
+from queuert.callbacks import InvalidCallbackError
 from queuert.cli.exit_codes import exit_code
-from queuert.web.problems import problem_of
+from queuert.web.problems import _CODES, problem_of
+from queuert.webhooks.errors import WebhookVerificationError
 
 ALL = [
     value
@@ -67,6 +70,10 @@ def test_an_unknown_name_is_answered_with_close_ones() -> None:
         (errors.SchemaMissingError("none"), "unavailable", 3, 503),
         (errors.CapabilityMissingError("events", "use another"), "unsupported", 1, 501),
         (errors.WaitTimeoutError(["a"], 3.0), "timeout", 1, 504),
+        (errors.EventLimitError("a", "1,000 events"), "conflict", 1, 409),
+        (errors.ScheduleNotFoundError("nightly"), "not_found", 1, 404),
+        (WebhookVerificationError("no signature"), "usage", 2, 401),
+        (InvalidCallbackError("expired"), "usage", 2, 403),
         (errors.StateError("boo"), "failed", 1, 500),
         (
             errors.PayloadDecodeError(job_type="resize", field="input", path="input.url", reason="missing"),
@@ -81,3 +88,24 @@ def test_the_kind_of_an_error_says_its_exit_code_and_its_status(
     error: errors.QueuertError, kind: str, code: int, status: int
 ) -> None:
     assert (error.kind, exit_code(error), problem_of(error).body.status) == (kind, code, status)
+
+
+def test_errors_that_callers_can_do_something_about_have_a_code_over_http() -> None:
+    """Others are answered with 500 and without their text: mistakes of the program, and what is raised in handlers."""
+    kinds = {*errors.ErrorKind} - {errors.ErrorKind.USAGE, errors.ErrorKind.FAILED}
+    coded = tuple(cls for cls, _ in _CODES)
+    without = {
+        cls.__name__
+        for cls in subclasses(errors.QueuertError)
+        if cls.__module__.startswith("queuert.") and cls.kind in kinds and not issubclass(cls, coded)
+    }
+    # Bases; a wait of a handler; and what only commands and embedded servers raise.
+    assert without == {
+        "ChainClosedError", "EmbeddedServerError", "EventTimeoutError", "NotFoundError", "PrerequisiteError",
+    }  # fmt: skip
+
+
+def subclasses(cls: type[errors.QueuertError]) -> Iterator[type[errors.QueuertError]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from subclasses(one)

@@ -11,6 +11,7 @@ import pytest
 
 from queuert import Attempt, JobType, JobTypes, Keep, Retention, RetryPolicy, Unrecoverable
 from queuert.cli import main
+from queuert.errors import StateUnavailableError
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import PruneRequest
 from queuert.web import FULL_ACCESS, Access, Action, WebApp
@@ -314,6 +315,21 @@ async def test_an_unexpected_error_is_answered_without_its_text(local: Harness, 
     response = await http(WebApp(local.client, access=access)).get("/chains")
     assert problem(response) == (500, "failed")
     assert "secret" not in response.text
+
+
+async def test_a_store_that_does_not_answer_is_no_open_chain(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable(ids: object) -> None:
+        raise StateUnavailableError("connection refused")
+
+    await local.client.start_chain(number, 1, id="mine")
+    monkeypatch.setattr("queuert.web.api._SHORT_READ", 0.05)
+    store = await local.client._open_store()
+    monkeypatch.setattr(store, "get_chain_states", unreachable, raising=False)
+    response = await http(app_of(local.client)).get("/chains/mine/progress")
+    assert problem(response) == (503, "store-unavailable")
+    assert response.headers["retry-after"] == "1"
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

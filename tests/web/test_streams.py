@@ -17,7 +17,7 @@ import uvicorn
 
 from queuert import Attempt
 from queuert.errors import ConfigurationError
-from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Action, StreamTokens, WebApp, streams
+from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, StreamTokens, WebApp, streams
 from queuert.web.problems import Problem
 from tests.support.harness import Harness
 from tests.support.job_types import WATCHED, echo, number, text
@@ -283,6 +283,39 @@ async def test_a_stream_ends_when_its_access_does(harness: Harness, monkeypatch:
     async with served(app) as web, asyncio.timeout(WAIT), web.stream("GET", "/events") as response:
         access = NO_ACCESS
         assert b"retry" in await response.aread()
+
+
+async def test_a_stream_ends_when_it_may_not_show_payloads_any_more(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client connects again, and gets a stream without them."""
+    monkeypatch.setattr(streams, "PING", 0.02)
+    monkeypatch.setattr(streams, "CHECK_ACCESS", 0.02)
+    access = Access([Action.READ, Action.READ_PAYLOADS])
+    app = WebApp(harness.client, access=lambda request: access)
+    async with served(app) as web, asyncio.timeout(WAIT), web.stream("GET", "/events") as response:
+        access = READ_ACCESS
+        assert b"retry" in await response.aread()
+
+
+@pytest.mark.parametrize("level", ["all", "off"])
+async def test_a_stream_ends_when_its_chain_is_deleted(
+    harness: Harness, caplog: pytest.LogCaptureFixture, level: str
+) -> None:
+    await harness.client.set_event_level(level, job_types=["number"])
+    chain = await harness.client.start_chain(number, 1, id="mine")
+    async with (
+        served(app_of(harness.client)) as web,
+        asyncio.timeout(WAIT),
+        web.stream("GET", "/chains/mine/events") as response,
+    ):
+        chunks, seen = response.aiter_raw(), b""
+        while b"event: state" not in seen:
+            seen += await anext(chunks)
+        await harness.client.delete_chain(chain)
+        async for chunk in chunks:
+            seen += chunk
+    assert "Exception" not in caplog.text
 
 
 async def test_a_slow_client_is_closed_and_others_are_not(

@@ -15,6 +15,7 @@ from queuert.codecs import EncryptionCodec, PayloadFormat
 from queuert.errors import ChainNotFoundError, ConfigurationError
 from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.ids import new_token
+from queuert.jobs import JobProgress
 from queuert.observability.events import WebhookDisabled, WebhookEventSkipped
 from queuert.state.paging import PageRequest
 from queuert.state.types import NewJob
@@ -141,6 +142,18 @@ def test_a_body_is_text_whatever_the_output_is() -> None:
     )  # fmt: skip
     body = event_body(event, "chain.completed", payloads=True, output='"\\ud800"')
     assert json.loads(body.encode())["data"]["output"] == "\ud800"
+
+
+def test_a_body_has_no_message_of_progress() -> None:
+    """The guide promises outputs and errors; a message is the handler's own text, or an envelope of its format."""
+    event = JobEvent(
+        tx=1, seq=1, kind=EventKind.PROGRESSED, happened_at=datetime.now(UTC), job_id="a", chain_id="a", chain_index=0,
+        type="t", chain_type="t", status=JobStatus.RUNNING, attempt=1, scheduled_at=None, started_at=None,
+        worker="w", error=None, progress=JobProgress(0.5, 1.0, 2.0, "secret", datetime.now(UTC)), cursor="",
+    )  # fmt: skip
+    body = event_body(event, "job.progressed", payloads=True)
+    assert json.loads(body)["data"]["progress"]["fraction"] == 0.5
+    assert "secret" not in body
 
 
 async def test_a_chain_may_have_a_webhook_of_its_own(deliveries: Deliveries) -> None:
@@ -307,6 +320,11 @@ async def test_one_delivery_is_replayed_by_its_id(deliveries: Deliveries) -> Non
     second, _ = await deliveries.attempted(made.webhook.id, 2)
     assert (second.delivery_id, second.retry_in, second.status) == (first.delivery_id, None, 500), "once, by hand"
     assert deliveries.receiver.requests[0].body == deliveries.receiver.requests[1].body
+    other = await deliveries.webhook()
+    with pytest.raises(ConfigurationError, match=f"one of webhook '{other.webhook.id}'"):
+        await deliveries.client.replay_webhook_delivery(first.delivery_id, webhook=other.webhook.id)
+    with pytest.raises(WebhookNotFoundError):
+        await deliveries.client.replay_webhook_delivery(first.delivery_id, webhook="wh_none")
     for id in ("evt_1-1-wh_0", await _chain(deliveries)):
         with pytest.raises(ChainNotFoundError):
             await deliveries.client.replay_webhook_delivery(id)
