@@ -11,6 +11,7 @@ of jobs and events in :mod:`queuert.jobs` and :mod:`queuert.event_log`, :mod:`qu
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from queuert.client import AsyncChain, AsyncClient, Chain, Client, NewChain
@@ -63,6 +64,7 @@ __all__ = [
 ]
 
 _STORES = {"PostgresState": "postgres", "RedisState": "redis", "SQLiteState": "sqlite"}
+_DRIVERS = {"PostgresState": "psycopg", "RedisState": "redis", "SQLiteState": "sqlite3"}
 
 
 def __getattr__(name: str) -> Any:
@@ -73,4 +75,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_STORES]
+    # Without those that cannot be imported here: help() and inspect.getmembers() get all that is named.
+    return [*__all__, *(store for store, driver in _DRIVERS.items() if find_spec(driver) is not None)]

@@ -61,7 +61,7 @@ class ChainOptions(RequestOptions, total=False):
     Example::
 
         def start_for(tenant: str, request: Resize, **options: Unpack[ChainOptions]) -> Chain[Thumbnail]:
-            return client.start_chain(resize, request, **options, limit_key=tenant)
+            return client.start_chain(resize, request, **{**options, "limit_key": tenant})
     """
 
     attach: bool

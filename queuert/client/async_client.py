@@ -257,10 +257,10 @@ class AsyncClient(
         result_ttl = options.get("result_ttl")
         if result_ttl is not None and checked_ttl("result_ttl", result_ttl, zero=True) == 0:
             raise ConfigurationError("start_and_wait needs the result: pass a result_ttl above 0, or none")
+        start = NewChain(job_type, input, **options, attach=options.get("id") is not None)
         watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
-            attach = options.get("id") is not None
-            chain = await self.start_chain(job_type, input, **options, attach=attach)
+            [chain] = await self.start_chains([start])
             closed = await watcher.wait([chain.id])
         finally:
             watcher.close()

@@ -115,7 +115,8 @@ class AsyncClientEventLog(AsyncClientBase):
         Raises:
             InvalidIdentifierError: the id is not valid.
 
-        The iterator raises ChainNotFoundError if there is no such chain.
+        The iterator raises ChainNotFoundError if there is no such chain; with a cursor it ends, as the chain may have
+        been deleted.
 
         Example::
 

@@ -62,11 +62,13 @@ class EventSubscription:
 
     Attributes:
         cursor: the position after which the queue gets all events; None until the feed has begun to read.
+        closed: whether the follower has left.
     """
 
     def __init__(self, feed: EventFeed, filter: EventFilter, wake: Callable[[], None]) -> None:
         self.filter = filter
         self.cursor: str | None = None
+        self.closed = False
         self.wake = wake
         self.chain_missing = False
         """Whether the followed chain did not exist when the feed looked for it."""
@@ -80,7 +82,8 @@ class EventSubscription:
 
     def close(self) -> None:
         """Unsubscribe. Idempotent."""
-        self._feed.unsubscribe(self)
+        # The feed removes it in its next tick: the garbage collector may close one within a loop over all of them.
+        self.closed = True
 
     def take(self) -> Taken:
         """Return the events that have come since the last call, in order."""
@@ -104,7 +107,8 @@ class EventSubscription:
             if self._queue or self._overflowed:
                 return False
             if self._error is not None:
-                raise self._error
+                # The same error for each call: its traceback would grow.
+                raise self._error.with_traceback(None)
             return self._ended
 
     # Called by the feed, which has its lock.
@@ -116,7 +120,7 @@ class EventSubscription:
 
     def put(self, event: JobEvent) -> None:
         """Add an event that matches; if there is no room, drop all."""
-        if self._overflowed:
+        if self._overflowed or self.closed:
             return
         if len(self._queue) >= QUEUE:
             self._queue.clear()
@@ -174,11 +178,6 @@ class EventFeed:
         self._wakeup.set()
         return subscription
 
-    def unsubscribe(self, subscription: EventSubscription) -> None:
-        """Remove a subscription. Idempotent."""
-        with self.lock:
-            self._subscriptions.discard(subscription)
-
     def close(self) -> None:
         """End the thread, and let all followers raise ClosedError. Idempotent."""
         with self.lock:
@@ -225,6 +224,8 @@ class EventFeed:
         idle_since = time.monotonic()
         while True:
             with self.lock:
+                for subscription in [one for one in self._subscriptions if one.closed]:
+                    self._subscriptions.discard(subscription)
                 if self._subscriptions and not self._closed:
                     return True
                 self._cursor = self.passed = None

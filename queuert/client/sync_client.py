@@ -258,10 +258,10 @@ class Client(
         result_ttl = options.get("result_ttl")
         if result_ttl is not None and checked_ttl("result_ttl", result_ttl, zero=True) == 0:
             raise ConfigurationError("start_and_wait needs the result: pass a result_ttl above 0, or none")
+        start = NewChain(job_type, input, **options, attach=options.get("id") is not None)
         watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
         try:
-            attach = options.get("id") is not None
-            chain = self.start_chain(job_type, input, **options, attach=attach)
+            [chain] = self.start_chains([start])
             closed = watcher.wait([chain.id])
         finally:
             watcher.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -249,3 +250,20 @@ def test_by_a_sync_client(state: StateAdapter) -> None:
 
 def _new(number: int) -> NewChain[int]:
     return NewChain(echo, number)
+
+
+async def test_a_follower_that_is_closed_within_a_loop_over_all_ends_no_other(client: AsyncClient) -> None:
+    """The garbage collector may close one anywhere, also in the thread that reads for all."""
+    followers = [client.follow_events() for _ in range(3)]
+    async with asyncio.timeout(WAIT), AsyncExitStack() as stack:
+        for follower in followers:
+            await stack.enter_async_context(follower)
+        feed = client._event_feed()
+        with feed.lock:
+            for subscription in feed._subscriptions:
+                if subscription is not followers[0]._subscription:
+                    subscription.close()
+        chain = await client.start_chain(echo, 1)
+        assert _summary(await _take(followers[0], 1)) == [(chain.id, "created")]
+    with feed.lock:
+        assert all(one.closed for one in feed._subscriptions)

@@ -150,6 +150,14 @@ def test_a_response_needs_a_time_to_live(client: Client) -> None:
     assert client.list_jobs().items == ()
 
 
+def test_a_request_takes_only_its_options(client: Client) -> None:
+    """A chain in a transaction of the caller's cannot run before that has committed."""
+    for option in ({"connection": object()}, {"attach": True}, {"priorty": 1}):
+        with pytest.raises(TypeError, match=next(iter(option))):
+            client.start_and_wait(work, "a", **_any(option))
+    assert client.list_jobs().items == ()
+
+
 def _any(value: Any) -> Any:
     """The value, of which type checkers know nothing."""
     return value

@@ -97,6 +97,19 @@ build_parser()
     assert done.returncode == 0, done.stderr
 
 
+def test_all_names_can_be_read_without_a_driver() -> None:
+    """``help()`` and the completion of editors read each of them."""
+    program = """
+import sys
+sys.modules |= dict.fromkeys(["redis", "psycopg"])
+import inspect, queuert
+names = dict(inspect.getmembers(queuert))
+print("RedisState" in names, "PostgresState" in names, "SQLiteState" in names)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False False True\n", "")
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_everything_public_is_documented(name: str) -> None:
     module = importlib.import_module(name)
