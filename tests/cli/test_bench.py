@@ -71,7 +71,8 @@ def test_after_ctrl_c_its_schema_is_gone(bare_dsn: str, moment: str) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=150)
     assert process.returncode == Exit.INTERRUPTED
-    assert errors.splitlines()[-1] == "queuert: interrupted"
+    # Not always the last line: Python may complain of an event loop that the interruption left half made.
+    assert "queuert: interrupted" in errors.splitlines()
     assert _schemas(bare_dsn) == []
 
 

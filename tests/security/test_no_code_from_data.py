@@ -31,6 +31,7 @@ UNPICKLES = {
 }
 
 IMPORTS_BY_NAME = {
+    "queuert/__init__.py",  # Its own stores, whose names stand in it.
     "queuert/cli/application.py",  # MODULE:ATTRIBUTE of the command line.
     "queuert/cli/history.py",  # Names that stand in it.
     "queuert/spark/__init__.py",
