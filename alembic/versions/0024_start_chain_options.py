@@ -78,6 +78,7 @@ DECLARE
     -- Whose rights count: those of a role that was set, or of the login. The function itself has its owner's.
     caller text := coalesce(nullif(current_setting('role', true), 'none'), session_user);
     awaited text[];
+    missing text;
     waiting record;
     existing record;
     stamp text;
@@ -293,14 +294,8 @@ BEGIN
                 WHERE job.id = ANY (start_chain.blockers) AND job.chain_index = 0
                 ORDER BY job.created_at, job.id FOR NO KEY UPDATE
             ) AS locked;
-            SELECT one.id INTO what FROM unnest(start_chain.blockers) WITH ORDINALITY AS one (id, place)
+            SELECT one.id INTO missing FROM unnest(start_chain.blockers) WITH ORDINALITY AS one (id, place)
             WHERE one.id <> ALL (coalesce(awaited, '{}')) ORDER BY one.place LIMIT 1;
-            IF FOUND THEN
-                RAISE EXCEPTION USING ERRCODE = 'foreign_key_violation',
-                    MESSAGE = 'start_chain: no chain has the id ' || quote_literal(what)
-                        || ', which blockers names: start it first',
-                    DETAIL = what;
-            END IF;
             UPDATE {schema}.job SET has_dependents = true WHERE job.id = ANY (awaited) AND NOT job.has_dependents;
         END IF;
         WITH written AS (
@@ -341,6 +336,13 @@ BEGIN
         )
         SELECT written.id INTO given FROM written;
         IF FOUND THEN
+            -- Only now: a call that attaches to a chain needs no blockers, and the INSERT waits for that chain.
+            IF missing IS NOT NULL THEN
+                RAISE EXCEPTION USING ERRCODE = 'foreign_key_violation',
+                    MESSAGE = 'start_chain: no chain has the id ' || quote_literal(missing)
+                        || ', which blockers names: start it first',
+                    DETAIL = missing;
+            END IF;
             deduplicated := false;
             IF awaited IS NOT NULL THEN
                 WITH added AS (

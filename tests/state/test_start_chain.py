@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from queuert.policies import LONGEST_PAUSE
 from queuert.run_at import after
 from queuert.trace_context import MAX_BYTES
 from queuert.worker import Processors
+from tests.support.waiting import until
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operate" / "sql-producers.md"
 work = JobType("work", input=Any, output=int)
@@ -341,6 +343,25 @@ def test_a_blocker_that_does_not_exist(session: Session) -> None:
         second, _ = call(session, blockers=[first])
     [found] = session.execute("SELECT status, open_blockers FROM queuert.job WHERE id = %s", [second]).fetchall()
     assert found == ("blocked", 1)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_call_that_may_attach_waits_first(session: Session, dsn: str, committed: bool) -> None:
+    """It needs its blockers only if the transaction that is writing its id is rolled back."""
+    with psycopg.connect(dsn) as first, psycopg.connect(dsn, autocommit=True) as second:
+        call(first, id="a")
+        calling = asyncio.create_task(asyncio.to_thread(call, second, id="a", attach=True, blockers=["nowhere"]))
+        waiting = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+        pid = second.info.backend_pid
+        await until(lambda: calling.done() or session.execute(waiting, [pid]).fetchall(), "the call waits for the id")
+        if committed:
+            first.commit()
+            assert await calling == ("a", True)
+        else:
+            first.rollback()
+            with pytest.raises(errors.ForeignKeyViolation, match="no chain has the id 'nowhere'"):
+                await calling
+    assert len(session.execute("SELECT FROM queuert.job").fetchall()) == committed
 
 
 def test_a_burst_is_one_chain_with_the_newest_input(session: Session) -> None:
