@@ -13,7 +13,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queuert.client import AsyncClient, Client
-from queuert.errors import CapabilityMissingError, ConfigurationError, EventsLostError, StateUnavailableError
+from queuert.errors import (
+    CapabilityMissingError,
+    ConfigurationError,
+    DatabaseMovedError,
+    EventsLostError,
+    RightMissingError,
+    SchemaMissingError,
+    StateUnavailableError,
+)
 from queuert.event_log import EventFilter, JobEvent
 from queuert.ids import new_id, new_token
 from queuert.job_types import JobTypes, LibraryJobType
@@ -61,6 +69,9 @@ _PRUNE_EVERY = 3_600.0
 _LONGEST_WAIT = 300.0
 _INSTANT = 1.0
 _TRIES = 20
+
+_ERRORS_OF_THE_STORE = (StateUnavailableError, RightMissingError, SchemaMissingError, DatabaseMovedError)
+"""Errors that are no event's fault. The page is read again until the store is as it must be."""
 
 _DELIVERIES = LibraryJobType[Any, Any](DELIVERY_TYPE, input=dict[str, Any], output=dict[str, Any])
 
@@ -194,7 +205,8 @@ class WebhookDispatcher:
         self._holder = f"webhooks-{os.getpid()}-{new_id()[-12:]}"
         self._mine: str | None = None
         """The tag of the record as this one wrote it; None while it is not the dispatcher."""
-        self._cursor = ""
+        self._cursor: str | None = None
+        """None: the beginning of the log."""
         self._written_at = 0.0
         self._seen: tuple[str, float] | None = None
         """The tag of another one's record, and when it was seen first."""
@@ -219,13 +231,11 @@ class WebhookDispatcher:
                 self._seen = (found[0].tag, now)
             if now - self._seen[1] < _TAKE_OVER_AFTER:
                 return False
-        if found:
-            cursor = json.loads(found[0].body)["cursor"]
-        else:
-            cursor = (await self._store.event_log_end()).cursor
+        # The first dispatcher reads the whole log: chains with a webhook of their own may have closed before it.
+        cursor = json.loads(found[0].body)["cursor"] if found else None
         return await self._write(cursor, found[0].tag if found else None)
 
-    async def _write(self, cursor: str, expected: str | None, *, holds: bool = True) -> bool:
+    async def _write(self, cursor: str | None, expected: str | None, *, holds: bool = True) -> bool:
         tag = new_token()
         body = json.dumps({"cursor": cursor, "holder": self._holder if holds else None})
         written = await self._store.put_webhook_record(WebhookWrite(DISPATCHER, DISPATCHER_CURSOR, body, tag, expected))
@@ -262,14 +272,14 @@ class WebhookDispatcher:
         webhooks = [one for one in stored if one.enabled and one.id != CHAIN_WEBHOOKS]
         try:
             await self._start_deliveries(webhooks, events)
-        except StateUnavailableError:
+        except _ERRORS_OF_THE_STORE:
             raise
         except Exception:
             # Those of the page that were started already are not started twice.
             for event in events:
                 try:
                     await self._start_deliveries(webhooks, [event])
-                except StateUnavailableError:
+                except _ERRORS_OF_THE_STORE:
                     raise
                 except Exception as error:
                     self._client.observers.emit(

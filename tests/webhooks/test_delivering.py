@@ -12,7 +12,15 @@ import pytest
 
 from queuert import ChainStatus, JobStatus, NewChain
 from queuert.codecs import EncryptionCodec, PayloadFormat
-from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    DatabaseMovedError,
+    RightMissingError,
+    SchemaMissingError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.ids import new_token
 from queuert.jobs import JobProgress
@@ -167,6 +175,53 @@ async def test_a_chain_may_have_a_webhook_of_its_own(deliveries: Deliveries) -> 
     assert (body["type"], body["data"]["chain_id"]) == ("chain.completed", found.id)
     with pytest.raises(ForbiddenTargetError):
         await client.start_chain(double, 3, webhook="https://user:pw@example.com/")
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "before another webhook is made"])
+async def test_a_webhook_of_a_chain_that_closed_before_any_worker_delivers(
+    deliveries: Deliveries, others: bool
+) -> None:
+    client = deliveries.client
+    found = await client.start_chain(double, 1, webhook=deliveries.receiver.url)
+    await client.cancel_chain(found)
+    made = await deliveries.webhook() if others else None
+    await deliveries.work()
+    secret = (await client.rotate_webhook_secret(CHAIN_WEBHOOKS)).secret
+    await deliveries.attempted(CHAIN_WEBHOOKS, 1)
+    [request] = deliveries.receiver.requests
+    assert json.loads(request.body)["data"]["chain_id"] == found.id
+    assert made is None or await deliveries.attempts(made.webhook.id) == []
+
+
+@pytest.mark.parametrize("error", [RightMissingError, SchemaMissingError, DatabaseMovedError, StateUnavailableError])
+async def test_an_event_is_not_skipped_when_the_store_is_not_as_it_must_be(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch, error: type[StateError]
+) -> None:
+    client = deliveries.client
+    store = await client._open_store()
+    await deliveries.webhook()
+    dispatcher = WebhookDispatcher(client, store, deliveries.settings())
+    assert await dispatcher._take()
+    await client.cancel_chain(await client.start_chain(double, 1))
+
+    async def refuse(store: Any, jobs: list[NewJob]) -> None:
+        if jobs:
+            raise error("not now")
+
+    async def started() -> int:
+        return len((await client.list_chains(job_types=[DELIVERY_TYPE])).items)
+
+    async def dispatch_until_one_is_started() -> None:
+        async with asyncio.timeout(START):
+            while await started() == 0:
+                await dispatcher.dispatch()
+
+    monkeypatch.setattr(client, "_start_deliveries", refuse)
+    with pytest.raises(error):
+        await dispatch_until_one_is_started()
+    monkeypatch.undo()
+    await dispatch_until_one_is_started()
+    assert await started() == 1
 
 
 async def test_a_delivery_is_repeated_until_it_is_accepted(deliveries: Deliveries) -> None:
