@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -25,11 +26,26 @@ _HANDOFF_TIMEOUT = 0.05
 def as_async(store: Store, *, threads: int) -> AsyncStore:
     """Return an :class:`~queuert.state.AsyncStore` that calls a :class:`~queuert.state.Store` in threads.
 
-    Each call occupies a thread until it returns, also while it waits for a lock. So ``threads`` must be greater than
-    the number of calls in flight, or the holder of the lock may wait for a thread. If the caller is cancelled, the call
-    still runs to completion.
+    Each call occupies a thread until it returns, also while it waits for a lock; calls beyond ``threads`` wait for a
+    thread. Whoever has a transaction never waits for the threads of those who wait for it. If the caller is cancelled,
+    the call still runs to completion.
     """
     return cast("AsyncStore", _ThreadedStore(store, _Threads(threads)))
+
+
+class _Use(Enum):
+    """What a thread is for. Each use has threads of its own: all of one use may wait for what another one does."""
+
+    CALL = "call"
+    """A call with a transaction of its own."""
+    BEGIN = "begin"
+    """The beginning of a transaction, which waits for its turn."""
+    BEGUN = "begun"
+    """What is done in a transaction that has begun, the caller's too, and its end. The others wait for it."""
+
+
+_BEGUN = 4_096
+"""Threads for transactions that have begun. As many are used as have a call under way at a time."""
 
 
 class _Threads:
@@ -37,19 +53,21 @@ class _Threads:
     reopened."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
-        self._pool: ThreadPoolExecutor | None = None
+        self._counts = {use: _BEGUN if use is _Use.BEGUN else count for use in _Use}
+        self._pools = dict[_Use, ThreadPoolExecutor]()
         self.loop_responsive = True
         """Whether the event loop took over the last transaction that a thread had begun for it."""
 
-    def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="queuert-store")
-        return asyncio.get_running_loop().run_in_executor(self._pool, function)
+    def submit(self, function: Callable[[], _T], use: _Use = _Use.CALL) -> asyncio.Future[_T]:
+        pool = self._pools.get(use)
+        if pool is None:
+            name = f"queuert-store-{use.value}"
+            pool = self._pools[use] = ThreadPoolExecutor(self._counts[use], thread_name_prefix=name)
+        return asyncio.get_running_loop().run_in_executor(pool, function)
 
     def end(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
             pool.shutdown(wait=False)
 
 
@@ -74,8 +92,9 @@ class _ThreadedStore:
         operation = getattr(self._store, name)
 
         async def call(*values: Any, **named: Any) -> Any:
-            under_way = self._threads.submit(lambda: operation(*values, **named))
-            if named.get("connection") is None:
+            own = named.get("connection") is None
+            under_way = self._threads.submit(lambda: operation(*values, **named), _Use.CALL if own else _Use.BEGUN)
+            if own:
                 return await under_way
             # It writes in the caller's transaction. A cancelled caller rolls that back, but only after this call has
             # ended.
@@ -101,7 +120,8 @@ class _ThreadedStore:
 
     async def aclose(self) -> None:
         try:
-            await finish_despite_cancel(self._threads.submit(self._store.close))
+            # Not where calls wait that it ends.
+            await finish_despite_cancel(self._threads.submit(self._store.close, _Use.BEGUN))
         finally:
             self._threads.end()
 
@@ -182,11 +202,11 @@ class _ThreadedTransaction(AsyncStoreTransaction):
                 self._leave(None)
             return result
 
-        return await finish_despite_cancel(self._threads.submit(write))
+        return await finish_despite_cancel(self._threads.submit(write, _Use.BEGUN))
 
     async def record_step(self, step: NewStep) -> StepRecord:
         transaction = self._transaction
-        return await finish_despite_cancel(self._threads.submit(lambda: transaction.record_step(step)))
+        return await finish_despite_cancel(self._threads.submit(lambda: transaction.record_step(step), _Use.BEGUN))
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 
@@ -210,7 +230,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
                 self._entered = begun
                 _settle(taken, True)
 
-        under_way = self._threads.submit(lambda: self._offer(loop, offer, take, timeout))
+        under_way = self._threads.submit(lambda: self._offer(loop, offer, take, timeout), _Use.BEGIN)
         under_way.add_done_callback(lambda ended: _pass_on(ended, taken))
         try:
             return await taken
@@ -241,7 +261,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
 
     def _undo(self, error: BaseException) -> None:
         """Roll the transaction back if its caller was cancelled: otherwise it would hold locks for ever."""
-        finish = self._threads.submit(lambda: self._leave(error))
+        finish = self._threads.submit(lambda: self._leave(error), _Use.BEGUN)
         finish.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -257,7 +277,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     ) -> bool | None:
         if self._left:
             return None
-        return await finish_despite_cancel(self._threads.submit(lambda: self._leave(error)))
+        return await finish_despite_cancel(self._threads.submit(lambda: self._leave(error), _Use.BEGUN))
 
 
 class _HandoffTimeout(Exception):

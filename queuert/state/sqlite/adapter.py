@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
 
 _THREADS = 64
-"""Threads of an async store, one per operation: those that wait for the database must not block those that have it."""
+"""Threads of an async store, for each of their uses: so many operations wait for the database at a time."""
 
 
 class SQLiteState:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from queuert.errors import ClosedError, LeaseLostError, StateUnavailableError
+from queuert.jobs import JobStatus
+from queuert.state._asyncio import async_turn
+from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
+from queuert.state.steps import NewStep
+from queuert.state.threaded import as_async
 from queuert.state.types import ClaimedJob
-from queuert.testing.conformance.builders import ask, complete, job
+from queuert.testing.conformance.builders import ask, claim_one, complete, job, read
 from tests.support.waiting import WAIT
 
 _KEEN = 50
@@ -120,3 +128,54 @@ def test_forks_wait_for_a_transaction_once(stores: list[SQLiteStore], monkeypatc
             assert waits == [1.0, 0.0, 0.0]
     assert link.suspend(1.0)
     link.resume()
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["file", "memory"])
+async def narrow(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[AsyncStore]:
+    """A store with two threads for each of their uses."""
+    state = SQLiteState(path if request.param == "file" else ":memory:")
+    store = as_async(state.sync_store(), threads=2)
+    await store.open()
+    yield store
+    await store.aclose()
+    state.close()
+
+
+@pytest.mark.parametrize("waiting", ["transactions", "calls"])
+async def test_whoever_has_a_transaction_needs_no_thread_of_those_who_wait(narrow: AsyncStore, waiting: str) -> None:
+    """With one set of threads the transaction could not end before the others had given up."""
+    await narrow.start_jobs([job() for _ in range(9)])
+    held = [await claim_one(narrow) for _ in range(9)]
+
+    async def finish_in_a_transaction(one: ClaimedJob) -> None:
+        async with narrow.transaction(one) as transaction:
+            await transaction.finish(complete(one))
+
+    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as others, narrow.transaction(held[0]) as transaction:
+        for one in held[1:]:
+            others.create_task(
+                finish_in_a_transaction(one) if waiting == "transactions" else narrow.finish([complete(one)])
+            )
+        await async_turn()
+        await transaction.record_step(NewStep(1, "first", 1, "1"))
+        await transaction.finish(complete(held[0]))
+    statuses = {(await read(narrow, one.id)).status for one in held}
+    assert statuses == {JobStatus.COMPLETED}
+
+
+async def test_a_transaction_of_a_caller_needs_no_thread_of_those_who_wait(path: Path) -> None:
+    store = as_async(SQLiteState(path).sync_store(), threads=2)
+    await store.open()
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
+        async with asyncio.timeout(WAIT), asyncio.TaskGroup() as others:
+            connection.execute("BEGIN IMMEDIATE")
+            for _ in range(8):
+                others.create_task(store.start_jobs([job()]))
+            await async_turn()
+            await store.start_jobs([job()], connection=connection)
+            connection.execute("COMMIT")
+    assert [(one.type, one.count) for one in await store.count_jobs()] == [("work", 9)]
+    await store.aclose()
