@@ -199,6 +199,8 @@ class Completer:
                 await self._write(batch)
         except BaseException:
             unwritten = [queued for queued in batch if queued.is_wanted and queued not in self._delayed]
+            for queued in unwritten:
+                queued.indeterminate = True  # Its statement may have been sent.
             self._pending.extendleft(reversed(unwritten))
             self._has_pending.set()
             raise

@@ -394,7 +394,7 @@ class AttemptState:
         failures = 0
         while self.indeterminate is not None:
             try:
-                committed = await self._is_committed()
+                committed = await self._is_committed(self.indeterminate[0])
             except StateUnavailableError as error:
                 failures += 1
                 self._worker.reporter.block_failed(str(error), failures)
@@ -411,13 +411,15 @@ class AttemptState:
     def _presumed(self, finish: Finish) -> FinishResult:
         return finishes.presumed(finish, FinishResult(self._job.id), self._worker.job_types.names)
 
-    async def _is_committed(self) -> bool:
+    async def _is_committed(self, finish: Finish) -> bool:
         # The transaction waits until the server has ended that of the lost connection.
         try:
             async with self._worker.store.transaction(self._job):
                 return False
         except LeaseLostError:
-            return (await self._worker.store.lost_reasons([self._job.lease]))[0] is None
+            # The lease has ended, by this finish or another, such as that of a stop: nothing is written any more.
+            [result] = await self._worker.store.finish([finish])
+            return result.lost is None
 
 
 class AttemptRunner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -11,8 +12,11 @@ import pytest
 from queuert import InProcessWorker, JobStatus, JobType, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, JobsReleased, LoopFailed
-from queuert.state.types import Finish, FinishKind
+from queuert.state.async_store import AsyncStore
+from queuert.state.types import ClaimedJob, Finish, FinishKind
+from queuert.testing.conformance.builders import read
 from queuert.testing.fault_proxy import FaultProxy
+from queuert.worker.runner import AttemptState
 from tests.faults.application import Plan, patient
 from tests.faults.harness import MODES, FaultHarness
 from tests.support.harness import PostgresHarness
@@ -138,28 +142,46 @@ async def test_renewal(harness: FaultHarness, proxy: FaultProxy, worker: InProce
     assert worker.health().live
 
 
-async def test_what_the_stop_of_the_worker_wrote_instead_is_no_commit(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The transaction was rolled back, and before anybody can look, the token has finished the job otherwise."""
+@pytest.fixture
+async def held(dsn: str) -> AsyncIterator[tuple[AsyncStore, ClaimedJob]]:
+    """A store, and a job whose worker is gone and whose lease holds for an hour."""
     postgres = PostgresHarness(dsn)
-    chain = await postgres.client.start_chain(number, 1)
+    await postgres.client.start_chain(number, 1)
     job = await postgres.claim_and_die(number, seconds=3600.0)
     store = postgres.state.async_store(max_connections=2)
     await store.open()
-    try:
-        transaction: Any = store.transaction(job)
+    yield store, job
+    await store.aclose()
+    await postgres.close()
 
-        async def rolled_back(error: BaseException | None) -> psycopg.Error:
-            await transaction.connection.rollback()
-            await store.finish([Finish(job, FinishKind.INTERRUPT)])
-            return psycopg.OperationalError("server closed the connection unexpectedly")
 
-        monkeypatch.setattr(transaction, "_end", rolled_back)
-        with pytest.raises(StateUnavailableError, match="did not take effect"):
-            async with transaction:
-                await transaction.finish(Finish(job, FinishKind.COMPLETE, output="1"))
-        assert (await postgres.client.get_job(chain.id)).status is JobStatus.READY
-    finally:
-        await store.aclose()
-        await postgres.close()
+async def test_what_the_stop_of_the_worker_wrote_instead_is_no_commit(
+    held: tuple[AsyncStore, ClaimedJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction was rolled back, and before anybody can look, the token has finished the job otherwise."""
+    store, job = held
+    transaction: Any = store.transaction(job)
+
+    async def rolled_back(error: BaseException | None) -> psycopg.Error:
+        await transaction.connection.rollback()
+        await store.finish([Finish(job, FinishKind.INTERRUPT)])
+        return psycopg.OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(transaction, "_end", rolled_back)
+    with pytest.raises(StateUnavailableError, match="did not take effect"):
+        async with transaction:
+            await transaction.finish(Finish(job, FinishKind.COMPLETE, output="1"))
+    assert (await read(store, job.id)).status is JobStatus.READY
+
+
+@pytest.mark.parametrize("written", [FinishKind.COMPLETE, FinishKind.INTERRUPT, None])
+async def test_only_the_finish_in_doubt_counts_as_committed(
+    held: tuple[AsyncStore, ClaimedJob], written: FinishKind | None
+) -> None:
+    """Of a child process that died in its commit: what a stop wrote with the same token is another finish."""
+    store, job = held
+    finish = Finish(job, FinishKind.COMPLETE, output="1")
+    if written is not None:
+        await store.finish([finish if written is FinishKind.COMPLETE else Finish(job, written)])
+    attempt: Any = SimpleNamespace(_worker=SimpleNamespace(store=store), _job=job)
+    assert await AttemptState._is_committed(attempt, finish) is (written is FinishKind.COMPLETE)
