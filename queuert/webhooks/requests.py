@@ -12,8 +12,9 @@ import functools
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,9 +39,16 @@ _BODY_SECONDS = 2.0
 _MOST_INFORMATIONAL = 4
 _TRIED_ADDRESSES = 3
 
-_threads = ThreadPoolExecutor(8, thread_name_prefix="queuert-webhooks")
-"""For look-ups of names and for reading certificates, which block. Not those of the event loop, which handlers may have
-taken. None is started before the first request."""
+# Threads for what blocks. Not those of the event loop, which handlers may have taken. None is started before the first
+# request.
+_reading = ThreadPoolExecutor(1, thread_name_prefix="queuert-webhooks-certificates")
+_looking_up = ThreadPoolExecutor(64, thread_name_prefix="queuert-webhooks-names")
+"""A look-up that got no answer in time keeps its thread until the system gives up, half a minute or more."""
+
+_under_way: dict[tuple[str, int], Future[list[str]]] = {}
+"""Look-ups that have not ended. All who need the same name wait for the same one: a name whose servers do not answer
+takes one thread, however many deliveries there are."""
+_under_way_lock = threading.Lock()
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, for a port."""
@@ -120,9 +128,21 @@ async def post(
 
 async def _resolved(name: str, port: int) -> list[str]:
     """Look a name up by the system."""
-    look_up = functools.partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_threads, look_up)
-    return [str(one[4][0]) for one in found]
+    key = name, port
+    with _under_way_lock:
+        found = _under_way.get(key)
+        if found is None:
+            found = _under_way[key] = _looking_up.submit(_look_up, name, port)
+    # Who gives up waiting does not take it from the others.
+    return await asyncio.shield(asyncio.wrap_future(found))
+
+
+def _look_up(name: str, port: int) -> list[str]:
+    try:
+        return [str(one[4][0]) for one in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)]
+    finally:
+        with _under_way_lock:
+            del _under_way[name, port]
 
 
 async def _addresses(target: Target, policy: TargetPolicy, resolve: Resolver) -> list[Address]:
@@ -188,7 +208,7 @@ async def _connected_to(
 async def _tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Return the context of connections that trust the certificates of a file, or those of the system."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(_threads, _trusting, ca_file)
+        return await asyncio.get_running_loop().run_in_executor(_reading, _trusting, ca_file)
     except OSError:  # also that the file has no certificate
         raise RequestFailed("tls") from None
 

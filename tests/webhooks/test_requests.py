@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import socket
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from queuert.webhooks.addresses import Address, Target
 from queuert.webhooks.requests import MOST_READ, RequestFailed, post
 from tests.security.certificates import Authority
 from tests.support.receiver import Receiver, Speak, receiving, status
+from tests.support.waiting import START
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,6 +89,38 @@ async def test_a_name_that_does_not_exist_or_resolve_is_said_so() -> None:
 
     for resolve in (missing, strange):
         assert await _code("https://example.test/", TargetPolicy(), resolve=resolve) == "dns"
+
+
+async def test_names_whose_servers_do_not_answer_keep_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All deliveries to such a name wait for one look-up. Who gives up does not end it for the others."""
+    looked_up: list[str] = []
+    answered = threading.Event()
+
+    def look_up(name: str, port: int, **how: object) -> list[tuple[object, ...]]:
+        looked_up.append(name)
+        if name == "silent.test.":
+            assert answered.wait(START)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    async with receiving() as receiver:
+        allowing = _allowing(receiver, timeout=30.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "getaddrinfo", look_up)
+            patched.setattr(requests, "_RESOLVE_TIMEOUT", 30.0)
+            silent = [
+                asyncio.create_task(post(f"http://silent.test:{receiver.port}/", b"{}", {}, allowing))
+                for _ in range(100)
+            ]
+            answer = await post(f"http://other.test:{receiver.port}/", b"{}", {}, allowing)
+            assert answer.status == 204
+            silent[0].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await silent[0]
+            answered.set()
+            assert [(await one).status for one in silent[1:]] == [204] * 99
+            assert sorted(looked_up) == ["other.test.", "silent.test."]
+            assert (await post(f"http://silent.test:{receiver.port}/", b"{}", {}, allowing)).status == 204
+            assert looked_up.count("silent.test.") == 2, "an answer is not kept"
 
 
 async def test_an_allowed_name_may_have_a_private_address() -> None:
