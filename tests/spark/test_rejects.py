@@ -391,6 +391,54 @@ def test_another_query_of_the_sinks_name_takes_nothing_away(dsn: str, path: Path
     assert (rejected(path), everything(path)) == ([2], 1)
 
 
+# --- the order of the rows that are left ------------------------------------------------------------------------------
+
+KEYED = StructType([*SCHEMA.fields, StructField("deduplication_key", StringType())])
+
+
+def keyed(*rows: tuple[str, int, str | None]) -> Iterator[Any]:
+    names = ("id", "n", "deduplication_key")
+    types = (pa.string(), pa.int64(), pa.string())
+    columns = zip(names, zip(*rows, strict=True), types, strict=True)
+    return iter([pa.record_batch({name: pa.array(values, type) for name, values, type in columns})])
+
+
+def write_parts(dsn: str, path: object, *parts: Iterator[Any], **others: str) -> None:
+    """Write rows with keys, in partitions whose tasks end in the order of the partitions."""
+    one = JobBatchWriter(options(dsn, path, writeId="w", **others), KEYED)
+    messages: list[Any] = [one.write(rows) for rows in parts]
+    for number, message in enumerate(messages):
+        message.partition = number
+    one.commit(messages)
+
+
+@pytest.mark.parametrize("before", [1, 5])
+@pytest.mark.parametrize("keys", [(None, None), ("a", "b")])
+def test_the_first_row_of_an_id_counts_after_rejected_rows(
+    dsn: str, path: Path, before: int, keys: tuple[str | None, str | None]
+) -> None:
+    """With one rejected row before it, it had the place of the second row; with more, a place after it."""
+    first = keyed(*[("", 0, None)] * before, ("x", 1, keys[0]))
+    write_parts(dsn, path, first, keyed(("x", 2, keys[1])), onConflict="nothing")
+    assert (numbers(dsn), rejected(path)) == ([1], [0] * before)
+
+
+def test_the_first_row_of_a_key_counts_after_rejected_rows(dsn: str, path: Path) -> None:
+    write_parts(dsn, path, keyed(*[("", 0, None)] * 5, ("x", 1, "key")), keyed(("y", 2, "key")))
+    assert numbers(dsn) == [1]
+
+
+def test_jobs_are_dated_in_the_order_of_the_rows_that_are_left(dsn: str, path: Path) -> None:
+    """A microsecond apart: a rejected row takes none, so that no time lies in the future."""
+    bad = [("", 0, None)] * 5
+    write_parts(
+        dsn, path, keyed(*bad, ("a", 1, None), *bad, ("b", 2, None)), keyed(("c", 3, None), *bad, ("d", 4, None))
+    )
+    dated = query(dsn, "SELECT id FROM queuert.job ORDER BY created_at")
+    apart = query(dsn, "SELECT extract(microseconds FROM max(created_at) - min(created_at))::int FROM queuert.job")
+    assert (dated, apart) == (["a", "b", "c", "d"], [3])
+
+
 # --- locations --------------------------------------------------------------------------------------------------------
 
 
