@@ -400,6 +400,23 @@ def last_batch(session: BulkSession, sink: str) -> LastBatch | None:
         return _last(session, connection, sink)
 
 
+def settled_batch(session: BulkSession, *, sink: str, query: str, batch: int) -> LastBatch | None:
+    """Return the last micro-batch that was committed for a sink, after waiting for a commit that is under way.
+
+    A driver whose connection broke does not know whether the server has carried out its COMMIT. If it has not, it holds
+    the row of the sink until then.
+
+    Raises:
+        StateUnavailableError: the commit did not end within the lock timeout, or the database cannot be reached.
+    """
+    noted = {"sink": sink, "query": query, "batch": batch, "rows": 0, "rejected": 0, "reject_files": list[str]()}
+    with session.transaction() as connection:
+        # Also waits for the first commit of a sink, which has no row yet that could be locked.
+        with connection.transaction(force_rollback=True):
+            fetch(connection, session.sql.stream_record_batch, noted)
+        return _last(session, connection, sink)
+
+
 def _last(session: BulkSession, connection: Connection[Any], sink: str) -> LastBatch | None:
     for query, batch, files in fetch(connection, session.sql.stream_find, {"sink": sink}):
         return LastBatch(query, batch, tuple(files))
