@@ -27,7 +27,7 @@ from queuert.spark.write.rejects import (
 )
 from queuert.spark.write.staging import Staged, Staging, settings_of
 from queuert.spark.write.validation import RowChecker
-from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session
+from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session, ttl_seconds
 from queuert.state.postgres.bulk_commit import BulkStart, commit_batch, forget_staged, last_batch, settled_batch
 
 _log = logging.getLogger("queuert.spark")
@@ -57,7 +57,11 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         query = str(context.getLocalProperty("sql.streaming.queryId"))
         batch = int(str(context.getLocalProperty("streaming.sql.batchId")))
         sink = self._options.sink_id or query
-        constants: dict[str, str | int] = {"sink": sink, "batch": batch}
+        constants: dict[str, str | int] = {
+            "sink": sink,
+            "batch": batch,
+            "staging_ttl": ttl_seconds(self._options.staging_ttl),
+        }
         staging = Staging(
             connection=self._options,
             stage=STREAM_STAGE,
