@@ -26,12 +26,14 @@ CREATE TABLE bulk_write (
 )
 """
 
-# The staging tables of writes that go on, or whose driver died: what is touched no more is dropped.
+# The staging tables of writes that go on, or whose driver died: what is touched no more for the seconds that its own
+# write has chosen is dropped.
 STAGE = """
 CREATE TABLE bulk_stage (
-    touched_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    name       text COLLATE "C" NOT NULL,
-    write_id   text COLLATE "C" NOT NULL,
+    touched_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    staging_ttl integer NOT NULL DEFAULT 86400,
+    name        text COLLATE "C" NOT NULL,
+    write_id    text COLLATE "C" NOT NULL,
     CONSTRAINT bulk_stage_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50)
 """
@@ -58,6 +60,7 @@ CREATE UNLOGGED TABLE stream_stage (
     staged_at         timestamptz DEFAULT clock_timestamp(),
     schedule_at       timestamptz,
     priority          integer,
+    staging_ttl       integer DEFAULT 86400,
     sink              text COLLATE "C",
     id                text COLLATE "C" NOT NULL,
     deduplication_key text COLLATE "C",

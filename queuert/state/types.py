@@ -677,7 +677,8 @@ class DueSchedules:
 
 
 STAGING_KEPT = 86_400.0
-"""Seconds after which staged rows that nothing has touched count as left by a driver that died."""
+"""Seconds after which staged rows that nothing has touched count as left by a driver that died, unless their write says
+otherwise."""
 
 WRITES_KEPT = 30 * 86_400.0
 """Seconds for which a bulk write is remembered at least, so that it can be repeated. It is kept longer while any of its

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
@@ -23,7 +25,7 @@ from queuert.spark.write import batch as batch_module
 from queuert.spark.write.batch import JobBatchWriter
 from queuert.spark.write.rejects import RejectFile
 from queuert.spark.write.stream import JobStreamWriter
-from queuert.state.postgres.bulk_commit import commit_write
+from queuert.state.postgres.bulk_commit import commit_batch, commit_write
 from tests.spark.support import numbers, query, stages, wait_for_query
 
 if TYPE_CHECKING:
@@ -333,6 +335,87 @@ def test_a_micro_batch_whose_commit_answer_was_lost_keeps_its_files(
     assert (rejected(path), numbers(dsn)) == ([2], [1])
 
 
+def only_bad(n: int = 2) -> Iterator[Any]:
+    return iter([pa.record_batch({"id": [""], "n": pa.array([n], pa.int64())})])
+
+
+COMMIT_UNDER_WAY = """
+    INSERT INTO queuert.stream_write (sink, query, batch, rows, rejected, reject_files) VALUES ('s', 'q', 0, 0, 1, %s)
+"""
+
+
+def test_an_abort_waits_for_a_commit_whose_answer_was_lost(dsn: str, path: Path, in_batch: Any) -> None:
+    """No staged row is locked by the commit of a micro-batch whose rows were all rejected."""
+    in_batch(0)
+    message: Any = stream(dsn, path).write(only_bad())
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(dsn) as connection:
+            connection.execute(COMMIT_UNDER_WAY, [[message.reject_file]])
+            aborted = pool.submit(stream(dsn, path).abort, [message], 0)
+            while not blocked_by(dsn, connection) and wait([aborted], timeout=0.02).not_done:
+                pass
+        aborted.result()
+    assert rejected(path) == [2]
+
+
+def blocked_by(dsn: str, connection: psycopg.Connection[Any]) -> list[int]:
+    of_this = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    return query(dsn, of_this, connection.info.backend_pid)
+
+
+def test_an_abort_that_cannot_wait_for_the_commit_takes_nothing_away(
+    dsn: str, path: Path, in_batch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_batch(0)
+    message: Any = stream(dsn, path).write(only_bad())
+    with psycopg.connect(dsn) as connection:
+        connection.execute(COMMIT_UNDER_WAY, [[message.reject_file]])
+        stream(dsn, path, lockTimeout="0.05").abort([message], 0)
+    assert rejected(path) == [2]
+    assert "not known whether the micro-batch was committed" in caplog.text
+
+
+def test_an_abort_after_a_later_micro_batch_takes_nothing_away(dsn: str, path: Path, in_batch: Any) -> None:
+    """The row of the sink no longer has the files of the earlier one, which count if only its answer was lost."""
+    messages: list[Any] = []
+    for number in range(2):
+        in_batch(number)
+        messages.append(stream(dsn, path).write(rows(number, 10 + number)))
+        stream(dsn, path).commit(messages[-1:], number)
+    stream(dsn, path).abort(messages[:1], 0)
+    assert rejected(path) == [10, 11]
+
+
+def test_a_commit_that_is_repeated_after_a_later_micro_batch_takes_nothing_away(
+    dsn: str, path: Path, in_batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_batch(0)
+    message: Any = stream(dsn, path).write(rows(0, 10))
+    in_batch(1)
+    later: Any = stream(dsn, path).write(rows(1, 11))
+    lost = iter([True])
+
+    def answer_is_lost(*arguments: Any, **others: Any) -> Any:
+        result = commit_batch(*arguments, **others)
+        if next(lost, False):
+            stream(dsn, path).commit([later], 1)  # by another driver of the query
+            raise StateUnavailableError("the connection is lost") from psycopg.OperationalError()
+        return result
+
+    monkeypatch.setattr("queuert.spark.write.stream.commit_batch", answer_is_lost)
+    stream(dsn, path).commit([message], 0)
+    assert (rejected(path), numbers(dsn)) == ([10, 11], [0, 1])
+
+
+def test_a_late_micro_batch_that_is_offered_once_takes_its_own_files_away(dsn: str, path: Path, in_batch: Any) -> None:
+    for number in range(2):
+        in_batch(number)
+        stream(dsn, path).commit([stream(dsn, path).write(rows(number, 10 + number))], number)
+    in_batch(0)
+    stream(dsn, path).commit([stream(dsn, path).write(rows(0, 10))], 0)
+    assert rejected(path) == [10, 11]
+
+
 BY_THE_VERSION_BEFORE = """
     INSERT INTO queuert.stream_write AS known (sink, query, batch, rows) VALUES ('s', 'q', %s, 1)
     ON CONFLICT (sink) DO UPDATE
@@ -389,6 +472,54 @@ def test_another_query_of_the_sinks_name_takes_nothing_away(dsn: str, path: Path
         stream(dsn, path).commit([message], 5)
     stream(dsn, path).abort([message], 5)
     assert (rejected(path), everything(path)) == ([2], 1)
+
+
+# --- the order of the rows that are left ------------------------------------------------------------------------------
+
+KEYED = StructType([*SCHEMA.fields, StructField("deduplication_key", StringType())])
+
+
+def keyed(*rows: tuple[str, int, str | None]) -> Iterator[Any]:
+    names = ("id", "n", "deduplication_key")
+    types = (pa.string(), pa.int64(), pa.string())
+    columns = zip(names, zip(*rows, strict=True), types, strict=True)
+    return iter([pa.record_batch({name: pa.array(values, type) for name, values, type in columns})])
+
+
+def write_parts(dsn: str, path: object, *parts: Iterator[Any], **others: str) -> None:
+    """Write rows with keys, in partitions whose tasks end in the order of the partitions."""
+    one = JobBatchWriter(options(dsn, path, writeId="w", **others), KEYED)
+    messages: list[Any] = [one.write(rows) for rows in parts]
+    for number, message in enumerate(messages):
+        message.partition = number
+    one.commit(messages)
+
+
+@pytest.mark.parametrize("before", [1, 5])
+@pytest.mark.parametrize("keys", [(None, None), ("a", "b")])
+def test_the_first_row_of_an_id_counts_after_rejected_rows(
+    dsn: str, path: Path, before: int, keys: tuple[str | None, str | None]
+) -> None:
+    """With one rejected row before it, it had the place of the second row; with more, a place after it."""
+    first = keyed(*[("", 0, None)] * before, ("x", 1, keys[0]))
+    write_parts(dsn, path, first, keyed(("x", 2, keys[1])), onConflict="nothing")
+    assert (numbers(dsn), rejected(path)) == ([1], [0] * before)
+
+
+def test_the_first_row_of_a_key_counts_after_rejected_rows(dsn: str, path: Path) -> None:
+    write_parts(dsn, path, keyed(*[("", 0, None)] * 5, ("x", 1, "key")), keyed(("y", 2, "key")))
+    assert numbers(dsn) == [1]
+
+
+def test_jobs_are_dated_in_the_order_of_the_rows_that_are_left(dsn: str, path: Path) -> None:
+    """A microsecond apart: a rejected row takes none, so that no time lies in the future."""
+    bad = [("", 0, None)] * 5
+    write_parts(
+        dsn, path, keyed(*bad, ("a", 1, None), *bad, ("b", 2, None)), keyed(("c", 3, None), *bad, ("d", 4, None))
+    )
+    dated = query(dsn, "SELECT id FROM queuert.job ORDER BY created_at")
+    apart = query(dsn, "SELECT extract(microseconds FROM max(created_at) - min(created_at))::int FROM queuert.job")
+    assert (dated, apart) == (["a", "b", "c", "d"], [3])
 
 
 # --- locations --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import json
 import pickle
 import threading
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any
 
 import psycopg
@@ -265,6 +266,68 @@ def test_attempts_are_paired_from_the_log(dsn: str) -> None:
     ]
     assert {row["started_at"] for row in found} == {started}
     assert [row["job_id"] for row in found if row["ended_at"] is None] == ["b"]
+
+
+def horizon(connection: psycopg.Connection[Any]) -> str:
+    row = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_pieces_have_each_attempt_once_where_it_ended(dsn: str) -> None:
+    """The events that began it may be of an earlier piece, and of an earlier day."""
+    first = {"due": LONG_AGO, "started": LONG_AGO + timedelta(seconds=1), "worker": "w1", "attempt": 1}
+    second = {**first, "attempt": 2}
+    with connected(dsn) as connection:
+        cuts = ["1"]
+        for job in ("retried", "cancelled", "released", "late", "running"):
+            add_event(connection, job, "started", status="running", **first)
+        add_event(connection, "within", "started", status="running", **first)
+        add_event(connection, "within", "failed", status="failed", **first)
+        connection.execute("UPDATE queuert.job_event SET happened_at = %s", [LONG_AGO + timedelta(seconds=1)])
+        cuts.append(horizon(connection))
+        assert read_plainly(dsn, "attempts", fromTx=cuts[-1]) == []
+        add_event(connection, "retried", "retried", status="scheduled", **{**first, "due": LONG_AGO + timedelta(1)})
+        add_event(connection, "cancelled", "cancelled", status="cancelled", **{**first, "worker": None})
+        add_event(connection, "released", "released", status="ready", **first)
+        add_event(connection, "released", "started", status="running", **{**first, "worker": "w2"})
+        add_event(connection, "finishes only", "retried", status="scheduled", **first)
+        add_event(connection, "finishes only", "completed", status="completed", **second)
+        cuts.append(horizon(connection))
+        add_event(connection, "retried", "cancelled", status="cancelled", **{**first, "worker": None})
+        add_event(connection, "released", "completed", status="completed", **{**first, "worker": "w2"})
+        add_event(connection, "late", "completed", status="completed", **first)
+        cuts.append(horizon(connection))
+    pieces = [read_plainly(dsn, "attempts", fromTx=low, toTx=high) for low, high in pairwise(cuts)]
+    assert [sorted((row["job_id"], row["attempt"], row["outcome"]) for row in piece) for piece in pieces] == [
+        [("within", 1, "failed")],
+        [
+            ("cancelled", 1, "cancelled"),
+            ("finishes only", 1, "retried"),
+            ("finishes only", 2, "completed"),
+            ("retried", 1, "retried"),
+        ],
+        [("late", 1, "completed"), ("released", 1, "completed")],
+    ]
+    ended = [row for row in read_plainly(dsn, "attempts") if row["ended_at"] is not None]
+    by_job = itemgetter("job_id", "attempt")
+    assert sorted(chain.from_iterable(pieces), key=by_job) == sorted(ended, key=by_job)
+    assert sorted(read_plainly(dsn, "attempts", toTx=cuts[1]), key=by_job) == pieces[0]
+    assert sorted(read_plainly(dsn, "attempts", fromTx=cuts[2]), key=by_job) == sorted(pieces[2], key=by_job)
+
+
+def test_an_attempt_that_an_older_transaction_ended_is_in_one_piece(dsn: str) -> None:
+    first = {"due": LONG_AGO, "started": LONG_AGO, "attempt": 1}
+    with connected(dsn) as connection, psycopg.connect(dsn) as older, psycopg.connect(dsn) as between:
+        older.execute("SELECT pg_current_xact_id()")
+        between.execute("SELECT pg_current_xact_id()")
+        add_event(connection, "a", "started", status="running", worker="w", **first)
+        add_event(older, "a", "cancelled", status="cancelled", **first)
+        older.commit()
+        cut = horizon(connection)
+        between.commit()
+        found = [read_plainly(dsn, "attempts", toTx=cut), read_plainly(dsn, "attempts", fromTx=cut)]
+    assert [[row["outcome"] for row in piece] for piece in found] == [[], ["cancelled"]]
 
 
 def test_events_of_all_days(dsn: str) -> None:

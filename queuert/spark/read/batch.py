@@ -120,7 +120,8 @@ class TableReader(DataSourceReader):
         if options.table == "workers":
             return worker_queries(self._columns, schema)
         if options.table == "attempts":
-            return attempt_queries(options, self._columns, schema)
+            only_ended = self.options.from_tx is not None or self.options.to_tx is not None
+            return attempt_queries(options, self._columns, schema, only_ended=only_ended)
         if options.table == "events":
             days = [Day(*row) for row in fetch_plainly(session, session.sql.read_days)]
             return event_queries(options, self._columns, schema, days)

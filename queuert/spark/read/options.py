@@ -121,7 +121,7 @@ class ReadOptions(ConnectionOptions):
     """Without a snapshot: ``settled`` reads only rows that cannot change any more, ``none`` whatever each part
     finds."""
     from_tx: TransactionId | None = None
-    """With ``settled``: only rows of this transaction or later ones."""
+    """With ``settled``: only rows of this transaction or later ones; of attempts, those that ended then."""
     to_tx: TransactionId | None = None
     """With ``settled``: only rows of transactions before this one, which must have ended; by default all that have."""
 

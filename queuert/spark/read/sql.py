@@ -141,20 +141,43 @@ def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]
         yield ranges
 
 
-def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str) -> list[Query]:
-    """Return a query of attempts: the events that began and ended each. The events of a job are all in one part."""
+_ATTEMPT_EVENT = "attempt > 0 AND kind = ANY (%(finishes)s::text[] || '{started, released}'::text[])"
+
+
+def attempt_queries(
+    options: ReadOptions, columns: Sequence[Column], schema: str, *, only_ended: bool = False
+) -> list[Query]:
+    """Return a query of attempts: the events that began and ended each. The events of a job are all in one part.
+
+    With ``only_ended`` they are those that ended in the transactions of the options, wherever they began: pieces of
+    transactions have each attempt once.
+    """
     tests = list(_filters(options, schema))
-    if options.settled:
-        tests.append(_settled("event.tx"))
-    where = "".join(f" AND {test}" for test in tests)
+    # Also events before the piece: that an attempt ended there is known only by the event that ended it.
+    settled = [_settled("event.tx")] if options.settled else []
+    within = "event.tx < %(to_tx)s::xid8 AND event.happened_at >= (SELECT at FROM first)" if only_ended else None
+    where = "".join(f" AND {test}" for test in [*([within] if within else settled), *tests])
+    first = ended = finished = ""
+    if only_ended:
+        first = f"""
+        first AS MATERIALIZED (
+            -- A claim writes its event and the start of its attempt at the same time, by one clock unless a server that
+            -- was promoted has another.
+            SELECT least(min(happened_at), min(started_at) - interval '1 hour') AS at
+            FROM "{schema}".event
+            WHERE {" AND ".join([_ATTEMPT_EVENT, *settled, *tests])}
+        ),"""
+        # A transaction that ended it may have begun before the claim: such an attempt is read where both are seen.
+        ended = " AND next IS NOT NULL AND greatest(tx, next_tx) >= %(from_tx)s::xid8"
+        finished = " AND tx >= %(from_tx)s::xid8"
     given = {**_values(options), "finishes": list(FINISHES), "parts": options.num_partitions}
     text = f"""
-        WITH noted AS (
+        WITH{first} noted AS (
             SELECT event.*, lag(kind) OVER own AS before, lead(kind) OVER own AS next,
                 lead(happened_at) OVER own AS next_at, lead(status) OVER own AS next_status,
-                lead(error) OVER own AS next_error
+                lead(error) OVER own AS next_error, lead(tx) OVER own AS next_tx
             FROM "{schema}".event
-            WHERE attempt > 0 AND kind = ANY (%(finishes)s::text[] || '{{started, released}}'::text[])
+            WHERE {_ATTEMPT_EVENT}
                 AND mod(hashtext(job_id)::bigint + 2147483648, %(parts)s::bigint) = %(part)s::bigint{where}
             WINDOW own AS (PARTITION BY job_id, attempt ORDER BY seq)
         ),
@@ -162,7 +185,7 @@ def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str
             SELECT job_id, attempt, chain_id, chain_index, type, chain_type, worker, scheduled_at AS due_at, started_at,
                 next_at AS ended_at, coalesce(next, 'running') AS outcome, coalesce(next_status, status) AS status,
                 next_error AS error
-            FROM noted WHERE kind = 'started' AND next IS DISTINCT FROM 'released'
+            FROM noted WHERE kind = 'started' AND next IS DISTINCT FROM 'released'{ended}
             UNION ALL
             -- Of types whose log has the finishes only. One that has another attempt no longer knows when it was due.
             SELECT job_id, attempt, chain_id, chain_index, type, chain_type, worker,
@@ -170,7 +193,7 @@ def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str
                 happened_at, kind, status, error
             FROM noted
             WHERE kind <> ALL ('{{started, released}}'::text[]) AND worker IS NOT NULL
-                AND before IS DISTINCT FROM 'started'
+                AND before IS DISTINCT FROM 'started'{finished}
         )
         SELECT {_list(columns)} FROM attempt"""
     return [Query(text, {**given, "part": part}) for part in range(options.num_partitions)]

@@ -165,8 +165,8 @@ class JobBatchWriter(DataSourceArrowWriter):
             self._known = find_write(session, self._write_id, self._options.job_type)
             if self._known is not None:
                 return None
-            sweep_staging(session, older_than=self._options.staging_ttl)
-            stage = make_stage(session, self._write_id)
+            sweep_staging(session)
+            stage = make_stage(session, self._write_id, staging_ttl=self._options.staging_ttl)
         return Staging(self._options, stage, self._checker, self._rejects(stage), {})
 
     @property

@@ -124,11 +124,12 @@ def _result(options: WriteOptions) -> WriteResult:
     return WriteResult(options.write_id, found.rows, found.started, found.rejected)
 
 
-def sweep_staging(*, older_than: float = 86_400.0, **options: Any) -> list[str]:
+def sweep_staging(*, older_than: float | None = None, **options: Any) -> list[str]:
     """Drop what writes have staged and drivers that died have left; every write does it too.
 
     Args:
-        older_than: only what nothing has touched for so many seconds.
+        older_than: what nothing has touched for so many seconds; by default, for the ``stagingTtl`` of its own write.
+            With less than that, a slow write that goes on fails with ``StagingLostError``.
         options: options of the connection: ``url``, ``url_env`` or ``service``, ``schema`` and timeouts.
 
     Returns:

@@ -162,7 +162,8 @@ class _Task:
 
     def _text(self, checked: Checked) -> memoryview:
         rows = len(checked.good)
-        places = pc.add(pc.cast(checked.good, pa.int64()), self._seen)
+        # Rejected rows take no place: the commit counts the places of all parts from the numbers of their staged rows.
+        places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows), start=self._rows - 1)
         constants = [pa.repeat(str(value), rows) for value in (self._tag, *self._staging.constants.values())]
         self._rows += rows
         return copy_text([constants[0], places, *constants[1:], *checked.columns])

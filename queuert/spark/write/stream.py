@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -10,16 +11,26 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from queuert.errors import StateError
 from queuert.job_types import JobType
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions
 from queuert.spark.write.batch import bulk_start, committed, job_type_of, refuse_bad_rows, winners
 from queuert.spark.write.columns import find_columns
-from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remove_files, remove_others
+from queuert.spark.write.rejects import (
+    Rejects,
+    check_rejects,
+    prefix_of,
+    remove_files,
+    remove_others,
+    warn_of_left,
+)
 from queuert.spark.write.staging import Staged, Staging, settings_of
 from queuert.spark.write.validation import RowChecker
-from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session
-from queuert.state.postgres.bulk_commit import BulkStart, commit_batch, forget_staged, last_batch
+from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session, ttl_seconds
+from queuert.state.postgres.bulk_commit import BulkStart, commit_batch, forget_staged, last_batch, settled_batch
+
+_log = logging.getLogger("queuert.spark")
 
 
 class JobStreamWriter(DataSourceStreamArrowWriter):
@@ -46,7 +57,11 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         query = str(context.getLocalProperty("sql.streaming.queryId"))
         batch = int(str(context.getLocalProperty("streaming.sql.batchId")))
         sink = self._options.sink_id or query
-        constants: dict[str, str | int] = {"sink": sink, "batch": batch}
+        constants: dict[str, str | int] = {
+            "sink": sink,
+            "batch": batch,
+            "staging_ttl": ttl_seconds(self._options.staging_ttl),
+        }
         staging = Staging(
             connection=self._options,
             stage=STREAM_STAGE,
@@ -73,15 +88,23 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         assert sink is not None and query is not None
         refuse_bad_rows(self._options, parts)
         start = bulk_start(self._options, self._columns, write_id_of(sink, batchId), parts)
-        prefix, files = committed(
-            self._options, lambda session: self._commit(session, start, parts, sink, query, batchId)
-        )
+        tries = 0
+
+        def once(session: BulkSession) -> tuple[str, list[str] | None]:
+            nonlocal tries
+            tries += 1
+            return self._commit(session, start, parts, sink, query, batchId)
+
+        prefix, files = committed(self._options, once)
         if self._path is None:
             return
-        if files is None:
+        if files is not None:
+            remove_others(self._path, prefix, files)
+        elif tries == 1:
             remove_files(self._path, reject_files(parts))
         else:
-            remove_others(self._path, prefix, files)
+            # Any try but the last may have committed them.
+            warn_of_left("it is not known whether the micro-batch was committed with them")
 
     def _commit(
         self, session: BulkSession, start: BulkStart, parts: Sequence[Staged], sink: str, query: str, batch: int
@@ -100,20 +123,43 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         return prefix, _counting(known.reject_files, prefix) or None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete the staged rows of a micro-batch that has failed."""
+        """Delete the staged rows of a micro-batch that has failed, and its rejects if they certainly do not count.
+
+        The commit may have succeeded, and only its answer was lost.
+        """
         parts = winners(messages)
         if not parts or parts[0].sink is None:
             return
-        sink = parts[0].sink
+        files = [] if self._path is None else reject_files(parts)
+        try:
+            left = self._forget(parts, batchId, files)
+        except StateError as error:
+            _log.warning("what a failed micro-batch has staged is left to the next sweep: %s", error)
+            left = None
+        if self._path is None or not files:
+            return
+        if left is None:
+            warn_of_left("it is not known whether the micro-batch was committed with them")
+        else:
+            remove_files(self._path, left)
+
+    def _forget(self, parts: Sequence[Staged], batch: int, files: Sequence[str]) -> list[str] | None:
+        """Delete the staged rows of a micro-batch. Returns those of the files that do not count; None if that is not
+        known, since only the last micro-batch's files are recorded, and it is a later one."""
+        sink, query = parts[0].sink, parts[0].query
+        assert sink is not None and query is not None
         with bulk_session(settings_of(self._options)) as session:
-            forget_staged(session, sink=sink, batch=batchId, tags=[part.tag for part in parts])
-            files = reject_files(parts)
-            if not files or self._path is None:
-                return
-            # The commit may have succeeded, and only its answer was lost.
-            known, prefix = last_batch(session, sink), prefix_of(session, "stream", sink, batchId)
-        counting = [] if known is None else _counting(known.reject_files, prefix)
-        remove_files(self._path, [name for name in files if name not in counting])
+            forget_staged(session, sink=sink, batch=batch, tags=[part.tag for part in parts])
+            if not files:
+                return []
+            known = settled_batch(session, sink=sink, query=query, batch=batch)
+            prefix = prefix_of(session, "stream", sink, batch)
+        if known is None or known.query != query:
+            return list(files)
+        if known.batch > batch:
+            return None
+        counting = _counting(known.reject_files, prefix)
+        return [name for name in files if name not in counting]
 
 
 def reject_files(parts: Sequence[Staged]) -> list[str]:

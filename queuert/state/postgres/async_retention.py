@@ -19,7 +19,7 @@ from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.rows import DeletedJob
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
+from queuert.state.types import WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
 
 
 class AsyncPostgresRetention(AsyncPostgresBase):
@@ -73,14 +73,15 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         its own."""
         async with self._connections.connection() as connection:
             await connection.execute(self._sql.bulk_delete_invalid_records)
-            idle = await fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
+            idle = await fetch(connection, self._sql.bulk_idle_stages, {"seconds": None})
             dropped = tuple([name for (name,) in idle if await self._drop_stage(connection, name)])
-            await connection.execute(self._sql.stream_delete_old, {"seconds": STAGING_KEPT})
+            await connection.execute(self._sql.stream_delete_old, {"seconds": None})
             forgotten = await fetch(connection, self._sql.bulk_delete_old_writes, {"seconds": WRITES_KEPT})
         return StagingCleanup(dropped, len(forgotten))
 
     async def _drop_stage(self, connection: AsyncConnection[Any], name: str) -> bool:
-        """Drop a staging table. Returns False if it is being loaded, belongs to another role, or cannot be dropped.
+        """Drop a staging table. Returns False if it is being loaded or was used meanwhile, belongs to another role, or
+        cannot be dropped.
 
         A role that may create such tables can create one that nobody can drop. It must not keep the others from being
         dropped.
@@ -90,7 +91,8 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         try:
             async with async_bounded(connection):
                 await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
-                await connection.execute(self._sql.bulk_delete_stage_record, {"name": name})
+                if not await fetch(connection, self._sql.bulk_delete_idle_record, {"name": name, "seconds": None}):
+                    return False
                 await connection.execute(staged(self._sql.bulk_drop_stage, name))
         except Error:
             if connection.closed:

@@ -6,6 +6,7 @@ in one transaction (:mod:`queuert.state.postgres.bulk_commit`). This module does
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch
+from queuert.state.types import STAGING_KEPT
 
 _PREFIX = "bulk_stage_"
 _MADE_HERE = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
@@ -147,12 +149,23 @@ def identifier(name: str) -> str:
     return sql.Identifier(name).as_string(None)
 
 
-def make_stage(session: BulkSession, write_id: str) -> str:
-    """Create the staging table of a bulk write and return its name."""
+def ttl_seconds(staging_ttl: float) -> int:
+    """Return the time as the columns ``staging_ttl`` have it, in whole seconds, at most 68 years.
+
+    No value of an integer can break the sweeps of others.
+    """
+    return min(math.ceil(staging_ttl), 2**31 - 1)
+
+
+def make_stage(session: BulkSession, write_id: str, *, staging_ttl: float = STAGING_KEPT) -> str:
+    """Create the staging table of a bulk write and return its name. It is swept when nothing has used it for
+    ``staging_ttl`` seconds."""
     name = _PREFIX + uuid.uuid4().hex
     with session.transaction() as connection:
         connection.execute(staged(session.sql.bulk_make_stage, name))
-        connection.execute(session.sql.bulk_record_stage, {"name": name, "write_id": write_id})
+        connection.execute(
+            session.sql.bulk_record_stage, {"name": name, "write_id": write_id, "staging_ttl": ttl_seconds(staging_ttl)}
+        )
     return name
 
 
@@ -175,8 +188,10 @@ def copy_rows(session: BulkSession, stage: str, columns: Sequence[str], chunks: 
             copy.write(chunk)
 
 
-def drop_stage(session: BulkSession, stage: str) -> bool:
+def drop_stage(session: BulkSession, stage: str, *, only_idle: bool = False, older_than: float | None = None) -> bool:
     """Drop the staging table of a bulk write. Returns False if tasks still load it; maintenance will drop it later.
+
+    With ``only_idle`` it is kept if it was used since :func:`sweep_staging` found it idle.
 
     Raises:
         StateError: the name is not one of a staging table, or the database refused to drop it.
@@ -184,7 +199,10 @@ def drop_stage(session: BulkSession, stage: str) -> bool:
     checked_stage(stage)
     try:
         with session.transaction(lock_timeout=DROP_TIMEOUT) as connection:
-            connection.execute(session.sql.bulk_delete_stage_record, {"name": stage})
+            if not only_idle:
+                connection.execute(session.sql.bulk_delete_stage_record, {"name": stage})
+            elif not fetch(connection, session.sql.bulk_delete_idle_record, {"name": stage, "seconds": older_than}):
+                return False
             connection.execute(staged(session.sql.bulk_drop_stage, stage))
     except StateUnavailableError as error:
         if not isinstance(error.__cause__, errors.LockNotAvailable):
@@ -193,8 +211,9 @@ def drop_stage(session: BulkSession, stage: str) -> bool:
     return True
 
 
-def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
-    """Drop the staging tables and the staged rows of streams that nothing has touched for ``older_than`` seconds.
+def sweep_staging(session: BulkSession, *, older_than: float | None = None) -> list[str]:
+    """Drop the staging tables and the staged rows of streams that nothing has touched for the time that their own write
+    has chosen, or for ``older_than`` seconds instead, which may lose what a slow write has staged.
 
     Their drivers have died. Returns the names of the dropped tables. A table that is being loaded is locked and kept.
     Only the role that created a table can drop it; the tables of other roles are kept, and so are tables that cannot be
@@ -204,7 +223,7 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
     dropped = []
     for name in _idle_stages(session, older_than):
         try:
-            if drop_stage(session, name):
+            if drop_stage(session, name, only_idle=True, older_than=older_than):
                 dropped.append(name)
         except StateError:
             # A role that may create such tables can create one that cannot be dropped. It must not keep the others.
@@ -215,7 +234,7 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
     return dropped
 
 
-def _idle_stages(session: BulkSession, older_than: float) -> list[str]:
+def _idle_stages(session: BulkSession, older_than: float | None) -> list[str]:
     with session.transaction() as connection:
         connection.execute(session.sql.bulk_delete_invalid_records)
         return [name for (name,) in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]

@@ -14,12 +14,19 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import Connection
+from psycopg.errors import UndefinedTable
 
 from queuert.deduplication import DeduplicationScope
-from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError, UnsupportedConnectionError
+from queuert.errors import (
+    ChainNotFoundError,
+    JobIdConflictError,
+    SchemaMissingError,
+    StateUnavailableError,
+    UnsupportedConnectionError,
+)
 from queuert.notify import encoding
 from queuert.notify.adapter import Topic
-from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, staged
+from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, staged, touch_stage
 from queuert.state.postgres.errors import BROKEN, was_deadlock
 from queuert.state.postgres.sync_retention import delete_expired
 from queuert.state.postgres.sync_statements import add_blockers, fetch
@@ -177,12 +184,17 @@ def commit_write(
                 found = _written(session, connection, start.write_id, start.type)
                 assert found is not None
                 return found
-            started = start_staged(session, connection, stage, start)
+            started, _ = start_staged(session, connection, stage, start)
             connection.execute(session.sql.bulk_record_started, {"started": started, "write_id": start.write_id})
             finish(session, connection, start, started)
         return BulkResult(start.rows, started, rejected, tuple(reject_files))
 
-    return with_retries(session, stage, start, once)
+    try:
+        return with_retries(session, stage, start, once)
+    except SchemaMissingError as error:
+        if isinstance(error.__cause__, UndefinedTable) and not touch_stage(session, stage):
+            raise StagedRowsMissing(0, start.rows) from None
+        raise
 
 
 def with_retries(session: BulkSession, stage: str, start: BulkStart, once: Callable[[], T]) -> T:
@@ -236,9 +248,11 @@ def _conflicts(session: BulkSession, stage: str, start: BulkStart, *, limit: int
         return [id for (id,) in fetch(connection, staged(session.sql.bulk_conflicts, stage), params)]
 
 
-def start_staged(session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart) -> int:
-    """Make jobs of the staged rows inside the connection's transaction; return the number of chains that were
-    started."""
+def start_staged(session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart) -> tuple[int, int]:
+    """Make jobs of the staged rows inside the connection's transaction.
+
+    Returns the number of chains that were started, and of the staged rows that must be left.
+    """
     values = start.parameters()
     sql = session.sql
     [(found,)] = fetch(connection, staged(sql.bulk_count_staged, stage), values)
@@ -261,7 +275,7 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
         for first in range(0, len(waiting), _BLOCKED_AT_ONCE):
             some = waiting[first : first + _BLOCKED_AT_ONCE]
             add_blockers(connection, sql, [NewJob(id, start.type, "null", blockers=tuple(ids)) for id, ids in some])
-    return int(started)
+    return int(started), left
 
 
 def _drop_unwanted(
@@ -400,6 +414,23 @@ def last_batch(session: BulkSession, sink: str) -> LastBatch | None:
         return _last(session, connection, sink)
 
 
+def settled_batch(session: BulkSession, *, sink: str, query: str, batch: int) -> LastBatch | None:
+    """Return the last micro-batch that was committed for a sink, after waiting for a commit that is under way.
+
+    A driver whose connection broke does not know whether the server has carried out its COMMIT. If it has not, it holds
+    the row of the sink until then.
+
+    Raises:
+        StateUnavailableError: the commit did not end within the lock timeout, or the database cannot be reached.
+    """
+    noted = {"sink": sink, "query": query, "batch": batch, "rows": 0, "rejected": 0, "reject_files": list[str]()}
+    with session.transaction() as connection:
+        # Also waits for the first commit of a sink, which has no row yet that could be locked.
+        with connection.transaction(force_rollback=True):
+            fetch(connection, session.sql.stream_record_batch, noted)
+        return _last(session, connection, sink)
+
+
 def _last(session: BulkSession, connection: Connection[Any], sink: str) -> LastBatch | None:
     for query, batch, files in fetch(connection, session.sql.stream_find, {"sink": sink}):
         return LastBatch(query, batch, tuple(files))
@@ -425,21 +456,24 @@ def commit_batch(
         WriteIdConflict: another query has written to this sink.
         Also the errors of ``commit_write``; nothing was written then.
     """
-    params = {"sink": sink, "query": query, "batch": batch}
+    params = {"sink": sink, "query": query, "batch": batch, "tags": [part.tag for part in start.parts]}
     noted = {**params, "rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
 
     def once() -> LastBatch | None:
-        known = None
         with session.transaction() as connection:
-            if fetch(connection, session.sql.stream_record_batch, noted):
-                started = start_staged(session, connection, STREAM_STAGE, start)
-                finish(session, connection, start, started)
-            else:
+            if not fetch(connection, session.sql.stream_record_batch, noted):
                 known = _last(session, connection, sink)
                 assert known is not None
                 _check_query(known.query, params)
-            connection.execute(session.sql.stream_delete_staged, params)
-        return known
+                connection.execute(session.sql.stream_delete_staged, params)
+                return known
+            started, left = start_staged(session, connection, STREAM_STAGE, start)
+            # The table is shared, so no lock on it keeps sweeps away.
+            [(found,)] = fetch(connection, session.sql.stream_delete_staged, params)
+            if found != left:
+                raise StagedRowsMissing(start.rows - left + found, start.rows)
+            finish(session, connection, start, started)
+        return None
 
     return with_retries(session, STREAM_STAGE, start, once)
 

@@ -20,7 +20,7 @@ from queuert.state.postgres.rows import DeletedJob
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, forget_deleted
-from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
+from queuert.state.types import WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
 
 
 class PostgresRetention(PostgresBase):
@@ -74,14 +74,15 @@ class PostgresRetention(PostgresBase):
         its own."""
         with self._connections.connection() as connection:
             connection.execute(self._sql.bulk_delete_invalid_records)
-            idle = fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
+            idle = fetch(connection, self._sql.bulk_idle_stages, {"seconds": None})
             dropped = tuple([name for (name,) in idle if self._drop_stage(connection, name)])
-            connection.execute(self._sql.stream_delete_old, {"seconds": STAGING_KEPT})
+            connection.execute(self._sql.stream_delete_old, {"seconds": None})
             forgotten = fetch(connection, self._sql.bulk_delete_old_writes, {"seconds": WRITES_KEPT})
         return StagingCleanup(dropped, len(forgotten))
 
     def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
-        """Drop a staging table. Returns False if it is being loaded, belongs to another role, or cannot be dropped.
+        """Drop a staging table. Returns False if it is being loaded or was used meanwhile, belongs to another role, or
+        cannot be dropped.
 
         A role that may create such tables can create one that nobody can drop. It must not keep the others from being
         dropped.
@@ -91,7 +92,8 @@ class PostgresRetention(PostgresBase):
         try:
             with sync_bounded(connection):
                 connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
-                connection.execute(self._sql.bulk_delete_stage_record, {"name": name})
+                if not fetch(connection, self._sql.bulk_delete_idle_record, {"name": name, "seconds": None}):
+                    return False
                 connection.execute(staged(self._sql.bulk_drop_stage, name))
         except Error:
             if connection.closed:

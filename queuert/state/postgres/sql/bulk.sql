@@ -94,6 +94,14 @@ SELECT type, rows, started, rejected, reject_files FROM {schema}.bulk_write WHER
 -- Deletes the record of a staging table that is dropped in the same transaction.
 DELETE FROM {schema}.bulk_stage WHERE name = %(name)s
 
+-- name: bulk_delete_idle_record
+-- Deletes the record of a staging table that is dropped in the same transaction, unless it was used after it was found
+-- idle.
+DELETE FROM {schema}.bulk_stage
+WHERE name = %(name)s
+    AND touched_at < clock_timestamp() - coalesce(%(seconds)s::float8, staging_ttl) * interval '1 second'
+RETURNING name
+
 -- name: bulk_delete_invalid_records
 -- Deletes records with names that no bulk write makes. No table is dropped for them. Locked rows are skipped.
 DELETE FROM {schema}.bulk_stage
@@ -125,9 +133,10 @@ WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uui
 FOR SHARE
 
 -- name: bulk_idle_stages
--- Reads the staging tables that nothing has used for so many seconds. Tables that are being dropped are skipped.
+-- Reads the staging tables that nothing has used for so many seconds, or, without a number, for as long as their own
+-- writes have chosen. Tables that are being dropped are skipped.
 SELECT name FROM {schema}.bulk_stage
-WHERE touched_at < clock_timestamp() - %(seconds)s * interval '1 second'
+WHERE touched_at < clock_timestamp() - coalesce(%(seconds)s::float8, staging_ttl) * interval '1 second'
 ORDER BY touched_at FOR UPDATE SKIP LOCKED
 
 -- name: bulk_event_level
@@ -141,7 +150,7 @@ CREATE UNLOGGED TABLE {schema}.{stage} (LIKE {schema}.stream_stage)
 
 -- name: bulk_record_stage
 -- Records a staging table, so that maintenance finds it if its driver dies.
-INSERT INTO {schema}.bulk_stage (name, write_id) VALUES (%(name)s, %(write_id)s)
+INSERT INTO {schema}.bulk_stage (name, write_id, staging_ttl) VALUES (%(name)s, %(write_id)s, %(staging_ttl)s)
 
 -- name: bulk_record_started
 -- Records how many chains a bulk write has started.
@@ -248,8 +257,10 @@ SELECT query, batch, reject_files FROM {schema}.stream_write WHERE sink = %(sink
 DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch = %(batch)s AND tag = ANY (%(tags)s::uuid[])
 
 -- name: stream_delete_staged
--- Deletes what is staged for a sink up to a micro-batch: committed rows, and those of attempts that did not win.
-DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch <= %(batch)s
+-- Deletes what is staged for a sink up to a micro-batch: committed rows, and those of attempts that did not win. Counts
+-- the first: if none of them is missing now, none was when the jobs were made of them.
+WITH deleted AS (DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch <= %(batch)s RETURNING tag)
+SELECT count(*) FROM deleted WHERE tag = ANY (%(tags)s::uuid[])
 
 -- name: stream_record_batch
 -- Takes the next micro-batch of a sink for the transaction that commits it. A second caller waits, and gets no row if
@@ -263,5 +274,11 @@ WHERE known.query = excluded.query AND known.batch < excluded.batch
 RETURNING batch
 
 -- name: stream_delete_old
--- Deletes rows that were staged so many seconds ago, by queries that have not continued.
-DELETE FROM {schema}.stream_stage WHERE staged_at < clock_timestamp() - %(seconds)s * interval '1 second'
+-- Deletes rows that were staged so many seconds ago, or, without a number, as long ago as their own queries have chosen,
+-- which have not continued. Locked rows are skipped: they are being committed.
+DELETE FROM {schema}.stream_stage
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.stream_stage
+    WHERE staged_at < clock_timestamp() - coalesce(%(seconds)s::float8, staging_ttl) * interval '1 second'
+    FOR UPDATE SKIP LOCKED
+))
