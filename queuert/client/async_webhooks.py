@@ -55,6 +55,8 @@ from queuert.webhooks.signing import checked_secret, new_secret
 _TRIES = 20
 _AT_ONCE = 100
 _OUTPUTS_AT_ONCE = 20
+_LONG_TRANSACTION = timedelta(hours=1)
+"""How much earlier than the events around it one may be in the log, whose order is that of transactions."""
 
 
 class AsyncClientWebhooks(AsyncClientBase):
@@ -332,7 +334,7 @@ class AsyncClientWebhooks(AsyncClientBase):
             cursor = page.next_cursor
             recent = [event for event in page if event.happened_at >= since]
             # Not in the order of their times: a long transaction's events come behind newer ones.
-            goes_on = cursor is not None and bool(recent)
+            goes_on = cursor is not None and any(event.happened_at >= since - _LONG_TRANSACTION for event in page)
             deliveries = await self._deliveries_of(store, [found], recent[::-1], once=True, without=accepted)
             jobs = [one.job(key, copy=True) for one in deliveries]
             await self._start_deliveries(store, jobs)

@@ -115,8 +115,10 @@ class ScheduleRunner:
             return
         ticks, next_tick = ticks_to_run(schedule.spec, schedule.missed, due_at, now)
         jobs = [tick_job(schedule, tick) for tick in ticks]
-        if jobs and schedule.overlap is Overlap.CANCEL and schedule.last_chain_id is not None:
-            await self._cancel(schedule.last_chain_id, superseded(schedule))
+        last = schedule.last_chain_id
+        # Its own chain is not cancelled by a tick that comes again because the clock went back.
+        if jobs and schedule.overlap is Overlap.CANCEL and last is not None and last not in [job.id for job in jobs]:
+            await self._cancel(last, superseded(schedule))
         started = await self._start(schedule, due_at, next_tick, jobs)
         if jobs and started is not None and not started:
             self._observers.emit(

@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
-from queuert import ChainStatus, JobStatus, NewChain
+from queuert import ChainStatus, JobStatus, NewChain, PostgresState
 from queuert.codecs import EncryptionCodec, PayloadFormat
 from queuert.errors import (
     ChainNotFoundError,
@@ -382,6 +383,23 @@ async def test_one_delivery_is_replayed_by_its_id(deliveries: Deliveries) -> Non
     for id in ("evt_1-1-wh_0", await _chain(deliveries)):
         with pytest.raises(ChainNotFoundError):
             await deliveries.client.replay_webhook_delivery(id)
+
+
+async def test_a_replay_reads_on_behind_events_of_a_long_transaction(
+    deliveries: Deliveries, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has it in the place of its beginning, though some of it happened later than what is behind it."""
+    client = deliveries.client
+    if not isinstance(client.state, PostgresState):
+        pytest.skip("only there transactions overlap")
+    made = await deliveries.webhook(events=["chain.started"])
+    monkeypatch.setattr("queuert.client.async_webhooks.MAX_PAGE", 1)
+    async with await psycopg.AsyncConnection.connect(dsn) as first:
+        await first.execute("SELECT pg_current_xact_id()")
+        await client.start_chain(double, 1, id="before")
+        since = datetime.now(UTC)
+        await client.start_chain(double, 1, id="after", connection=first)
+    assert await client.replay_webhook(made.webhook.id, since=since, failed_only=False) == 1
 
 
 async def test_a_deleted_or_disabled_webhook_gets_nothing(deliveries: Deliveries) -> None:

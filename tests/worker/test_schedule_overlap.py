@@ -109,6 +109,25 @@ async def test_what_the_last_chain_waits_for_closes_with_it(harness: Harness) ->
         assert (await client.get_chain(f"child of {first.id}")).status is ChainStatus.CANCELLED
 
 
+async def test_a_tick_that_comes_again_does_not_cancel_its_own_chain(harness: Harness) -> None:
+    """As after the clock was set back."""
+    harness.handles(number, echo)
+    await harness.client.put_schedules([far(overlap="cancel")])
+    await harness.client.pause_job_types([number])
+    chains = set[str | None]()
+    for _ in range(2):
+        tick = await make_due(harness)
+        async with harness.worker():
+            async with asyncio.timeout(WAIT):
+                while (await harness.client.list_schedules())[0].next_at in (tick, None):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        [schedule] = await harness.client.list_schedules()
+        chains.add(schedule.last_chain_id)
+    [id] = chains
+    assert id is not None
+    assert (await harness.client.get_chain(id)).status is ChainStatus.OPEN
+
+
 async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
     """The handler of the chain that is replaced is told, and the chain of the tick runs."""
     reasons: list[AbortReason | None] = []

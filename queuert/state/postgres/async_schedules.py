@@ -62,7 +62,7 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
             if not found:
                 return None
             [(_, policy, last_chain_id)] = found
-            overlap = await self._overlap(connection, policy, last_chain_id) if jobs else None
+            overlap = await self._overlap(connection, policy, last_chain_id, jobs) if jobs else None
             if overlap is Overlap.CANCEL:
                 return None
             started = [] if overlap is Overlap.SKIP else await self._start_ticks(connection, jobs)
@@ -81,17 +81,20 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
                 return None
             if overlap:
                 return await self._start_ticks(connection, jobs)
-            held = await self._overlap(connection, policy, last_chain_id)
+            held = await self._overlap(connection, policy, last_chain_id, jobs)
             if held is not None:
                 return None if held is Overlap.CANCEL else []
             started = await self._start_ticks(connection, jobs)
             await fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
             return started
 
-    async def _overlap(self, connection: AsyncAnyConnection, stored: str, last_chain_id: str | None) -> Overlap | None:
-        """The policy of a locked schedule if the chain that it started last is open, and it allows no other."""
+    async def _overlap(
+        self, connection: AsyncAnyConnection, stored: str, last_chain_id: str | None, jobs: Sequence[NewJob]
+    ) -> Overlap | None:
+        """The policy of a locked schedule if the chain that it started last is open, is none of these, and it allows no
+        other."""
         policy = Overlap(stored)
-        if policy is Overlap.ALLOW or last_chain_id is None:
+        if policy is Overlap.ALLOW or last_chain_id is None or last_chain_id in [job.id for job in jobs]:
             return None
         return policy if await fetch(connection, self._sql.chain_is_open, {"id": last_chain_id}) else None
 

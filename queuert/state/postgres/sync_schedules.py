@@ -63,7 +63,7 @@ class PostgresSchedules(PostgresBase):
             if not found:
                 return None
             [(_, policy, last_chain_id)] = found
-            overlap = self._overlap(connection, policy, last_chain_id) if jobs else None
+            overlap = self._overlap(connection, policy, last_chain_id, jobs) if jobs else None
             if overlap is Overlap.CANCEL:
                 return None
             started = [] if overlap is Overlap.SKIP else self._start_ticks(connection, jobs)
@@ -82,17 +82,20 @@ class PostgresSchedules(PostgresBase):
                 return None
             if overlap:
                 return self._start_ticks(connection, jobs)
-            held = self._overlap(connection, policy, last_chain_id)
+            held = self._overlap(connection, policy, last_chain_id, jobs)
             if held is not None:
                 return None if held is Overlap.CANCEL else []
             started = self._start_ticks(connection, jobs)
             fetch(connection, self._sql.set_last_chain, {"name": name, "last_chain_id": started[-1].id})
             return started
 
-    def _overlap(self, connection: AnyConnection, stored: str, last_chain_id: str | None) -> Overlap | None:
-        """The policy of a locked schedule if the chain that it started last is open, and it allows no other."""
+    def _overlap(
+        self, connection: AnyConnection, stored: str, last_chain_id: str | None, jobs: Sequence[NewJob]
+    ) -> Overlap | None:
+        """The policy of a locked schedule if the chain that it started last is open, is none of these, and it allows no
+        other."""
         policy = Overlap(stored)
-        if policy is Overlap.ALLOW or last_chain_id is None:
+        if policy is Overlap.ALLOW or last_chain_id is None or last_chain_id in [job.id for job in jobs]:
             return None
         return policy if fetch(connection, self._sql.chain_is_open, {"id": last_chain_id}) else None
 

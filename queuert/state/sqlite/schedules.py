@@ -76,7 +76,7 @@ def fire(
     if found is None:
         return None
     _, policy, last_chain_id = found
-    overlap = _overlap(connection, policy, last_chain_id) if jobs else None
+    overlap = _overlap(connection, policy, last_chain_id, jobs) if jobs else None
     if overlap is Overlap.CANCEL:
         return None
     fired = () if overlap is Overlap.SKIP else jobs
@@ -100,7 +100,7 @@ def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overla
         return None
     if overlap:
         return _start(connection, jobs)
-    held = _overlap(connection, policy, last_chain_id)
+    held = _overlap(connection, policy, last_chain_id, jobs)
     if held is not None:
         return None if held is Overlap.CANCEL else []
     started = _start(connection, jobs)
@@ -108,10 +108,10 @@ def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overla
     return started
 
 
-def _overlap(connection: Connection, stored: str, last_chain_id: str | None) -> Overlap | None:
-    """The policy of a schedule if the chain that it started last is open, and it allows no other."""
+def _overlap(connection: Connection, stored: str, last_chain_id: str | None, jobs: Sequence[NewJob]) -> Overlap | None:
+    """The policy of a schedule if the chain that it started last is open, is none of these, and it allows no other."""
     policy = Overlap(stored)
-    if policy is Overlap.ALLOW or last_chain_id is None:
+    if policy is Overlap.ALLOW or last_chain_id is None or last_chain_id in [job.id for job in jobs]:
         return None
     return policy if fetch_one(connection, "chain_is_open", id=last_chain_id) else None
 

@@ -27,6 +27,10 @@ elseif schedule.type ~= params.jobs[1].type then
     return 0
 end
 local answer, policy, last = {}, schedule.overlap or 'allow', schedule.last_chain_id
+-- A tick that comes again, as the clock went back, is not held by its own chain.
+for _, new in ipairs(params.jobs) do
+    if new.id == last then last = nil end
+end
 local held = policy ~= 'allow' and not params.overlap and #params.jobs > 0 and last and is_open(last)
 if held and policy == 'cancel' then return 0 end
 if not held then
