@@ -205,8 +205,7 @@ if missing then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local edit = params.edit
 if edit and not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
-local due
-if params.moment then due = tonumber(params.moment) elseif params.delay then due = NOW + tonumber(params.delay) end
+local due = (params.moment or params.delay) and due_of(params, NOW)
 local done, answer = {}, {}
 for _, id in ipairs(params.ids) do
     if chains[id] and not done[id] then
