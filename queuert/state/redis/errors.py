@@ -107,13 +107,17 @@ _REFUSALS: dict[str, Callable[..., QueuertError]] = {
 """The error for each refusal, from the texts that the script returns after its code."""
 
 
+_REFUSED = -1
+"""The number that begins a refusal, and no other answer: see ``lua/lib/01_jobs.lua``."""
+
+
 def checked(answer: Any) -> Any:
     """Return the answer of a script.
 
     Raises:
         QueuertError: the script refused the operation; it wrote nothing.
     """
-    if isinstance(answer, list) and answer and answer[0] == b"refused":
+    if isinstance(answer, list) and answer and answer[0] == _REFUSED:
         code, *texts = (part.decode() for part in answer[1:])
         raise _REFUSALS[code](*texts)
     return answer
