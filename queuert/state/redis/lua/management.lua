@@ -218,7 +218,10 @@ for _, id in ipairs(params.ids) do
                 changes.due = due > NOW and due or math.min(tail.due, NOW)
                 if status ~= 'blocked' then status = resting_status(due, 0) end
             end
-            move(tail, status, changes)
+            -- Only another time or rank costs a ready job its place: moved, it would be behind all others of its list.
+            local stays = status == 'ready' and previous_status == 'ready'
+                and (changes.due or tail.due) == tail.due and (params.priority or tail.priority) == tail.priority
+            if not stays then move(tail, status, changes) end
             log_event(tail, edit and 'edited' or due and 'rescheduled' or 'reprioritized', status)
             local due_types = status ~= 'blocked' and {[tail.type] = true} or {}
             done[id] = chain_update(first, tail, previous_status, 'open', true, due_types)
