@@ -65,3 +65,16 @@ async def test_a_key_has_its_turn_although_the_first_of_its_jobs_are_gone(store:
     request = replace(ask(limit=1), limits={"work": Limits(per_key=1, fair=True)})
     assert [one.id for one in await store.claim(request)] == ["there"]
     assert await store.claim(request) == []
+
+
+async def test_dead_entries_go_with_the_last_job_of_a_type(store: AsyncRedisStore, keys: Keys) -> None:
+    """Nobody looks at the lists of a type without jobs: neither a sweep nor, if no worker has it, a claim."""
+    ids = [f"job-{number}" for number in range(300)]
+    await store.start_jobs([job(id=id, priority=number % 2) for number, id in enumerate(ids)])
+    await store.start_jobs([job("other", id="other")])
+    # In the order of the lists their first entries would go with them.
+    await store.delete_chains(ids[::-1])
+    assert keys.names("w:*") == ["w:0:other"]
+    assert keys.names("ranks:*") == ["ranks:other"]
+    await store.start_jobs([job(id="new")])
+    assert [one.id for one in await store.claim(ask())] == ["new"]
