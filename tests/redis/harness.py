@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -32,6 +33,23 @@ def needs_waitaof(url: str) -> None:
             client.execute_command("WAITAOF", 0, 0, 0)
         except redis.ResponseError:
             pytest.skip("this server knows no WAITAOF")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a namespace."""
+
+    client: Any
+    """It is of any type: the driver does not tell those of free commands."""
+    prefix: str
+
+    def __call__(self, name: str) -> str:
+        """One key of the namespace."""
+        return f"{self.prefix}{name}"
+
+    def names(self, pattern: str) -> list[str]:
+        """The names of those that match."""
+        return sorted(key.removeprefix(self.prefix) for key in self.client.keys(self(pattern)))
 
 
 class RedisHarness(Harness):

@@ -99,7 +99,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         client = await self._connections.open()
         try:
             waits = self._settings.wait_for_flush
-            with mapped_errors():
+            with mapped_errors(opening=True):
                 findings = await async_server_findings(client, wait_for_flush=waits)
             findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
             reported = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)

@@ -80,6 +80,7 @@ class AsyncConnections:
         self._settings = settings
         self._connections = connections
         self._client: Any = None
+        self._has_worked = False  # Before it has, a refused login is a wrong setting, and no outage.
 
     async def open(self) -> Any:
         """Create the pool if there is none, and return its client."""
@@ -94,7 +95,7 @@ class AsyncConnections:
 
     async def aclose(self) -> None:
         """Close the pool; calls in progress fail."""
-        client, self._client = self._client, None
+        client, self._client, self._has_worked = self._client, None, False
         if client is not None:
             await self._disconnect(client)
 
@@ -111,7 +112,7 @@ class AsyncConnections:
             raise ClosedError(_CLOSED)
         one = script(name)
         try:
-            with mapped_errors():
+            with mapped_errors(opening=not self._has_worked):
                 try:
                     async with in_time(client):
                         words = (1, self._settings.prefix, *arguments)
@@ -129,6 +130,8 @@ class AsyncConnections:
                 # The store was closed meanwhile. Connections made since then are in the old pool, which nothing else
                 # closes.
                 await self._disconnect(client)
+        if self._client is client:
+            self._has_worked = True
         return checked(answer)
 
     async def _execute(self, client: Any, *words: Any, flushed: bool) -> Any:
@@ -145,6 +148,7 @@ class Connections:
         self._settings = settings
         self._connections = connections
         self._client: Any = None
+        self._has_worked = False  # Before it has, a refused login is a wrong setting, and no outage.
 
     def open(self) -> Any:
         """Create the pool if there is none, and return its client."""
@@ -156,7 +160,7 @@ class Connections:
 
     def close(self) -> None:
         """Close the pool; calls in progress fail."""
-        client, self._client = self._client, None
+        client, self._client, self._has_worked = self._client, None, False
         if client is not None:
             client.connection_pool.disconnect(inuse_connections=True)
 
@@ -168,7 +172,7 @@ class Connections:
             raise ClosedError(_CLOSED)
         one = script(name)
         try:
-            with mapped_errors():
+            with mapped_errors(opening=not self._has_worked):
                 try:
                     words = (1, self._settings.prefix, *arguments)
                     try:
@@ -182,6 +186,8 @@ class Connections:
         finally:
             if self._client is not client:
                 client.connection_pool.disconnect(inuse_connections=True)
+        if self._client is client:
+            self._has_worked = True
         return checked(answer)
 
     def _execute(self, client: Any, *words: Any, flushed: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.activity import Activity, numbers_of
@@ -16,6 +16,7 @@ from queuert.schedules import MissedRuns, Overlap
 from queuert.state import records
 from queuert.state.records import job_error, job_failures, job_progress, json_value
 from queuert.state.redis.encode import EPOCH
+from queuert.state.redis.encode import microseconds as encoded
 from queuert.state.steps import StepRecord
 from queuert.state.types import (
     BlockerRecord,
@@ -57,8 +58,32 @@ def maybe_text(value: bytes | None) -> str | None:
     return None if value is None else text(value)
 
 
+_FIRST, _LAST = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
+_FIRST_STORED = encoded(_FIRST)
+_LAST_STORED = 253_402_300_799_999_968
+"""The last time that the scripts store: numbers as large as that of ``datetime.max`` are multiples of 32 in Lua."""
+
+
 def moment(microseconds: bytes | str) -> datetime:
-    """Decode a stored time."""
+    """Decode a stored time. One at the end of the calendar, or beyond it, is the last or the first that there is.
+
+    Raises:
+        ValueError: it is no whole number, after a manual edit.
+    """
+    number = int(microseconds)
+    # A listing must not fail for the time of one job.
+    if number >= _LAST_STORED:
+        return _LAST
+    return EPOCH + timedelta(microseconds=number) if number > _FIRST_STORED else _FIRST
+
+
+def _known_moment(microseconds: bytes | str) -> datetime:
+    """Decode a time of an attempt, which fails of a damaged one, as on other stores.
+
+    Raises:
+        ValueError: it is no whole number.
+        OverflowError: it is outside of the calendar. No job that can be claimed is due so late.
+    """
     return EPOCH + timedelta(microseconds=int(microseconds))
 
 
@@ -117,9 +142,9 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
         has_dependents=awaited,
         # If the payload was deleted, the attempt fails: no JSON text is empty.
         input=input or "",
-        created_at=moment(created),
-        scheduled_at=moment(due),
-        started_at=moment(started),
+        created_at=_known_moment(created),
+        scheduled_at=_known_moment(due),
+        started_at=_known_moment(started),
         lease_seconds=request.leases[type],
         token=request.token,
         trace_context=trace or None,

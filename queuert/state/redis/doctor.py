@@ -44,7 +44,7 @@ def diagnose(settings: RedisSettings, thresholds: Thresholds) -> list[Finding]:
     """
     connections = Connections(settings, 1)
     try:
-        with mapped_errors():
+        with mapped_errors(opening=True):
             client = connections.open()
             server = sync_server_findings(client)
             findings = [

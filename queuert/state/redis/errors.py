@@ -29,6 +29,17 @@ from queuert.errors import (
 from queuert.jobs import AbortReason
 from queuert.state.steps import event_limit
 
+_LOGIN = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+"""A login or a right is refused. Administrators renew and correct them while workers run."""
+
+_PASSING_ERRORS = (
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+    exceptions.TryAgainError,
+    exceptions.ClusterDownError,
+)
+"""Of answers for which the driver has a class, and whose prefix it drops."""
+
 _PASSING = ("OOM", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS")
 """Prefixes of answers of a server that temporarily takes no writes: out of memory, starting, failing over."""
 
@@ -50,26 +61,39 @@ def refuse_connection(connection: Any) -> None:
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Raise errors of the driver as Queuert errors, with the driver's error as the cause."""
+def mapped_errors(*, opening: bool = False) -> Iterator[None]:
+    """Raise errors of the driver as Queuert errors, with the driver's error as the cause.
+
+    Args:
+        opening: no operation has succeeded yet, so that a refused login is no outage but a wrong setting.
+    """
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
-        raise mapped(error) from error
+        raise mapped(error, opening=opening) from error
 
 
-def mapped(error: BaseException) -> QueuertError:
-    """Return the contract's error for an error of the driver."""
+def mapped(error: BaseException, *, opening: bool = False) -> QueuertError:
+    """Return the contract's error for an error of the driver.
+
+    What the server refused has not happened. If it may be right later, the error is that of an outage: the result of a
+    handler waits for the server, and the handler does not run again.
+    """
     message = (str(error).splitlines() or [""])[0] or type(error).__name__
     if isinstance(error.__cause__, ConfigurationError):  # Of a function that returns the password.
         return ConfigurationError(message)
-    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
-        return StateError(message)
+    if isinstance(error, exceptions.AskError):  # And MovedError. The message is the slot and the node that has it.
+        message = (
+            f"the node of the cluster must have the slot of the namespace, got the answer that it is elsewhere "
+            f"({message}): use an address that leads to the node that has it"
+        )
+        return StateError(message) if opening else StateUnavailableError(message)
+    code = _in_lua(message)
+    if isinstance(error, _LOGIN) or code.startswith("NOPERM"):
+        return StateError(message) if opening else StateUnavailableError(message)
     if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError | OSError):
         return StateUnavailableError(message)
-    if isinstance(error, exceptions.ReadOnlyError | exceptions.OutOfMemoryError) or _in_lua(message).startswith(
-        _PASSING
-    ):
+    if isinstance(error, _PASSING_ERRORS) or code.startswith(_PASSING):
         return StateUnavailableError(message)
     return StateError(message)
 
@@ -107,13 +131,17 @@ _REFUSALS: dict[str, Callable[..., QueuertError]] = {
 """The error for each refusal, from the texts that the script returns after its code."""
 
 
+_REFUSED = -1
+"""The number that begins a refusal, and no other answer: see ``lua/lib/01_jobs.lua``."""
+
+
 def checked(answer: Any) -> Any:
     """Return the answer of a script.
 
     Raises:
         QueuertError: the script refused the operation; it wrote nothing.
     """
-    if isinstance(answer, list) and answer and answer[0] == b"refused":
+    if isinstance(answer, list) and answer and answer[0] == _REFUSED:
         code, *texts = (part.decode() for part in answer[1:])
         raise _REFUSALS[code](*texts)
     return answer

@@ -100,7 +100,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         client = self._connections.open()
         try:
             waits = self._settings.wait_for_flush
-            with mapped_errors():
+            with mapped_errors(opening=True):
                 findings = sync_server_findings(client, wait_for_flush=waits)
             findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
             reported = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)

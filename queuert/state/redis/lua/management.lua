@@ -205,8 +205,7 @@ if missing then return refusal('chain_not_found', missing) end
 if params.check then return 1 end
 local edit = params.edit
 if edit and not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
-local due
-if params.moment then due = tonumber(params.moment) elseif params.delay then due = NOW + tonumber(params.delay) end
+local due = (params.moment or params.delay) and due_of(params, NOW)
 local done, answer = {}, {}
 for _, id in ipairs(params.ids) do
     if chains[id] and not done[id] then
@@ -219,7 +218,10 @@ for _, id in ipairs(params.ids) do
                 changes.due = due > NOW and due or math.min(tail.due, NOW)
                 if status ~= 'blocked' then status = resting_status(due, 0) end
             end
-            move(tail, status, changes)
+            -- Only another time or rank costs a ready job its place: moved, it would be behind all others of its list.
+            local stays = status == 'ready' and previous_status == 'ready'
+                and (changes.due or tail.due) == tail.due and (params.priority or tail.priority) == tail.priority
+            if not stays then move(tail, status, changes) end
             log_event(tail, edit and 'edited' or due and 'rescheduled' or 'reprioritized', status)
             local due_types = status ~= 'blocked' and {[tail.type] = true} or {}
             done[id] = chain_update(first, tail, previous_status, 'open', true, due_types)

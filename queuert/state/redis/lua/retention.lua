@@ -11,7 +11,7 @@ local phase, stayed = params.phase, params.stayed
 
 -- Whether readers of the event log need a closed chain no more.
 local function is_read(first)
-    return not params.before or not first or math.max(first.closed, first.stale or 0) < params.before
+    return not params.before or math.max(first.closed, first.stale or 0) < params.before
 end
 
 local function prune(chain)
@@ -29,13 +29,27 @@ local function mark(first)
     stale[#stale + 1] = first.id
 end
 
+-- Drops an id whose first job is gone, by an eviction or a manual edit: it would come first in every round, and nothing
+-- after it would be reached. Other jobs that are left of its chain go with it.
+local function drop_orphan(key, id)
+    if params.preview then
+        stayed = stayed + 1
+        return true
+    end
+    if not params.only and not is_needed(id) then prune_chain(id) end
+    call('ZREM', key, id)
+    return true
+end
+
 -- Reads the next chain; false at the end of the phase.
 local function expired()
     -- By rank: an offset would walk over all chains that stay, for each of them again.
     local entry = call('ZRANGE', P .. 'expires', stayed, stayed, 'WITHSCORES')
     local id = entry[1]
     if not id or tonumber(entry[2]) > NOW then return false end
-    if is_read(load(id)) and prune(id) then return true end
+    local first = load(id)
+    if not first then return drop_orphan(P .. 'expires', id) end
+    if is_read(first) and prune(id) then return true end
     stayed = stayed + 1
     return true
 end
@@ -43,8 +57,9 @@ end
 local function not_kept(policy)
     local key = P .. 'closed:' .. pair(policy.type, policy.status)
     local id = call('ZRANGE', key, stayed, stayed)[1]
-    local first = id and load(id)
-    if not first then return false end
+    if not id then return false end
+    local first = load(id)
+    if not first then return drop_orphan(key, id) end
     local newer = call('ZCARD', key) - stayed - 1
     local too_many = policy.count and newer >= policy.count
     if not too_many and (not policy.age or first.created > NOW - policy.age) then return false end

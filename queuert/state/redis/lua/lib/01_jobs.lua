@@ -35,9 +35,10 @@ local function packed(answer)
     return cjson.encode(answer)
 end
 
--- The answer of a script that refused the operation and wrote nothing.
+-- The answer of a script that refused the operation and wrote nothing. No other answer begins with a negative number,
+-- and a text may be an id or a name, which users choose.
 local function refusal(code, ...)
-    return {'refused', code, ...}
+    return {-1, code, ...}
 end
 
 local NUMBERS = {

@@ -1,9 +1,13 @@
 -- Writes jobs. `new` is a job as the caller passed it: decoded JSON, with its input among the arguments.
 
+-- The last number before the year 10,000 that a double holds; the next one is in that year, which Python does not have.
+local LAST_DUE = 253402300799999968
+
+-- When a job is due that is started, snoozed or changed. What is due in the past is due now.
 local function due_of(new, now)
-    if new.moment then return math.max(now, tonumber(new.moment)) end
-    if new.delay then return now + tonumber(new.delay) end
-    return now
+    local due = now
+    if new.moment then due = math.max(now, tonumber(new.moment)) elseif new.delay then due = now + tonumber(new.delay) end
+    return math.min(due, LAST_DUE)
 end
 
 -- Returns the first blocker of a new job that does not exist.

@@ -193,12 +193,34 @@ local function note_start(job, limits)
     call('PEXPIRE', key, math.ceil(limits.window / 1000) + 1000)
 end
 
+-- Reads the best ready jobs of a limit key, up to `wanted`. Members without a job, which scripts never leave, but manual
+-- edits and evictions do, are dropped: they would keep the others from their turn.
+local function jobs_of_key(type, key, from, wanted)
+    local of_key, jobs = P .. 'kk:' .. pair(type, key), {}
+    while #jobs < wanted do
+        local most = wanted - #jobs
+        local members = call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, most)
+        for _, member in ipairs(members) do
+            local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
+            if job then
+                jobs[#jobs + 1] = job
+                from = '(' .. member
+            else
+                call('ZREM', of_key, member)
+                call('ZREM', P .. 'kz:' .. type, member)
+            end
+        end
+        if #members < most then break end
+    end
+    if #jobs == 0 and call('EXISTS', of_key) == 0 then call('ZREM', P .. 'keys:' .. type, key) end
+    return jobs
+end
+
 -- Returns up to `wanted` ready jobs of keys with something left. The best ones come first; if there are many saturated
 -- keys, then jobs of any keys, from a random key on, so that none starves.
 local function within_keys(type, limits, wanted, first)
     local left, jobs, chosen = {}, {}, {}
-    local function select_admissible(member)
-        local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
+    local function select_admissible(job)
         if not job or chosen[job.id] then return end
         left[job.limit] = left[job.limit] or allowance(type, limits, job.limit)
         if left[job.limit] > 0 then
@@ -212,7 +234,7 @@ local function within_keys(type, limits, wanted, first)
     while #jobs < wanted and at < SCANNED do
         local members = call('ZRANGEBYLEX', all, from, '+', 'LIMIT', at, 100)
         for _, member in ipairs(members) do
-            if #jobs < wanted then select_admissible(member) end
+            if #jobs < wanted then select_admissible(load(member:match('^%d+:%d+:%d+:(.*)$'))) end
         end
         if #members < 100 then return jobs end
         at = at + 100
@@ -225,8 +247,7 @@ local function within_keys(type, limits, wanted, first)
         left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
         if left[limit_key] > 0 then
             local more = math.min(wanted, left[limit_key])
-            local of_key = P .. 'kk:' .. pair(type, limit_key)
-            for _, member in ipairs(call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, more)) do select_admissible(member) end
+            for _, job in ipairs(jobs_of_key(type, limit_key, from, more)) do select_admissible(job) end
         end
     end
     return jobs
@@ -279,13 +300,8 @@ local function turns_source(type, limits, most, holder, first)
     local unkeyed, from = lists_of(type, holder, first), first and '[' .. rank_text(first) or '-'
     local of_key, jobs, best = {}, {}, nil
     for _, key in ipairs(keys) do
-        of_key[key] = {}
         local wanted = math.min(left[key], #keys > most and 1 or math.ceil(2 * most / #keys))
-        local members = key == '' and {} or
-            call('ZRANGEBYLEX', P .. 'kk:' .. pair(type, key), from, '+', 'LIMIT', 0, wanted)
-        for _, member in ipairs(members) do
-            of_key[key][#of_key[key] + 1] = load(member:match('^%d+:%d+:%d+:(.*)$'))
-        end
+        of_key[key] = key == '' and {} or jobs_of_key(type, key, from, wanted)
         if of_key[key][1] then best = math.min(best or 1 / 0, rank_of(of_key[key][1])) end
     end
     local head_without_key = left[''] and left[''] > 0 and unkeyed.head()

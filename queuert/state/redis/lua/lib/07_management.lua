@@ -12,6 +12,14 @@ local function jobs_of(chain)
     return #ids > 0 and ids or {chain}
 end
 
+-- Forgets a type without jobs. All entries of its waiting lists are dead, and nobody would look at them again.
+local function forget_type(type)
+    call('SREM', P .. 'types', type)
+    local ranks = P .. 'ranks:' .. type
+    for _, rank in ipairs(call('ZRANGE', ranks, 0, -1)) do call('DEL', P .. 'w:' .. rank .. ':' .. type) end
+    call('DEL', ranks)
+end
+
 local function delete_job(job)
     local leave = LEAVE[job.status]
     if leave then leave(job) end
@@ -30,7 +38,7 @@ local function delete_job(job)
     end
     local listed_in = P .. 'ix:' .. job.type
     call('ZREM', listed_in, job.id)
-    if call('EXISTS', listed_in) == 0 then call('SREM', P .. 'types', job.type) end
+    if call('EXISTS', listed_in) == 0 then forget_type(job.type) end
     local keys = {}
     for at, kind in ipairs({'j:', 'i:', 'o:', 'e:', 'f:', 's:', 'bl:', 'bo:', 'bb:', 'c:', 've:', 'vp:'}) do keys[at] = P .. kind .. job.id end
     call('DEL', unpack(keys))
