@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -47,9 +48,10 @@ async def changed_while_blocked(store: AsyncRedisStore, claimed: ClaimedJob) -> 
 
 
 @pytest.mark.parametrize("due", [started, snoozed, continued, waited_for, changed, changed_while_blocked])
-async def test_the_last_moment_there_is_can_be_read(store: AsyncRedisStore, due: object) -> None:
+async def test_the_last_moment_there_is_can_be_read(
+    store: AsyncRedisStore, due: Callable[[AsyncRedisStore, ClaimedJob], Awaitable[None]]
+) -> None:
     """As it was passed, as on Postgres."""
-    assert callable(due)
     await store.start_jobs([job(id="near")])
     await due(store, await claim_one(store))
     jobs = await store.list_jobs(JobFilter(), PageRequest())

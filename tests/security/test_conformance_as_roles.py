@@ -161,9 +161,9 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.get_event_log()
         store.get_demand()
         store.put_schedules([replace(SCHEDULE, overlap=Overlap.SKIP)])
-        for _ in range(2):
-            store.run_schedule(SCHEDULE.name, [job(SCHEDULE.type, id="now")], overlap=False)
-        store.run_schedule(SCHEDULE.name, [job(SCHEDULE.type, id="now")], overlap=True)
+        for number in range(2):
+            store.run_schedule(SCHEDULE.name, [job(SCHEDULE.type, id=f"now{number}")], overlap=False)
+        store.run_schedule(SCHEDULE.name, [job(SCHEDULE.type, id="now0")], overlap=True)
     finally:
         store.close()
     apart = {
