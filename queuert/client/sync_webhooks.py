@@ -491,13 +491,13 @@ class ClientWebhooks(ClientBase):
         raise StateError(f"others change webhook {webhook!r} again and again: repeat the call")
 
     def _make_dispatcher_cursor(self, store: Store) -> None:
-        """Have the dispatcher begin at the beginning of the log, unless it has a place already.
+        """Store a place in the log, unless the dispatcher has one already.
 
         Called before a webhook is written, so that workers keep the chains that it is told of afterwards, though none
-        delivers webhooks yet.
+        delivers webhooks yet. The first dispatcher begins at the beginning of the log all the same.
         """
         if not store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR]):
-            body = json.dumps({"cursor": None, "holder": None})
+            body = json.dumps({"cursor": (store.event_log_end()).cursor, "holder": None, "new": True})
             store.put_webhook_record(WebhookWrite(DISPATCHER, DISPATCHER_CURSOR, body, new_token(), None))
 
     def _make_chain_webhooks(self, store: Store) -> None:

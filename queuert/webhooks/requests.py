@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import ipaddress
+import os
 import socket
 import ssl
 import threading
@@ -39,16 +40,34 @@ _BODY_SECONDS = 2.0
 _MOST_INFORMATIONAL = 4
 _TRIED_ADDRESSES = 3
 
-# Threads for what blocks. Not those of the event loop, which handlers may have taken. None is started before the first
-# request.
-_reading = ThreadPoolExecutor(1, thread_name_prefix="queuert-webhooks-certificates")
-_looking_up = ThreadPoolExecutor(64, thread_name_prefix="queuert-webhooks-names")
-"""A look-up that got no answer in time keeps its thread until the system gives up, half a minute or more."""
 
+def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Return threads for what blocks: for reading certificates, and for look-ups of names.
+
+    Not those of the event loop, which handlers may have taken. A look-up that got no answer in time keeps its thread
+    until the system gives up, half a minute or more.
+    """
+    return (
+        ThreadPoolExecutor(1, thread_name_prefix="queuert-webhooks-certificates"),
+        ThreadPoolExecutor(64, thread_name_prefix="queuert-webhooks-names"),
+    )
+
+
+_reading, _looking_up = _threads()
 _under_way: dict[tuple[str, int], Future[list[str]]] = {}
 """Look-ups that have not ended. All who need the same name wait for the same one: a name whose servers do not answer
 takes one thread, however many deliveries there are."""
 _under_way_lock = threading.Lock()
+
+
+def _forget_threads() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    global _reading, _looking_up, _under_way_lock
+    (_reading, _looking_up), _under_way_lock = _threads(), threading.Lock()
+    _under_way.clear()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name, for a port."""

@@ -115,10 +115,8 @@ class ScheduleRunner:
             return
         ticks, next_tick = ticks_to_run(schedule.spec, schedule.missed, due_at, now)
         jobs = [tick_job(schedule, tick) for tick in ticks]
-        last = schedule.last_chain_id
-        # Its own chain is not cancelled by a tick that comes again because the clock went back.
-        if jobs and schedule.overlap is Overlap.CANCEL and last is not None and last not in [job.id for job in jobs]:
-            await self._cancel(last, superseded(schedule))
+        if jobs and schedule.overlap is Overlap.CANCEL and schedule.last_chain_id is not None:
+            await self._cancel(schedule.last_chain_id, jobs, superseded(schedule))
         started = await self._start(schedule, due_at, next_tick, jobs)
         if jobs and started is not None and not started:
             self._observers.emit(
@@ -133,10 +131,13 @@ class ScheduleRunner:
                     TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=started_job.id)
                 )
 
-    async def _cancel(self, chain_id: str, reason: str) -> None:
-        """Cancel the chain of an earlier tick if it is open."""
-        [chain] = await self._store.get_chains([chain_id])
+    async def _cancel(self, chain_id: str, jobs: Sequence[NewJob], reason: str) -> None:
+        """Cancel the chain of an earlier tick if it is open, and if these jobs start a chain in its place."""
+        [chain, *own] = await self._store.get_chains([chain_id, *(job.id for job in jobs)])
         if chain is None or chain.status is not ChainStatus.OPEN:
+            return
+        # Ticks come again when the clock was set back. Their chains exist, and nothing would be started.
+        if all(found is not None and found.type == job.type for found, job in zip(own, jobs, strict=True)):
             return
         # It may have been deleted, or closed, meanwhile.
         with suppress(ChainNotFoundError):

@@ -232,7 +232,8 @@ class WebhookDispatcher:
             if now - self._seen[1] < _TAKE_OVER_AFTER:
                 return False
         # The first dispatcher reads the whole log: chains with a webhook of their own may have closed before it.
-        cursor = json.loads(found[0].body)["cursor"] if found else None
+        record = json.loads(found[0].body) if found else {}
+        cursor = None if record.get("new") else record.get("cursor")
         return await self._write(cursor, found[0].tag if found else None)
 
     async def _write(self, cursor: str | None, expected: str | None, *, holds: bool = True) -> bool:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from queuert.jobs import JobStatus
 from queuert.limits import Limits
 from queuert.policies import Keep, Retention
 from queuert.state.redis.async_store import AsyncRedisStore
@@ -65,6 +66,22 @@ async def test_a_key_has_its_turn_although_the_first_of_its_jobs_are_gone(store:
     request = replace(ask(limit=1), limits={"work": Limits(per_key=1, fair=True)})
     assert [one.id for one in await store.claim(request)] == ["there"]
     assert await store.claim(request) == []
+
+
+async def test_a_key_without_jobs_is_dropped_where_keys_are_tried(
+    store: AsyncRedisStore, keys: Keys
+) -> None:
+    """As behind a thousand jobs of a key that is full. The claim goes on with the keys that are left."""
+    await store.start_jobs([job(limit_key="full") for _ in range(1_001)])
+    await store.start_jobs([job(id="there", limit_key="other")])
+    request = replace(ask(limit=1), limits={"work": Limits(per_key=1)})
+    assert len(await store.claim(request)) == 1
+    keys.client.zadd(keys("keys:work"), dict.fromkeys(("a", "b", "z"), 0))
+    assert [one.id for one in await store.claim(request)] == ["there"]
+    assert await store.claim(request) == []
+    assert set(keys.client.zrange(keys("keys:work"), 0, -1)) == {"full"}
+    counted = {one.status: one.count for one in await store.count_jobs()}
+    assert counted == {JobStatus.READY: 1_000, JobStatus.RUNNING: 2}
 
 
 async def test_dead_entries_go_with_the_last_job_of_a_type(store: AsyncRedisStore, keys: Keys) -> None:

@@ -31,7 +31,16 @@ from queuert.state.types import NewJob
 from queuert.state.webhooks import WebhookWrite
 from queuert.webhooks import CHAIN_WEBHOOKS, ForbiddenTargetError, TargetPolicy, WebhookNotFoundError, endpoints
 from queuert.webhooks.deliveries import event_body
-from queuert.webhooks.endpoints import DELIVERY_TYPE, ENDPOINT, FAILURES_TO_OPEN, HEALTH, WebhookCodec, WebhookHealth
+from queuert.webhooks.endpoints import (
+    DELIVERY_TYPE,
+    DISPATCHER,
+    DISPATCHER_CURSOR,
+    ENDPOINT,
+    FAILURES_TO_OPEN,
+    HEALTH,
+    WebhookCodec,
+    WebhookHealth,
+)
 from queuert.worker.webhooks import WebhookDispatcher, WebhookSettings
 from tests.codecs.secret import NEW_KEY
 from tests.support.receiver import NO_CONTENT, status
@@ -191,6 +200,17 @@ async def test_a_webhook_of_a_chain_that_closed_before_any_worker_delivers(
     [request] = deliveries.receiver.requests
     assert json.loads(request.body)["data"]["chain_id"] == found.id
     assert made is None or await deliveries.attempts(made.webhook.id) == []
+
+
+async def test_chains_are_kept_for_a_webhook_only_until_the_log_has_lost_their_events(deliveries: Deliveries) -> None:
+    """Where no worker delivers: what is kept begins where the webhook was made, not at the beginning of the log."""
+    client = deliveries.client
+    await client.cancel_chain(await client.start_chain(double, 1))
+    await deliveries.webhook()
+    store = await client._open_store()
+    [record] = await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
+    page = PageRequest(10, json.loads(record.body)["cursor"], oldest_first=True)
+    assert not (await store.list_events(EventFilter(), page)).items
 
 
 @pytest.mark.parametrize("error", [RightMissingError, SchemaMissingError, DatabaseMovedError, StateUnavailableError])

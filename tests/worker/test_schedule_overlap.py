@@ -20,12 +20,14 @@ from queuert import (
     Outcome,
     Processors,
 )
+from queuert.client.schedules import tick_job
 from queuert.errors import ConfigurationError, ScheduleNotFoundError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, TickSkipped
 from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
 from queuert.state.adapter import StateAdapter
+from queuert.state.types import ScheduleRecord
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number
 from tests.support.waiting import WAIT
@@ -109,23 +111,34 @@ async def test_what_the_last_chain_waits_for_closes_with_it(harness: Harness) ->
         assert (await client.get_chain(f"child of {first.id}")).status is ChainStatus.CANCELLED
 
 
-async def test_a_tick_that_comes_again_does_not_cancel_its_own_chain(harness: Harness) -> None:
-    """As after the clock was set back."""
+async def moved_on(harness: Harness, tick: datetime) -> ScheduleRecord:
+    """Run a worker until the schedule has another tick than this one."""
+    async with harness.worker(), asyncio.timeout(WAIT):
+        while (await harness.client.list_schedules())[0].next_at in (tick, None):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    [schedule] = await (await harness.client._open_store()).list_schedules()
+    return schedule
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["its own chain", "that of a later tick"])
+async def test_a_tick_that_comes_again_cancels_nothing(harness: Harness, ahead: bool) -> None:
+    """As after the clock was set back: its chain exists, so that nothing would be started in the place of another."""
     harness.handles(number, echo)
     await harness.client.put_schedules([far(overlap="cancel")])
     await harness.client.pause_job_types([number])
-    chains = set[str | None]()
-    for _ in range(2):
-        tick = await make_due(harness)
-        async with harness.worker():
-            async with asyncio.timeout(WAIT):
-                while (await harness.client.list_schedules())[0].next_at in (tick, None):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-        [schedule] = await harness.client.list_schedules()
-        chains.add(schedule.last_chain_id)
-    [id] = chains
-    assert id is not None
-    assert (await harness.client.get_chain(id)).status is ChainStatus.OPEN
+    tick = await make_due(harness)
+    schedule = await moved_on(harness, tick)
+    if ahead:
+        await harness.client.cancel_chain(tick_id("far", tick))
+        assert schedule.next_at is not None
+        later = tick_job(schedule, schedule.next_at)
+        assert await (await harness.client._open_store()).fire_schedule("far", schedule.next_at, tick, [later])
+        last = later.id
+    else:
+        assert await make_due(harness) == tick
+        last = tick_id("far", tick)
+    assert (await moved_on(harness, tick)).last_chain_id == last
+    assert (await harness.client.get_chain(last)).status is ChainStatus.OPEN
 
 
 async def test_a_running_chain_is_cancelled(harness: Harness) -> None:

@@ -91,12 +91,15 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
     async def _overlap(
         self, connection: AsyncAnyConnection, stored: str, last_chain_id: str | None, jobs: Sequence[NewJob]
     ) -> Overlap | None:
-        """The policy of a locked schedule if the chain that it started last is open, is none of these, and it allows no
-        other."""
+        """The policy of a locked schedule if the chain that it started last is open, and it allows no other. It says
+        nothing of ticks that come again, and whose chains all exist."""
         policy = Overlap(stored)
-        if policy is Overlap.ALLOW or last_chain_id is None or last_chain_id in [job.id for job in jobs]:
+        if policy is Overlap.ALLOW or last_chain_id is None:
             return None
-        return policy if await fetch(connection, self._sql.chain_is_open, {"id": last_chain_id}) else None
+        if not await fetch(connection, self._sql.chain_is_open, {"id": last_chain_id}):
+            return None
+        found = await fetch(connection, self._sql.find_ticks, {"ids": [job.id for job in jobs]})
+        return policy if schedule_rows.moved(jobs, schedule_rows.existing(found)) else None
 
     async def _start_ticks(self, connection: AsyncAnyConnection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         """Start the chains that do not exist. If a job of another type has the id of one, that one gets a new id."""

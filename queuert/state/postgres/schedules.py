@@ -56,7 +56,8 @@ def due(rows: Sequence[Row], limit: int) -> DueSchedules:
 def advance(name: str, next_at: datetime | None, jobs: Sequence[NewJob], started: Sequence[StartedJob]) -> Parameters:
     """Return the parameters of ``advance_schedule``."""
     last_at = max((tick_of(job.id) for job in jobs), default=None)
-    return {"name": name, "next_at": next_at, "last_at": last_at, "last_chain_id": started[-1].id if started else None}
+    new = [one.id for one in started if not one.existing]
+    return {"name": name, "next_at": next_at, "last_at": last_at, "last_chain_id": new[-1] if new else None}
 
 
 def existing(rows: Sequence[Row]) -> dict[str, StartedJob]:

@@ -85,8 +85,8 @@ def fire(
     params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
     execute(connection, "advance_schedule", name=name, **params)
     started = _start(connection, fired)
-    if started:
-        execute(connection, "set_last_chain", name=name, last_chain_id=started[-1].id)
+    if new := [one.id for one in started if not one.existing]:
+        execute(connection, "set_last_chain", name=name, last_chain_id=new[-1])
     return started
 
 
@@ -109,11 +109,16 @@ def run_now(connection: Connection, name: str, jobs: Sequence[NewJob], *, overla
 
 
 def _overlap(connection: Connection, stored: str, last_chain_id: str | None, jobs: Sequence[NewJob]) -> Overlap | None:
-    """The policy of a schedule if the chain that it started last is open, is none of these, and it allows no other."""
+    """The policy of a schedule if the chain that it started last is open, and it allows no other. It says nothing of
+    ticks that come again, and whose chains all exist."""
     policy = Overlap(stored)
-    if policy is Overlap.ALLOW or last_chain_id is None or last_chain_id in [job.id for job in jobs]:
+    if policy is Overlap.ALLOW or last_chain_id is None or not fetch_one(connection, "chain_is_open", id=last_chain_id):
         return None
-    return policy if fetch_one(connection, "chain_is_open", id=last_chain_id) else None
+    found = [first_job(connection, job.id) for job in jobs]
+    again = all(
+        one is not None and rows.existing_job(one).type == job.type for one, job in zip(found, jobs, strict=True)
+    )
+    return None if again else policy
 
 
 def _start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:

@@ -27,11 +27,16 @@ elseif schedule.type ~= params.jobs[1].type then
     return 0
 end
 local answer, policy, last = {}, schedule.overlap or 'allow', schedule.last_chain_id
--- A tick that comes again, as the clock went back, is not held by its own chain.
-for _, new in ipairs(params.jobs) do
-    if new.id == last then last = nil end
-end
 local held = policy ~= 'allow' and not params.overlap and #params.jobs > 0 and last and is_open(last)
+if held then
+    -- Not ticks that come again, as the clock was set back, and whose chains all exist.
+    local again = true
+    for _, new in ipairs(params.jobs) do
+        local found = load(new.id)
+        again = again and found and found.type == new.type
+    end
+    held = not again
+end
 if held and policy == 'cancel' then return 0 end
 if not held then
     for at, new in ipairs(params.jobs) do
@@ -41,7 +46,7 @@ if not held then
             found = nil
         end
         answer[at] = job_answer(found or write_job(new, NOW + at - 1), found ~= nil)
-        if not params.overlap then schedule.last_chain_id = new.id end
+        if not params.overlap and not found then schedule.last_chain_id = new.id end
     end
     schedule.last_at = params.last_at or schedule.last_at
 end

@@ -196,8 +196,8 @@ end
 -- Reads the best ready jobs of a limit key, up to `wanted`. Members without a job, which scripts never leave, but manual
 -- edits and evictions do, are dropped: they would keep the others from their turn.
 local function jobs_of_key(type, key, from, wanted)
-    local of_key, jobs = P .. 'kk:' .. pair(type, key), {}
-    while #jobs < wanted do
+    local of_key, jobs, dropped = P .. 'kk:' .. pair(type, key), {}, 0
+    while #jobs < wanted and dropped < SCANNED do
         local most = wanted - #jobs
         local members = call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, most)
         for _, member in ipairs(members) do
@@ -208,6 +208,7 @@ local function jobs_of_key(type, key, from, wanted)
             else
                 call('ZREM', of_key, member)
                 call('ZREM', P .. 'kz:' .. type, member)
+                dropped = dropped + 1
             end
         end
         if #members < most then break end
@@ -244,10 +245,13 @@ local function within_keys(type, limits, wanted, first)
     for offset = 0, math.min(keys, KEYS_TRIED) - 1 do
         if #jobs >= wanted then break end
         local limit_key = call('ZRANGE', P .. 'keys:' .. type, (begin + offset) % keys, (begin + offset) % keys)[1]
-        left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
-        if left[limit_key] > 0 then
-            local more = math.min(wanted, left[limit_key])
-            for _, job in ipairs(jobs_of_key(type, limit_key, from, more)) do select_admissible(job) end
+        -- There are fewer than before if some had no jobs.
+        if limit_key then
+            left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
+            if left[limit_key] > 0 then
+                local more = math.min(wanted, left[limit_key])
+                for _, job in ipairs(jobs_of_key(type, limit_key, from, more)) do select_admissible(job) end
+            end
         end
     end
     return jobs
