@@ -150,3 +150,15 @@ def test_same_id_again(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     archive_all(spark, dsn, tmp_path)
     assert (archived(tmp_path), left(dsn)) == (["c1", "c2"], ["c1"])
     assert steps(tmp_path).count("06-done.json") == 2
+
+
+def test_events_of_an_earlier_chain_of_the_same_id(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
+    """They are not the chain's. One that is a little earlier than its chain is: clocks and large starts."""
+    add_chains(dsn, 29)
+    run(dsn, EVENTS_OF_JOBS)
+    for earlier in ("1 hour", "30 seconds"):
+        run(dsn, EVENTS_OF_JOBS.replace("SELECT finished_at", f"SELECT created_at - interval '{earlier}'")
+                 + " AND id IN ('c1', 'c29')")  # fmt: skip
+    archive_all(spark, dsn, tmp_path)
+    found = archived(tmp_path, "events", "chain_id")
+    assert (found.count("c1"), found.count("c29"), found.count("c2")) == (2, 2, 1)

@@ -6,18 +6,33 @@ import itertools
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
+from queuert.errors import StateUnavailableError
 from queuert.spark.errors import OffsetError, SparkOptionError
 from queuert.spark.options import parse_options
+from queuert.spark.read.batch import wait_for_standby
 from queuert.spark.read.columns import Column, Kind, chosen_columns
 from queuert.spark.read.csv_arrow import CsvDecoder
 from queuert.spark.read.offsets import Offset, split
 from queuert.spark.read.options import ReadOptions, StreamReadOptions
-from queuert.spark.read.sql import Day, attempt_queries, block_ranges, day_ranges, event_queries, id_ranges, job_queries
+from queuert.spark.read.sql import (
+    Day,
+    Query,
+    attempt_queries,
+    block_ranges,
+    day_ranges,
+    event_queries,
+    id_ranges,
+    job_queries,
+)
+from queuert.spark.read.stream import EventSlice
 from queuert.spark.read.timestamps import moments
+from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.event_log import LogState
 
 
 def options(**given: str) -> ReadOptions:
@@ -207,6 +222,42 @@ def test_decoding() -> None:
               datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), None, None],
         "a": [["x,\"", None], [], None, None, None],
     }  # fmt: skip
+
+
+def test_a_text_may_begin_with_a_byte_order_mark() -> None:
+    """Also the first one of a chunk, where readers of CSV remove it."""
+    decoder = CsvDecoder([Column("s", Kind.TEXT, "s")], pa.schema([("s", pa.string())]))
+    batches = decoder.decode(["\ufeffa\n\ufeffb\n".encode(), memoryview("\ufeff\ufeffc\n".encode())])
+    assert [batch.to_pydict()["s"] for batch in batches] == [["\ufeffa", "\ufeffb"], ["\ufeff\ufeffc"]]
+
+
+def test_a_task_waits_for_a_standby_that_lags_behind_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server on which the read was planned had these transactions; without them rows would be missing."""
+    horizons: list[int] = []
+
+    def state(horizon: int, *, standby: bool = True) -> LogState:
+        return LogState(horizon, horizon, 0, "1", "1", 1, standby, known=False)
+
+    def seen(session: object) -> LogState:
+        return state(horizons.pop(0))
+
+    session = cast("BulkSession", None)
+    monkeypatch.setattr("queuert.spark.read.batch.log_state", seen)
+    horizons[:] = [5, 6, 7, 8]
+    wait_for_standby(session, 7)
+    assert horizons == [8]
+    monkeypatch.setattr("queuert.spark.read.batch.CATCH_UP", 0.0)
+    horizons[:] = [6]
+    with pytest.raises(StateUnavailableError, match=r"must have all transactions below 7, .* those below 6 after 0 s"):
+        wait_for_standby(session, 7)
+    monkeypatch.setattr("queuert.spark.read.batch.log_state", lambda session: state(6, standby=False))
+    wait_for_standby(session, 7)  # What a primary does not have was lost, which others look for.
+
+
+def test_a_batch_of_a_stream_needs_the_transaction_of_its_last_event() -> None:
+    query = Query("SELECT 1", {})
+    assert EventSlice(query, 1, Offset(9, 0, "1")).below == 9
+    assert EventSlice(query, 1, Offset(9, 3, "1")).below == 10
 
 
 def test_a_single_column_of_nulls() -> None:

@@ -100,6 +100,29 @@ def test_filters_and_columns(dsn: str) -> None:
     assert reader.latestOffset(end, ALL) == end
 
 
+def test_a_stream_without_matches_moves_on_once_a_day(dsn: str) -> None:
+    """By a batch without rows: retention drops what is behind it, and a checkpoint that stayed there would be lost."""
+    reader = stream_reader(dsn, types="publish")
+    start = reader.initialOffset()
+    with connected(dsn) as connection:
+        add_event(connection, "a", type="publish")
+        connection.execute("UPDATE queuert.job_event SET happened_at = happened_at - interval '25 hours'")
+        end = reader.latestOffset(start, ALL)
+        add_event(connection, "b")
+    moved = reader.latestOffset(end, ALL)
+    assert moved != end
+    assert read_range(reader, end, moved) == []
+    assert reader.latestOffset(moved, ALL) == moved
+    with connected(dsn) as connection:
+        add_event(connection, "c")
+        assert reader.latestOffset(moved, ALL) == moved
+        # What is known to have no matches may be dropped.
+        connection.execute("UPDATE queuert.event_log SET dropped_tx = %s::text::xid8", (moved["tx"],))
+        add_event(connection, "d", type="publish")
+    last = reader.latestOffset(moved, ALL)
+    assert [row["job_id"] for row in read_range(reader, moved, last)] == ["d"]
+
+
 def test_a_transaction_that_commits_late_is_not_passed_over(dsn: str) -> None:
     reader = stream_reader(dsn)
     start = reader.initialOffset()

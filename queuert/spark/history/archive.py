@@ -20,7 +20,7 @@ from queuert.spark.read.schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA
 from queuert.state.postgres.history import ArchivedChain
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 ARCHIVE = "archive"
 STAGED = "archive/_staged"
@@ -28,6 +28,8 @@ SCHEMAS = {"chains": CHAINS_SCHEMA, "jobs": JOBS_SCHEMA, "events": EVENTS_SCHEMA
 TABLES = tuple(SCHEMAS)
 _CHAIN = {"chains": "id", "jobs": "chain_id", "events": "chain_id"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIER = timedelta(minutes=1)
+"""How much earlier than its chain an event may be: chains of one statement are dated one after the other."""
 _TRIES = 3
 """The largest number of reads of the log if retention drops a partition meanwhile."""
 
@@ -55,13 +57,15 @@ def _write_events(place: Place, run: Manifest) -> None:
     first = written(place, run, "chains").agg(f.min(f.unix_micros("created_at")).alias("first")).first()
     assert first is not None
     bounds = {
-        "happened_from": moment(first["first"]).isoformat(),
+        "happened_from": (moment(first["first"]) - _EARLIER).isoformat(),
         "happened_to": (run.cut + timedelta(days=1)).isoformat(),
     }
     for left in reversed(range(_TRIES)):
         try:
             events = place.read("events", to_tx=run.to_tx, **bounds)
-            _write(place, run, "events", _of_chains(place, run, events))
+            # An earlier chain may have had the same id.
+            own = f.col("happened_at") >= f.col("began") - f.expr(f"INTERVAL {_EARLIER.seconds} SECONDS")
+            _write(place, run, "events", _of_chains(place, run, events, own))
             break
         except Exception as error:
             if not left or not isinstance(found_in(error), EventsLostError):
@@ -69,9 +73,13 @@ def _write_events(place: Place, run: Manifest) -> None:
             place.step("archive.again", "retention took a day of the log while it was read: reading what is left")
 
 
-def _of_chains(place: Place, run: Manifest, frame: DataFrame) -> DataFrame:
-    chains = written(place, run, "chains").select(f.col("id").alias("chain_id"), "date")
-    return frame.join(chains, "chain_id").select(*frame.columns, "date").coalesce(place.partitions)
+def _of_chains(place: Place, run: Manifest, frame: DataFrame, condition: Column | None = None) -> DataFrame:
+    """Return the rows of the chains of a run, with the chains' date. A condition may use ``began``, when each began."""
+    chains = written(place, run, "chains")
+    keys = chains.select(f.col("id").alias("chain_id"), "date", f.col("created_at").alias("began"))
+    joined = frame.join(keys, "chain_id")
+    chosen = joined if condition is None else joined.where(condition)
+    return chosen.select(*frame.columns, "date").coalesce(place.partitions)
 
 
 def _write(place: Place, run: Manifest, table: str, frame: DataFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from queuert.spark.datasource import QueuertDataSource
@@ -59,7 +59,7 @@ class Place:
 
     spark: SparkSession
     files: Files
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)  # With the password of the address.
     session: BulkSession
     facts: HistoryFacts
     partitions: int

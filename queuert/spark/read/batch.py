@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from queuert.errors import StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
 from queuert.spark.gc_tuning import spare_the_loaded
 from queuert.spark.read.csv_arrow import DELIMITER, QUOTE, CsvDecoder
@@ -36,6 +38,11 @@ from queuert.state.postgres.copy_export import (
 )
 from queuert.state.postgres.event_log import EventCursor, LogState, log_params
 
+CATCH_UP = 30.0
+"""Seconds for which a task waits for a standby that lags behind the server on which the read was planned."""
+
+_LOOK = 0.2
+
 SAMPLED_BLOCKS = 300
 """The number of blocks of a table that are sampled for the ids that divide it into parts."""
 
@@ -46,17 +53,37 @@ class Slice(InputPartition):
     Args:
         query: the statement and the values of its parameters.
         log_from: the query needs all events from this transaction on; None if it does not read the event log.
+        below: the query needs all transactions below this one; None if it reads what there is.
     """
 
-    def __init__(self, query: Query, log_from: int | None = None) -> None:
+    def __init__(self, query: Query, log_from: int | None = None, *, below: int | None = None) -> None:
         super().__init__(None)
         self.query = query
         self.log_from = log_from
+        self.below = below
 
 
 def log_state(session: BulkSession, cursor: EventCursor | None = None) -> LogState:
     """Return the present state of the log, and whether it has the event of a cursor."""
     return LogState.of(fetch_plainly(session, session.sql.read_log, log_params(cursor))[0])
+
+
+def wait_for_standby(session: BulkSession, below: int) -> None:
+    """Wait until a standby has all transactions below this one: the read was planned on a server that had them.
+
+    Raises:
+        StateUnavailableError: the standby is too far behind. Spark runs the task again; the address should name one
+            server, or the primary.
+    """
+    until = time.monotonic() + CATCH_UP
+    while (now := log_state(session)).standby and now.horizon < below:
+        if time.monotonic() >= until:
+            raise StateUnavailableError(
+                f"this standby must have all transactions below {below}, as the server has on which the read was "
+                f"planned, and has those below {now.horizon} after {CATCH_UP:g} s: read from the primary, or from one "
+                "standby alone"
+            )
+        time.sleep(_LOOK)
 
 
 class TableReader(DataSourceReader):
@@ -83,9 +110,10 @@ class TableReader(DataSourceReader):
             now = log_state(session)
             options = self._bounded(now)
             queries = self._queries(session, options)
+        below = options.to_tx if options.settled else None
         if options.table not in ("events", "attempts"):
-            return [Slice(query) for query in queries]
-        return [Slice(query, max(now.dropped + 1, options.from_tx or 0)) for query in queries]
+            return [Slice(query, below=below) for query in queries]
+        return [Slice(query, max(now.dropped + 1, options.from_tx or 0), below=below) for query in queries]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one part as Arrow batches."""
@@ -93,6 +121,8 @@ class TableReader(DataSourceReader):
         spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
         with export_session(settings_of(self.options)) as session:
+            if partition.below is not None:
+                wait_for_standby(session, partition.below)
             yield from decoder.decode(copied(session, partition.query, self.options.snapshot))
             if partition.log_from is not None:
                 check_log(session, partition.log_from)

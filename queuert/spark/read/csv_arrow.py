@@ -6,6 +6,7 @@ quoting is most of the cost of this format. Null is an empty field; an empty str
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -51,6 +52,8 @@ class CsvDecoder:
     def decode(self, chunks: Iterable[bytes | memoryview]) -> Iterator[pa.RecordBatch]:
         """Yield one batch for each chunk; a chunk consists of whole rows."""
         for chunk in chunks:
+            if bytes(chunk[:3]) == codecs.BOM_UTF8:
+                chunk = codecs.BOM_UTF8 + bytes(chunk)  # Arrow removes one, which may be the beginning of an id.
             table = csv.read_csv(pa.BufferReader(chunk), self._read_options(len(chunk)), self._parse, self._convert)
             yield self._batch(table)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,7 +20,7 @@ from pyspark.sql.types import StructType
 from queuert.errors import StateUnavailableError
 from queuert.spark.errors import EventsLostError
 from queuert.spark.gc_tuning import spare_the_loaded
-from queuert.spark.read.batch import Slice, check_dropped, copied, log_state
+from queuert.spark.read.batch import Slice, check_dropped, copied, log_state, wait_for_standby
 from queuert.spark.read.csv_arrow import CsvDecoder
 from queuert.spark.read.offsets import Offset, split
 from queuert.spark.read.options import StreamReadOptions
@@ -41,9 +42,9 @@ class EventSlice(Slice):
     """The part that one task of a micro-batch reads. ``end`` is the last event of the batch, which the log must
     have."""
 
-    def __init__(self, query: Query, log_from: int, end: EventCursor) -> None:
-        super().__init__(query, log_from)
-        self.end = end
+    def __init__(self, query: Query, log_from: int, end: Offset) -> None:
+        super().__init__(query, log_from, below=end.tx + (end.seq > 0))
+        self.end = end.cursor
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -106,9 +107,10 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the parts for the tasks of a micro-batch."""
         _, schema = self._options.address()
         last = Offset.parse(end)
+        first = min(self._known_empty(Offset.parse(start)), last)  # Retention may have dropped what has no events.
         return [
-            EventSlice(stream_query(self._columns, schema, self._filters, _bounds(low, high)), low.tx, last.cursor)
-            for low, high in split(Offset.parse(start), last, self._options.num_partitions)
+            EventSlice(stream_query(self._columns, schema, self._filters, _bounds(low, high)), low.tx, last)
+            for low, high in split(first, last, self._options.num_partitions)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -117,6 +119,8 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
         with export_session(settings_of(self._options)) as session:
+            assert partition.below is not None
+            wait_for_standby(session, partition.below)
             yield from decoder.decode(copied(session, partition.query))
             if self._options.fail_on_data_loss:
                 _check_read(session, partition)
@@ -127,10 +131,11 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost = lost_events(begin.cursor, now)
         if lost is not None:
             raise EventsLostError(f"{lost}: {_RESTART}")
-        if now.dropped >= begin.tx:
+        known = self._known_empty(begin)
+        if now.dropped >= known.tx:
             raise EventsLostError(
                 f"retention dropped events up to transaction {now.dropped}, and the stream had read only those before "
-                f"{begin.tx}: keep events for longer, or set failOnDataLoss to false to continue with the others"
+                f"{known.tx}: keep events for longer, or set failOnDataLoss to false to continue with the others"
             )
 
     def _end(self, session: BulkSession, begin: Offset, limit: ReadLimit, now: LogState) -> Offset:
@@ -140,7 +145,8 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if look_from >= last or self._nth(session, look_from, last, 0, now) is None:
             # This is not the end of a batch, which would have no rows. But this part of the log need not be read again.
             self._nothing = (begin, max(look_from, last))
-            return begin
+            # Once a day it is: retention drops what is behind, and a checkpoint that stayed there could not go on.
+            return last if _days(begin, last) >= 1 else begin
         if isinstance(limit, ReadMaxRows):
             return self._nth(session, look_from, last, limit.max_rows, now) or last
         return last
@@ -153,6 +159,12 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = {"start_tx": str(start.tx), "start_seq": start.seq, "horizon": str(end.tx), "skip": skip}
         found = fetch_plainly(session, session.sql.read_nth_event, {**given, **any_of(self._filters)})
         return _before(found[0], now) if found else None
+
+
+def _days(begin: Offset, end: Offset) -> float:
+    """Return the days between the last events before two positions; 0 if there is none before one of them."""
+    first, last = begin.cursor.happened_at, end.cursor.happened_at
+    return 0.0 if first is None or last is None else (last - first) / timedelta(days=1)
 
 
 def _before(row: Row, now: LogState) -> Offset:

@@ -52,6 +52,7 @@ class BulkSettings:
             "lock_timeout": self.lock_timeout,
             "client_connection_check_interval": self.connection_check_interval,
             "idle_in_transaction_session_timeout": self.idle_timeout,
+            "transaction_timeout": 0.0,  # That of the role or the database would end each long write or read.
             **others,
         }
         return {name: str(round(max(0.0, seconds) * 1000)) for name, seconds in chosen.items()}
@@ -89,9 +90,10 @@ class BulkSession:
 
 
 def set_for_transaction(connection: Connection[Any], values: Mapping[str, str]) -> None:
-    """Set parameters of the server until the transaction ends."""
+    """Set parameters of the server until the transaction ends. Those that its version does not have are left out."""
     connection.execute(
-        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS chosen (name, value)",
+        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS chosen (name, value)"
+        " WHERE current_setting(name, true) IS NOT NULL",
         (list(values), list(values.values())),
     )
 

@@ -106,7 +106,7 @@ def copy_out(
         with _on_snapshot(session, snapshot) as connection:
             yield from _chunks(connection, text, parameters)
     except StateError as error:
-        raise _explained(error) from error.__cause__
+        raise _explained(error, snapshot) from error.__cause__
 
 
 def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any]) -> Iterator[memoryview]:
@@ -166,11 +166,12 @@ def _drain(connection: Connection[Any]) -> None:
         pass
 
 
-def _explained(error: StateError) -> StateError:
+def _explained(error: StateError, snapshot: str | None) -> StateError:
     cause = error.__cause__
     if isinstance(cause, errors.UndefinedTable):
         return TableDropped(str(error))
-    if isinstance(cause, errors.InvalidParameterValue | errors.UndefinedObject) and "snapshot" in str(cause):
+    # Not by its text, which the server may have translated. The query names no object that a role could lack.
+    if snapshot is not None and isinstance(cause, errors.InvalidParameterValue | errors.UndefinedObject):
         return SnapshotReleased(str(error))
     return error
 
