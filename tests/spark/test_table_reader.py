@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
@@ -16,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from queuert.errors import SchemaMissingError, StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
+from queuert.spark.read.batch import Slice
 from queuert.spark.read.columns import TABLES
 from queuert.spark.read.snapshots import snapshot
 from queuert.state.postgres import PostgresState
@@ -477,11 +479,32 @@ def test_a_role_that_may_only_read(dsn: str) -> None:
             f'GRANT USAGE ON SCHEMA queuert TO "{name}"; '
             f'GRANT SELECT ON ALL TABLES IN SCHEMA queuert TO "{name}"'.encode()
         )
+        # As for the roles that migrations make: the log may be read, and its parts only by way of it.
+        for (part,) in connection.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queuert.job_event'::regclass"
+        ).fetchall():
+            connection.execute(f'REVOKE ALL ON {part} FROM "{name}"'.encode())
         try:
             own = make_conninfo(dsn, user=name)
             assert [len(read_plainly(own, table)) for table in TABLES] == [1, 1, 0, 0, 0]
         finally:
             connection.execute(f'DROP OWNED BY "{name}"; DROP ROLE "{name}"'.encode())
+
+
+def test_a_part_of_the_log_opens_no_other(dsn: str) -> None:
+    """A read of one block does not look into thirty days."""
+    with connected(dsn) as connection:
+        add_event(connection, "a")
+        parts = table_reader(dsn, "events", numPartitions="100").partitions()
+        plans = []
+        for part in parts:
+            assert isinstance(part, Slice)
+            cursor = psycopg.ClientCursor(connection)
+            plan = cursor.execute(f"EXPLAIN {part.query.text}".encode(), part.query.parameters).fetchall()
+            plans.append("\n".join(line for (line,) in plan))
+    opened = [re.findall(r" on (job_event\w*)", plan) for plan in plans]
+    assert all(len(one) == 1 for one in opened), plans
+    assert len({one[0] for one in opened}) == len(parts) > 2
 
 
 def test_a_database_without_a_schema(bare_dsn: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date
+from datetime import UTC, date, timedelta
 from typing import Any
 
 from queuert.spark.read.columns import Column
@@ -104,28 +104,51 @@ def job_queries(options: ReadOptions, columns: Sequence[Column], schema: str, pa
 
 
 def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, days: Sequence[Day]) -> list[Query]:
-    """Return a query of events for each part: some blocks of some days. A row of the log never moves."""
+    """Return a query of events for each part: some blocks of some days. A row of the log never moves.
+
+    The partitions are read by way of the log, since that is what roles may read. Their times are in each query, so that
+    the server opens no others.
+    """
     tests = list(_filters(options, schema))
     if options.settled:
         tests.append(_settled("event.tx"))
-    given = _values(options)
+    where = " AND ".join(tests) or "true"
+    elsewhere = _outside([one.day for one in days if one.day is not None])
     queries = []
     for ranges in day_ranges(_days_within(options, days), options.num_partitions):
-        rows = " UNION ALL ".join(
-            f'SELECT {_EVENT} FROM "{schema}".{_name(table)} AS entry {_EACH} WHERE {test}' for table, test in ranges
-        )
-        where = " AND ".join(tests) or "true"
-        queries.append(Query(f"SELECT {_list(columns)} FROM ({rows}) AS event WHERE {where}", given))
+        given, rows = _values(options), []
+        for number, (day, test) in enumerate(ranges):
+            given[f"table_{number}"] = f"{identifier(schema)}.{identifier(day.table)}"
+            times = elsewhere if day.day is None else _between(day.day, day.day + _DAY)
+            of_day = f"({times}) AND entry.tableoid = %(table_{number})s::text::regclass AND {test}"
+            rows.append(f'SELECT {_EVENT} FROM "{schema}".job_event AS entry {_EACH} WHERE {of_day}')
+        text = f"SELECT {_list(columns)} FROM ({' UNION ALL '.join(rows)}) AS event WHERE {where}"
+        queries.append(Query(text, given))
     return queries
 
 
-def _name(table: str) -> str:
-    """Return a quoted SQL name in the form that a query with parameters needs."""
-    return identifier(table).replace("%", "%%")
+_DAY = timedelta(days=1)
 
 
-def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]]]:
-    """Divide the blocks of all days into parts of equal size: tables, and a condition for each. The last part of a day
+def _between(low: date | None, high: date | None) -> str:
+    """Return the condition that an event happened from the beginning of one day until before that of another (UTC)."""
+    tests = [
+        f"happened_at {operator} '{day.isoformat()} 00:00:00+00'::timestamptz"
+        for operator, day in ((">=", low), ("<", high))
+        if day is not None
+    ]
+    return " AND ".join(tests) or "true"
+
+
+def _outside(days: Sequence[date]) -> str:
+    """Return the condition that an event happened on none of these days."""
+    known = sorted(days)
+    gaps = zip([None, *(day + _DAY for day in known)], [*known, None], strict=True)
+    return " OR ".join(_between(low, high) for low, high in gaps if low is None or low != high)
+
+
+def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[Day, str]]]:
+    """Divide the blocks of all days into parts of equal size: days, and a condition for each. The last part of a day
     has no end."""
     sizes = [max(1, day.blocks) for day in days]
     parts = max(1, min(parts, sum(sizes)))
@@ -137,7 +160,7 @@ def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]
             first += size
             if start < end:
                 upper = "" if end == size else f" AND entry.ctid < '({end},0)'"
-                ranges.append((day.table, f"entry.ctid >= '({start},0)'{upper}"))
+                ranges.append((day, f"entry.ctid >= '({start},0)'{upper}"))
         yield ranges
 
 
