@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from queuert.client import AsyncChain, AsyncClient, Chain, Client
-from queuert.errors import EventsLostError
-from queuert.event_log import EventFilter
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainsBecameStale, ChainsPruned, RetentionHookFailed
 from queuert.policies import Retention, RetentionHook
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
-from queuert.state.paging import PageRequest
 from queuert.state.types import PruneRequest, PruneResult
-from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
+from queuert.webhooks.async_unread import unread_since
 from queuert.worker.finishes import error_of
 from queuert.worker.threads import HandlerThreads
 
@@ -36,11 +32,6 @@ HOOKS_PER_ROUND = 60.0
 
 _HOOKED_PAGE = 100
 """The largest number of chains on a page of the types with hooks: they are read with inputs and outputs."""
-_OUT_OF_ORDER = timedelta(hours=1)
-"""How much earlier than the first unread event an event can have happened that comes after it: for as long as the
-transaction was open that wrote it."""
-_CLOCKS = timedelta(minutes=1)
-"""How much the clocks of worker and store may differ."""
 _MAX_NAMED = 10
 """The most ids in an event."""
 
@@ -112,25 +103,8 @@ class Pruner:
         return self._cursor is not None or self._calls_hooks
 
     async def _last_read(self) -> datetime | None:
-        """Return the time from which on closed chains may have events that webhooks are still to be made of.
-
-        Without webhooks there is none. What the dispatcher has missed for good holds nothing: the log has lost it.
-        """
-        if Capability.EVENTS not in self._client.state.capabilities:
-            return None
-        found = await self._store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
-        if not found:
-            return None
-        now = datetime.now(UTC)
-        end = await self._store.event_log_end()
-        page = PageRequest(1, json.loads(found[0].body)["cursor"], oldest_first=True)
-        try:
-            unread = (await self._store.list_events(EventFilter(), page)).items
-        except EventsLostError:
-            return None
-        if unread:
-            return unread[0].happened_at - _OUT_OF_ORDER
-        return now - (_OUT_OF_ORDER if end.settled < end.written else _CLOCKS)
+        """Return the time from which on closed chains may have events that webhooks are still to be made of."""
+        return await unread_since(self._store) if Capability.EVENTS in self._client.state.capabilities else None
 
     async def _prune_hooked(self) -> bool:
         """Prune a page of the types with hooks; return whether this round has another one."""

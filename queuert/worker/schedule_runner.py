@@ -11,7 +11,7 @@ from datetime import datetime
 from queuert.client.async_cascades import cancel_closing
 from queuert.client.management import chain_closed
 from queuert.client.schedules import superseded, tick_job
-from queuert.errors import ChainNotFoundError, ConfigurationError, StateUnavailableError
+from queuert.errors import ChainNotFoundError, ConfigurationError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.notify.results import update_notifications
@@ -141,7 +141,12 @@ class ScheduleRunner:
             return
         # It may have been deleted, or closed, meanwhile.
         with suppress(ChainNotFoundError):
-            results = [one for one in await cancel_closing(self._store, [chain_id], reason, None) if one.written]
+            try:
+                cancelled = await cancel_closing(self._store, [chain_id], reason, None)
+            except StateUnavailableError as error:
+                # A handler has locked it, for as long as its block lasts: other schedules do not wait for that.
+                raise StateError(f"chain {chain_id!r} of an earlier tick cannot be cancelled now: {error}") from error
+            results = [one for one in cancelled if one.written]
             for topic, keys in update_notifications(results).items():
                 self._notify.publish(topic, keys)
             for one in results:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from queuert.spark.history import run_archive
+from queuert.state.postgres import PostgresState
+from queuert.webhooks import sync_unread
 from tests.spark.history_support import (
     EVENTS_OF_JOBS,
     OUTPUT,
@@ -162,3 +166,31 @@ def test_events_of_an_earlier_chain_of_the_same_id(spark: SparkSession, dsn: str
     archive_all(spark, dsn, tmp_path)
     found = archived(tmp_path, "events", "chain_id")
     assert (found.count("c1"), found.count("c29"), found.count("c2")) == (2, 2, 1)
+
+
+def read_all(dsn: str) -> None:
+    """Let the dispatcher have read the whole log."""
+    store = PostgresState(dsn).sync_store()
+    store.open()
+    body = json.dumps({"cursor": store.event_log_end().cursor, "holder": None})
+    store.close()
+    run(dsn, "INSERT INTO queuert.webhook_record (kind, id, tag, body) VALUES ('dispatcher', 'cursor', 't', %(body)s)"
+             " ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body", body=body)  # fmt: skip
+
+
+def test_what_webhooks_have_still_to_read_stays(
+    spark: SparkSession, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What closed after the first unread event is not selected; what became stale after it is not deleted."""
+    monkeypatch.setattr(sync_unread, "_OUT_OF_ORDER", timedelta(0))
+    monkeypatch.setattr(sync_unread, "_CLOCKS", timedelta(0))
+    add_chains(dsn, 4)
+    run(dsn, "UPDATE queuert.job SET stale_at = now() WHERE id = 'c4'")
+    read_all(dsn)
+    run(dsn, EVENTS_OF_JOBS + " AND id = 'c1'")
+    result = archive_all(spark, dsn, tmp_path)
+    assert (archived(tmp_path), left(dsn)) == (["c2", "c3"], ["c1", "c4"])
+    assert (result.kept, result.kept_ids) == ({"unread": 1}, ["c4"])
+    read_all(dsn)
+    archive_all(spark, dsn, tmp_path)
+    assert (archived(tmp_path), left(dsn)) == (["c1", "c2", "c3", "c4"], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -11,6 +12,8 @@ import pytest
 from queuert.deduplication import Deduplicate
 from queuert.policies import Keep, Retention
 from queuert.state.postgres import PostgresState
+from queuert.state.postgres.bulk import BulkSettings, bulk_session
+from queuert.state.postgres.history import ArchivedChain, delete_archived, kept_chains
 from queuert.state.sync_store import Store
 from queuert.state.types import NewJob, PruneRequest
 
@@ -89,6 +92,25 @@ def test_rows_that_are_held_are_not_waited_for(dsn: str, store: Store, connectio
         assert pruned(store, HOUR) == ["plain"]
     assert pruned(store, HOUR) == ["long", "named"]
     assert [job is not None for job in store.get_jobs(["long2", "waited"])] == [False, True]
+
+
+def test_the_archive_keeps_what_webhooks_have_still_to_read(dsn: str, connection: psycopg.Connection[Any]) -> None:
+    """What closed, or became stale, at a time or later; each batch counts, also those that wait for locks."""
+    for id, ended in (("old", 4), ("stale", 3), ("retried", 2), ("edge", 1), ("young", 0.5)):
+        closed(connection, id, started=5, ended=ended)
+    connection.execute("UPDATE queuert.job SET stale_at = now() WHERE id = 'stale'")
+    connection.execute("UPDATE queuert.job SET stale_at = chain_closed_at - interval '1 hour' WHERE id = 'retried'")
+    rows = connection.execute("SELECT id, created_at, chain_closed_at, expires_at FROM queuert.job").fetchall()
+    chains = {id: ArchivedChain(id, started, ended, expires, 1) for id, started, ended, expires in rows}
+    edge, every = chains["edge"].closed_at, list(chains.values())
+    with bulk_session(BulkSettings(dsn, "queuert")) as session:
+        assert sorted(delete_archived(session, every, closed_before=edge) or ()) == ["old", "retried"]
+        assert delete_archived(session, every, closed_before=edge, wait=True) == []
+        assert kept_chains(session, every, edge) == {"stale": "unread", "edge": "unread", "young": "unread"}
+        assert kept_chains(session, every) == {"stale": "busy", "edge": "busy", "young": "busy"}
+        later = edge + timedelta(microseconds=1)
+        assert delete_archived(session, every, closed_before=later) == ["edge"]
+        assert sorted(delete_archived(session, every) or ()) == ["stale", "young"]
 
 
 def test_a_deduplication_slot_goes_with_its_last_chain(store: Store, connection: psycopg.Connection[Any]) -> None:

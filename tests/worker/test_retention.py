@@ -15,6 +15,7 @@ from queuert.errors import ConfigurationError
 from queuert.observability.events import AttemptFailed, ChainsBecameStale, ChainsPruned, RetentionHookFailed
 from queuert.policies import Keep, Retention
 from queuert.state.webhooks import WebhookWrite
+from queuert.webhooks import async_unread
 from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
 from queuert.worker import maintenance, pruning
 from tests.support.harness import PostgresHarness
@@ -214,8 +215,8 @@ async def test_what_webhooks_have_still_to_read_is_not_deleted(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attributes and webhooks of a chain are read with its events, so it stays until the dispatcher has read these."""
-    monkeypatch.setattr(pruning, "_OUT_OF_ORDER", timedelta(0))
-    monkeypatch.setattr(pruning, "_CLOCKS", timedelta(0))
+    monkeypatch.setattr(async_unread, "_OUT_OF_ORDER", timedelta(0))
+    monkeypatch.setattr(async_unread, "_CLOCKS", timedelta(0))
     harness.handles(number, echo, retention=Retention(completed=NONE))
     store = harness.client.state.async_store()
     await store.open()

@@ -21,10 +21,10 @@ from queuert import (
     Processors,
 )
 from queuert.client.schedules import tick_job
-from queuert.errors import ConfigurationError, ScheduleNotFoundError
+from queuert.errors import ConfigurationError, ScheduleNotFoundError, StateUnavailableError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.notify import InProcessNotify
-from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, TickSkipped
+from queuert.observability.events import AttemptStarted, ChainClosed, ChainStarted, LoopFailed, TickSkipped
 from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
 from queuert.state.adapter import StateAdapter
 from queuert.state.types import ScheduleRecord
@@ -139,6 +139,34 @@ async def test_a_tick_that_comes_again_cancels_nothing(harness: Harness, ahead: 
         last = tick_id("far", tick)
     assert (await moved_on(harness, tick)).last_chain_id == last
     assert (await harness.client.get_chain(last)).status is ChainStatus.OPEN
+
+
+async def test_a_chain_that_cannot_be_cancelled_now_holds_up_no_other_schedule(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a handler has locked it. The one that is due longest comes first in each round."""
+
+    async def refuse(*what: object) -> None:
+        raise StateUnavailableError("it is locked")
+
+    monkeypatch.setattr("queuert.worker.schedule_runner.cancel_closing", refuse)
+    harness.handles(number, echo)
+    await harness.client.put_schedules([far(overlap="cancel"), RecurringSchedule("other", number, 1, every=FAR)])
+    await harness.client.pause_job_types([number])
+    first = await harness.client.run_schedule("far")
+    assert first is not None
+    store = await harness.client._open_store()
+    tick = None
+    for schedule in await store.list_schedules():
+        assert schedule.next_at is not None
+        tick = schedule.spec.next_after(schedule.next_at - timedelta(seconds=1.5 * FAR))
+        assert await store.fire_schedule(schedule.name, schedule.next_at, tick, []) == []
+    assert tick is not None
+    async with harness.worker():
+        await harness.log.wait_for(ChainStarted, chain_id=tick_id("other", tick))
+        failed = await harness.log.wait_for(LoopFailed, loop="schedule_runner")
+    assert "of an earlier tick cannot be cancelled now: it is locked" in failed.error
+    assert (await first.refresh()).status is ChainStatus.OPEN
 
 
 async def test_a_running_chain_is_cancelled(harness: Harness) -> None:

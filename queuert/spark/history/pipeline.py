@@ -6,7 +6,7 @@ import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuert.errors import QueuertError
@@ -154,6 +154,11 @@ def _archive(
 ) -> list[ArchiveResult]:
     results = resume_runs(place)
     cut = place.facts.now - age
+    unread = place.unread_since()
+    if unread is not None and unread < cut:
+        cut = unread.astimezone(UTC)
+        text = f"webhooks have read what happened before {cut:%Y-%m-%d %H:%M:%S}Z: what closed later stays"
+        place.step("archive.unread", text)
     chosen = None if types is None else tuple(types)
     suffix = uuid.uuid4().hex[:8]
     done = start_run(place, cut, suffix, types=chosen, with_events=events, batch=batch)

@@ -84,24 +84,26 @@ def _done(place: Place, run: Manifest, step: Step, **values: Any) -> Manifest:
 def _delete(place: Place, run: Manifest) -> dict[str, str]:
     """Delete the archived chains. Returns those that stay in the database, with the reasons."""
     total, done = run.written.chains - len(run.torn), 0
+    # Once for all batches, so that a chain that is kept is also reported as kept.
+    unread = place.unread_since()
     left: list[ArchivedChain] = []
     for batch in archived_chains(place, run):
-        gone = set(delete_archived(place.session, batch) or ())
+        gone = set(delete_archived(place.session, batch, closed_before=unread) or ())
         left += [one for one in batch if one.id not in gone]
         done += len(batch)
         place.step("archive.deleting", f"{done - len(left):,} chains deleted", done, total)
-    kept = _kept(place, left)
+    kept = _kept(place, left, unread)
     # Other transactions may have released their locks or deleted the chains meanwhile, so wait to get the final state.
     held = [one for one in left if kept.get(one.id) == "busy"]
     for few in _batches(held, _WAIT_BATCH):
-        delete_archived(place.session, few, wait=True)
-    return _kept(place, left) if held else kept
+        delete_archived(place.session, few, closed_before=unread, wait=True)
+    return _kept(place, left, unread) if held else kept
 
 
-def _kept(place: Place, chains: Iterable[ArchivedChain]) -> dict[str, str]:
+def _kept(place: Place, chains: Iterable[ArchivedChain], unread: datetime | None) -> dict[str, str]:
     kept: dict[str, str] = {}
     for few in _batches(list(chains), 1_000):
-        kept |= kept_chains(place.session, few)
+        kept |= kept_chains(place.session, few, unread)
     return kept
 
 

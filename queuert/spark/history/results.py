@@ -60,8 +60,9 @@ class ArchiveResult:
         jobs: number of their jobs.
         events: number of their archived events.
         kept: number of closed chains that stay in the database and not in the archive, by reason: ``changed`` (retried
-            meanwhile, or finished anew), ``waited_for`` (a blocker of an unfinished job), ``busy`` (locked by another
-            transaction), and ``torn`` (changed while it was read).
+            meanwhile, or finished anew), ``waited_for`` (a blocker of an unfinished job), ``unread`` (webhooks have
+            still to read what happened to it), ``busy`` (locked by another transaction), and ``torn`` (changed while
+            it was read).
         kept_ids: ids of some of them, at most a hundred.
         dates: number of chains by the day (UTC) on which they closed.
         resumed: whether an earlier process began the run.

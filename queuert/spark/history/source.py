@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from queuert.spark.datasource import QueuertDataSource
@@ -15,8 +16,10 @@ from queuert.spark.history.records import Identity, check_identity
 from queuert.spark.history.results import OnProgress, Progress
 from queuert.spark.options import ConnectionOptions, option_texts, parse_options
 from queuert.spark.write.staging import settings_of
+from queuert.state.postgres.adapter import PostgresState
 from queuert.state.postgres.bulk import BulkSession, bulk_session
 from queuert.state.postgres.history import HistoryFacts, HistoryLock, history_facts, history_lock
+from queuert.webhooks.sync_unread import unread_since
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +74,20 @@ class Place:
         given = option_texts((name, _as_json(value)) for name, value in options.items())
         reader = self.spark.read.format("queuert").options(**self.options).option("table", table)
         return reader.options(numPartitions=str(self.partitions), **given).load()
+
+    def unread_since(self) -> datetime | None:
+        """Return the time from which on webhooks may still have to read chains that closed."""
+        settings = self.session.settings
+        # As the other connections of a run, it prepares nothing: it may be through any pooler.
+        state = PostgresState(
+            settings.dsn, schema=settings.schema, prepare_threshold=None, application_name=APPLICATION
+        )
+        store = state.sync_store(max_connections=1)
+        store.open()
+        try:
+            return unread_since(store)
+        finally:
+            store.close()
 
     def path(self, table: str) -> str:
         """Return the whole address of a table of the output."""

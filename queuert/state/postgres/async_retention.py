@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import starmap
 from typing import Any
 
@@ -41,7 +42,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
             deleted: list[DeletedJob] = []
             if to_delete:
                 async with async_bounded(connection):
-                    deleted = await prune(connection, self._sql, to_delete)
+                    deleted = await prune(connection, self._sql, to_delete, closed_before=request.closed_before)
             stale = await fetch(connection, self._sql.mark_stale, retention.marked(to_mark)) if to_mark else []
             return PruneResult(retention.gone(to_delete, deleted), cursor, [id for (id,) in stale])
 
@@ -102,15 +103,21 @@ class AsyncPostgresRetention(AsyncPostgresBase):
 
 
 async def prune(
-    connection: AsyncAnyConnection, sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
+    connection: AsyncAnyConnection,
+    sql: Statements,
+    to_delete: Sequence[PruneCandidate],
+    *,
+    closed_before: datetime | None = None,
+    wait: bool = False,
 ) -> list[DeletedJob]:
     """Delete chains inside the connection's transaction if they have not changed since; return their jobs.
 
-    Rows that other transactions have locked are skipped, unless the call waits for them.
+    Chains that closed, or became stale, at ``closed_before`` or later are kept. Rows that other transactions have
+    locked are skipped, unless the call waits for them.
     """
     lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = await fetch(connection, lock, retention.ids(to_delete))
-    rows = await fetch(connection, sql.prune, retention.pruned(to_delete, locked))
+    rows = await fetch(connection, sql.prune, retention.pruned(to_delete, locked, closed_before))
     deleted = list(starmap(DeletedJob, rows))
     await forget_deleted(connection, sql, deleted)
     return deleted

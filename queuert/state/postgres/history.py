@@ -117,29 +117,37 @@ def history_lock(session: BulkSession, name: str) -> Iterator[HistoryLock | None
         yield HistoryLock(connection) if held else None
 
 
-def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wait: bool = False) -> list[str] | None:
+def delete_archived(
+    session: BulkSession,
+    chains: Sequence[ArchivedChain],
+    *,
+    closed_before: datetime | None = None,
+    wait: bool = False,
+) -> list[str] | None:
     """Delete chains that have not changed since they were archived, with all their jobs, in one transaction. Returns
     those that were deleted.
 
-    Chains are kept that were retried, that closed again or have another end, and that are blockers of unfinished jobs.
-    Rows that other transactions have locked are skipped. With ``wait`` the call waits for them, and returns None if
-    that took too long or was a deadlock.
+    Chains are kept that were retried, that closed again or have another end, that are blockers of unfinished jobs, and
+    that closed, or became stale, at ``closed_before`` or later. Rows that other transactions have locked are skipped.
+    With ``wait`` the call waits for them, and returns None if that took too long or was a deadlock.
 
     Raises:
         ArchiveMismatchError: a chain has other jobs than were archived; nothing was deleted.
     """
     try:
-        return _delete(session, chains, wait)
+        return _delete(session, chains, closed_before, wait)
     except StateUnavailableError as error:
         if wait and (isinstance(error.__cause__, errors.LockNotAvailable) or was_deadlock(error)):
             return None
         raise
 
 
-def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -> list[str]:
+def _delete(
+    session: BulkSession, chains: Sequence[ArchivedChain], closed_before: datetime | None, wait: bool
+) -> list[str]:
     to_delete = [PruneCandidate(one.id, one.closed_at, one.expires_at) for one in chains]
     with session.transaction() as connection:
-        jobs = prune(connection, session.sql, to_delete, wait=wait)
+        jobs = prune(connection, session.sql, to_delete, closed_before=closed_before, wait=wait)
         deleted = Counter(job.chain_id for job in jobs)
         for chain in chains:
             if deleted.get(chain.id, chain.jobs) != chain.jobs:
@@ -149,14 +157,17 @@ def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -
     return retention.gone(to_delete, jobs)
 
 
-def kept_chains(session: BulkSession, chains: Sequence[ArchivedChain]) -> dict[str, str]:
-    """Return which of the chains still exist, and why: ``changed``, ``waited_for`` or ``busy`` (another transaction has
-    locked it)."""
+def kept_chains(
+    session: BulkSession, chains: Sequence[ArchivedChain], closed_before: datetime | None = None
+) -> dict[str, str]:
+    """Return which of the chains still exist, and why: ``changed``, ``waited_for``, ``unread`` (it closed, or became
+    stale, at ``closed_before`` or later) or ``busy`` (another transaction has locked it)."""
     params = {
         "ids": [one.id for one in chains],
         "created": [one.created_at for one in chains],
         "closed": [one.closed_at for one in chains],
         "expires": [one.expires_at for one in chains],
+        "closed_before": closed_before,
     }
     with session.transaction() as connection:
         return dict(fetch(connection, session.sql.history_retained, params))

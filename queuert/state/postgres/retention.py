@@ -151,13 +151,16 @@ def ids(to_delete: Iterable[PruneCandidate]) -> Parameters:
     return {"ids": [one.id for one in to_delete]}
 
 
-def pruned(to_delete: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parameters:
+def pruned(
+    to_delete: Sequence[PruneCandidate], locked: Iterable[Row], closed_before: datetime | None = None
+) -> Parameters:
     """Return the parameters of ``prune``."""
     return {
         **ids(to_delete),
         "closed": [one.closed_at for one in to_delete],
         "expires": [one.expires_at for one in to_delete],
         "locked": [id for (id,) in locked],
+        "closed_before": closed_before,
     }
 
 

@@ -69,12 +69,13 @@ SELECT root.id,
             JOIN {schema}.job AS waiting ON waiting.id = entry.job_id
             WHERE entry.blocker_chain_id = root.id
                 AND waiting.status IN ('blocked', 'scheduled', 'ready', 'running')) THEN 'waited_for'
+        WHEN greatest(root.chain_closed_at, root.stale_at) >= %(closed_before)s::timestamptz THEN 'unread'
         ELSE 'busy'
     END
 FROM unnest(%(ids)s::text[], %(created)s::timestamptz[], %(closed)s::timestamptz[], %(expires)s::timestamptz[])
     AS params (id, created_at, closed_at, expires_at)
 CROSS JOIN LATERAL (
-    SELECT id, chain_status, chain_closed_at, expires_at FROM {schema}.job
+    SELECT id, chain_status, chain_closed_at, expires_at, stale_at FROM {schema}.job
     WHERE job.id = params.id AND chain_index = 0 AND job.created_at = params.created_at
     OFFSET 0
 ) AS root

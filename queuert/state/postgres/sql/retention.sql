@@ -139,9 +139,10 @@ ORDER BY created_at, id FOR UPDATE {skip_locked}
 
 -- name: prune
 -- Deletes closed chains that have not changed since they were selected, with all their jobs, and their entries as
--- blockers of finished jobs. A chain stays if an unfinished job has it as a blocker, or if this transaction has not
--- locked all of its rows and of those that refer to it. All is one statement because foreign keys are checked when it
--- ends; the entries of the chain's own jobs are deleted by the foreign keys. That a stale chain is deleted is an event.
+-- blockers of finished jobs. A chain stays if an unfinished job has it as a blocker, if this transaction has not locked
+-- all of its rows and of those that refer to it, or if it closed, or became stale, at `closed_before` or later. All is
+-- one statement because foreign keys are checked when it ends; the entries of the chain's own jobs are deleted by the
+-- foreign keys. That a stale chain is deleted is an event.
 WITH held AS MATERIALIZED (
     SELECT unnest(%(locked)s::text[]) AS id
 ),
@@ -152,6 +153,7 @@ to_delete AS MATERIALIZED (
         SELECT id, coalesce(stale_at >= chain_closed_at, false) AS stale FROM {schema}.job
         WHERE job.id = params.id AND chain_index = 0 AND chain_status <> 'open' AND chain_closed_at = params.closed_at
             AND expires_at IS NOT DISTINCT FROM params.expires_at
+            AND (greatest(chain_closed_at, stale_at) >= %(closed_before)s::timestamptz) IS NOT TRUE
         OFFSET 0
     ) AS root
     WHERE root.id IN (SELECT id FROM held)

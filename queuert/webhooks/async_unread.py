@@ -1,0 +1,39 @@
+"""Which closed chains the dispatcher of webhooks may still have to read. ``sync_unread.py`` is generated from this
+module."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from queuert.errors import EventsLostError
+from queuert.event_log import EventFilter
+from queuert.state.async_store import AsyncStore
+from queuert.state.paging import PageRequest
+from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
+
+_OUT_OF_ORDER = timedelta(hours=1)
+"""How much earlier than the first unread event an event can have happened that comes after it: for as long as the
+transaction was open that wrote it."""
+_CLOCKS = timedelta(minutes=1)
+"""How much the clocks of this process and of the store may differ."""
+
+
+async def unread_since(store: AsyncStore) -> datetime | None:
+    """Return the time from which on closed chains may have events that webhooks are still to be made of.
+
+    Without webhooks there is none. What the dispatcher has missed for good holds nothing: the log has lost it.
+    """
+    found = await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
+    if not found:
+        return None
+    now = datetime.now(UTC)
+    end = await store.event_log_end()
+    page = PageRequest(1, json.loads(found[0].body)["cursor"], oldest_first=True)
+    try:
+        unread = (await store.list_events(EventFilter(), page)).items
+    except EventsLostError:
+        return None
+    if unread:
+        return unread[0].happened_at - _OUT_OF_ORDER
+    return now - (_OUT_OF_ORDER if end.settled < end.written else _CLOCKS)
