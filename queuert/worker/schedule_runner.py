@@ -144,7 +144,7 @@ class ScheduleRunner:
             try:
                 cancelled = await cancel_closing(self._store, [chain_id], reason, None)
             except StateUnavailableError as error:
-                # A handler has locked it, for as long as its block lasts: other schedules do not wait for that.
+                # A handler has locked it, for as long as its block lasts. The round goes on with the other schedules.
                 raise StateError(f"chain {chain_id!r} of an earlier tick cannot be cancelled now: {error}") from error
             results = [one for one in cancelled if one.written]
             for topic, keys in update_notifications(results).items():

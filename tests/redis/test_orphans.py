@@ -68,9 +68,7 @@ async def test_a_key_has_its_turn_although_the_first_of_its_jobs_are_gone(store:
     assert await store.claim(request) == []
 
 
-async def test_a_key_without_jobs_is_dropped_where_keys_are_tried(
-    store: AsyncRedisStore, keys: Keys
-) -> None:
+async def test_a_key_without_jobs_is_dropped_where_keys_are_tried(store: AsyncRedisStore, keys: Keys) -> None:
     """As behind a thousand jobs of a key that is full. The claim goes on with the keys that are left."""
     await store.start_jobs([job(limit_key="full") for _ in range(1_001)])
     await store.start_jobs([job(id="there", limit_key="other")])

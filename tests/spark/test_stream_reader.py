@@ -102,13 +102,15 @@ def test_filters_and_columns(dsn: str) -> None:
 
 def test_a_stream_without_matches_moves_on_once_a_day(dsn: str) -> None:
     """By a batch without rows: retention drops what is behind it, and a checkpoint that stayed there would be lost."""
-    reader = stream_reader(dsn, types="publish")
+    reader, none = stream_reader(dsn, types="publish"), stream_reader(dsn, types="none")
     start = reader.initialOffset()
     with connected(dsn) as connection:
         add_event(connection, "a", type="publish")
         connection.execute("UPDATE queuert.job_event SET happened_at = happened_at - interval '25 hours'")
         end = reader.latestOffset(start, ALL)
+        assert none.latestOffset(start, ALL) == start
         add_event(connection, "b")
+        assert none.latestOffset(start, ALL) != start, "begun where the log was empty"
     moved = reader.latestOffset(end, ALL)
     assert moved != end
     assert read_range(reader, end, moved) == []

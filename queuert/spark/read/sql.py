@@ -120,7 +120,7 @@ def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, 
         for number, (day, test) in enumerate(ranges):
             given[f"table_{number}"] = f"{identifier(schema)}.{identifier(day.table)}"
             times = elsewhere if day.day is None else _between(day.day, day.day + _DAY)
-            of_day = f"({times}) AND entry.tableoid = %(table_{number})s::text::regclass AND {test}"
+            of_day = f"({times}) AND entry.tableoid = %(table_{number})s::regclass AND {test}"
             rows.append(f'SELECT {_EVENT} FROM "{schema}".job_event AS entry {_EACH} WHERE {of_day}')
         text = f"SELECT {_list(columns)} FROM ({' UNION ALL '.join(rows)}) AS event WHERE {where}"
         queries.append(Query(text, given))

@@ -146,7 +146,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # This is not the end of a batch, which would have no rows. But this part of the log need not be read again.
             self._nothing = (begin, max(look_from, last))
             # Once a day it is: retention drops what is behind, and a checkpoint that stayed there could not go on.
-            return last if _days(begin, last) >= 1 else begin
+            return last if last > begin and _days(session, begin, last) >= 1 else begin
         if isinstance(limit, ReadMaxRows):
             return self._nth(session, look_from, last, limit.max_rows, now) or last
         return last
@@ -161,9 +161,12 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _before(found[0], now) if found else None
 
 
-def _days(begin: Offset, end: Offset) -> float:
-    """Return the days between the last events before two positions; 0 if there is none before one of them."""
+def _days(session: BulkSession, begin: Offset, end: Offset) -> float:
+    """Return the days between the last events before two positions; from the first of the log on, if there is no event
+    before ``begin``."""
     first, last = begin.cursor.happened_at, end.cursor.happened_at
+    if first is None:
+        first = next((row[2] for row in fetch_plainly(session, session.sql.read_first_event)), None)
     return 0.0 if first is None or last is None else (last - first) / timedelta(days=1)
 
 

@@ -16,7 +16,8 @@ SELECT id, chain_status FROM locked
 -- Reads a page of expired chains, the earliest expiry first, and whether a reader of the event log still needs them:
 -- such chains count for the page, so that it reads no more rows than its limit. Chains that never expire are not in the
 -- index.
-SELECT id, chain_closed_at, expires_at, coalesce(chain_closed_at >= %(closed_before)s::timestamptz, false)
+SELECT id, chain_closed_at, expires_at,
+    coalesce(greatest(chain_closed_at, stale_at) >= %(closed_before)s::timestamptz, false)
 FROM {schema}.job
 WHERE expires_at <= statement_timestamp()
     AND (expires_at, id) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_id)s::text)

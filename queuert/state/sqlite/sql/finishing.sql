@@ -58,7 +58,7 @@ WHERE type = :type AND status = 'running' AND lease_expires_at <= :now ORDER BY 
 
 -- name: find_expired
 -- Reads a page of expired chains, the earliest expiry first, and whether a reader of the event log still needs them.
-SELECT id, expires_at, coalesce(chain_closed_at >= :closed_before, 0)
+SELECT id, expires_at, coalesce(max(chain_closed_at, coalesce(stale_at, 0)) >= :closed_before, 0)
 FROM queuert_job WHERE expires_at <= :now AND (expires_at, id) > (:after, :after_id)
 ORDER BY expires_at, id LIMIT :limit
 

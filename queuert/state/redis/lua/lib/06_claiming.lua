@@ -194,7 +194,8 @@ local function note_start(job, limits)
 end
 
 -- Reads the best ready jobs of a limit key, up to `wanted`. Members without a job, which scripts never leave, but manual
--- edits and evictions do, are dropped: they would keep the others from their turn.
+-- edits and evictions do, are dropped: they would keep the others from their turn. Returns the jobs, and whether the key
+-- had none left and is gone.
 local function jobs_of_key(type, key, from, wanted)
     local of_key, jobs, dropped = P .. 'kk:' .. pair(type, key), {}, 0
     while #jobs < wanted and dropped < SCANNED do
@@ -213,8 +214,9 @@ local function jobs_of_key(type, key, from, wanted)
         end
         if #members < most then break end
     end
-    if #jobs == 0 and call('EXISTS', of_key) == 0 then call('ZREM', P .. 'keys:' .. type, key) end
-    return jobs
+    local gone = #jobs == 0 and call('EXISTS', of_key) == 0
+    if gone then call('ZREM', P .. 'keys:' .. type, key) end
+    return jobs, gone
 end
 
 -- Returns up to `wanted` ready jobs of keys with something left. The best ones come first; if there are many saturated
@@ -241,18 +243,20 @@ local function within_keys(type, limits, wanted, first)
         at = at + 100
     end
     local keys = call('ZCARD', P .. 'keys:' .. type)
-    local begin = keys > 0 and math.random(0, keys - 1) or 0
-    for offset = 0, math.min(keys, KEYS_TRIED) - 1 do
+    local place = keys > 0 and math.random(0, keys - 1) or 0
+    for _ = 1, math.min(keys, KEYS_TRIED) do
         if #jobs >= wanted then break end
-        local limit_key = call('ZRANGE', P .. 'keys:' .. type, (begin + offset) % keys, (begin + offset) % keys)[1]
-        -- There are fewer than before if some had no jobs.
-        if limit_key then
-            left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
-            if left[limit_key] > 0 then
-                local more = math.min(wanted, left[limit_key])
-                for _, job in ipairs(jobs_of_key(type, limit_key, from, more)) do select_admissible(job) end
-            end
+        place = place % keys
+        local limit_key = call('ZRANGE', P .. 'keys:' .. type, place, place)[1]
+        left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
+        local gone
+        if left[limit_key] > 0 then
+            local found
+            found, gone = jobs_of_key(type, limit_key, from, math.min(wanted, left[limit_key]))
+            for _, job in ipairs(found) do select_admissible(job) end
         end
+        -- The next key has the place of one that is gone.
+        if gone then keys = keys - 1 else place = place + 1 end
     end
     return jobs
 end
