@@ -62,7 +62,7 @@ class AsyncClientEventLog(AsyncClientBase):
             EventsLostError: retention dropped events after the cursor, a failover lost the event of the cursor, or it
                 is of another database. The error says how to continue.
             DatabaseMovedError: the database was moved to another cluster: run ``queuert migrate adopt``.
-            ConfigurationError: the limit is out of range, or ``kinds`` is a string.
+            ConfigurationError: the limit is out of range, ``kinds`` is a string, or has a text that is no kind.
             InvalidIdentifierError: the name of a job type is not valid.
         """
         filter = _filter(job_types, kinds, chain)
@@ -89,7 +89,7 @@ class AsyncClientEventLog(AsyncClientBase):
                 now, perhaps with events of the last seconds; with ``"beginning"`` at the oldest event of the log.
 
         Raises:
-            ConfigurationError: ``kinds`` is a string.
+            ConfigurationError: ``kinds`` is a string, or has a text that is no kind.
             InvalidIdentifierError: the name of a job type is not valid.
 
         Example::
@@ -193,8 +193,13 @@ def _filter(
 ) -> EventFilter:
     if isinstance(kinds, str):
         raise ConfigurationError(f"kinds must be a sequence of event kinds, got {str(kinds)!r}")
+    chosen = None if kinds is None else tuple(str(kind) for kind in kinds)
+    known = {kind.value for kind in EventKind}
+    for kind in chosen or ():
+        if kind not in known:
+            raise ConfigurationError(f"kinds must be kinds of events ({', '.join(EventKind)}), got {kind!r}")
     return EventFilter(
         types=type_filter(job_types),
-        kinds=None if kinds is None else tuple(str(kind) for kind in kinds),
+        kinds=chosen,
         chain_id=None if chain is None else chain_ids([chain])[0],
     )

@@ -19,6 +19,8 @@ BLOCKED_AFTER = 5.0
 """Seconds for which the event loop may be blocked before an event is emitted."""
 
 _TICK = 1.0
+_STOP = 5.0
+"""Seconds for which a stop waits for the thread."""
 _DELAYS = 30
 """The number of delays that are kept: those of half a minute."""
 _FRAMES = 30
@@ -68,7 +70,7 @@ class LoopWatch:
         self._answered.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join()
+            thread.join(_STOP)  # An observer may hang. The thread is a daemon, and reports no more.
         self._sent_at = None
 
     def blocked_seconds(self) -> float:

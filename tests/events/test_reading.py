@@ -166,6 +166,11 @@ def test_by_a_client(dsn: str) -> None:
         assert [one.job_id for one in client.list_events(job_types=[other])] == [second.id]
         assert [one.job_id for one in client.list_events(chain=first, kinds=[EventKind.CREATED])] == [first.id]
         assert len(client.list_events(kinds=["started"])) == 0
+        for wrong in (["start"], ["created", "Started"]):
+            with pytest.raises(ConfigurationError, match=r"kinds must be kinds of events .created, blocked, .* got '"):
+                client.list_events(kinds=wrong)
+            with pytest.raises(ConfigurationError, match="must be kinds of events"):
+                client.follow_events(kinds=wrong)
         client.set_event_level("off", job_types=[number])
         client.set_event_level(EventLevel.TERMINAL)
         client.set_event_retention(3)

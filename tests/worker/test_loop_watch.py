@@ -6,7 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from queuert import Attempt, Outcome
 from queuert.observability import events
@@ -47,6 +50,25 @@ async def test_what_blocks_the_loop_is_reported_with_its_stack() -> None:
     assert "test_what_blocks_the_loop_is_reported_with_its_stack" in blocked.stack
     assert (blocked.worker, blocked.job_id, type(unblocked)) == ("w", None, events.EventLoopUnblocked)
     assert 0 < blocked.seconds <= unblocked.seconds
+
+
+async def test_an_observer_that_hangs_does_not_keep_a_worker_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_watch, "_STOP", 0.01)
+    entered, released = threading.Event(), threading.Event()
+
+    def hang(event: object) -> None:
+        entered.set()
+        released.wait(WAIT)
+
+    observers = Observers([cast("Any", SimpleNamespace(emit=hang))])
+    watching = loop_watch.LoopWatch(lambda task: None, worker="w", observers=observers, blocked_after=0.01)
+    watching.start()
+    try:
+        assert entered.wait(WAIT)
+        watching.stop()
+        assert not released.is_set()
+    finally:
+        released.set()
 
 
 async def test_a_loop_that_runs_is_not_reported() -> None:
