@@ -4,10 +4,11 @@ module."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from queuert.errors import EventsLostError
-from queuert.event_log import EventFilter
+from queuert.event_log import EventFilter, JobEvent
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import PageRequest
 from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
@@ -22,18 +23,23 @@ _CLOCKS = timedelta(minutes=1)
 async def unread_since(store: AsyncStore) -> datetime | None:
     """Return the time from which on closed chains may have events that webhooks are still to be made of.
 
-    Without webhooks there is none. What the dispatcher has missed for good holds nothing: the log has lost it.
+    Without webhooks there is none. Of what the log has lost, none is read any more: as the dispatcher does, this goes on
+    from the cursor of the error.
     """
     found = await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
     if not found:
         return None
     now = datetime.now(UTC)
     end = await store.event_log_end()
-    page = PageRequest(1, json.loads(found[0].body)["cursor"], oldest_first=True)
+    cursor = json.loads(found[0].body)["cursor"]
     try:
-        unread = (await store.list_events(EventFilter(), page)).items
-    except EventsLostError:
-        return None
+        unread = await _first(store, cursor)
+    except EventsLostError as error:
+        unread = await _first(store, error.cursor or end.cursor)
     if unread:
         return unread[0].happened_at - _OUT_OF_ORDER
     return now - (_OUT_OF_ORDER if end.settled < end.written else _CLOCKS)
+
+
+async def _first(store: AsyncStore, cursor: str | None) -> Sequence[JobEvent]:
+    return (await store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))).items

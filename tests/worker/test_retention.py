@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, Processors
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, EventsLostError
+from queuert.event_log import EventFilter
 from queuert.observability.events import AttemptFailed, ChainsBecameStale, ChainsPruned, RetentionHookFailed
 from queuert.policies import Keep, Retention
+from queuert.state.paging import PageRequest
 from queuert.state.webhooks import WebhookWrite
 from queuert.webhooks import async_unread
 from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
@@ -234,6 +236,31 @@ async def test_what_webhooks_have_still_to_read_is_not_deleted(
         await until(lambda: left(harness) == {second.id}, "what was read is deleted")
         await has_read_all("two", "one")
         await until(lambda: not left(harness), "the other one is deleted as well")
+    await store.aclose()
+
+
+async def test_lost_events_hold_nothing_but_those_that_the_log_still_has_do(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_unread, "_OUT_OF_ORDER", timedelta(0))
+    store = harness.client.state.async_store()
+    await store.open()
+    await harness.client.start_chain(number, 1)
+    first = (await store.list_events(EventFilter(), PageRequest(1, None, oldest_first=True))).items[0]
+    body = json.dumps({"cursor": first.cursor, "holder": None})
+    assert await store.put_webhook_record(WebhookWrite(DISPATCHER, DISPATCHER_CURSOR, body, "one", None))
+    second = await harness.client.start_chain(number, 2)
+    await harness.client.start_chain(number, 3)
+    harness.rows(
+        """WITH newest AS (SELECT tx FROM queuert.job_event WHERE chain_id = %s),
+                gone AS (DELETE FROM queuert.job_event WHERE tx <= (SELECT tx FROM newest))
+           UPDATE queuert.event_log SET dropped_tx = (SELECT tx FROM newest)""",
+        second.id,
+    )
+    with pytest.raises(EventsLostError):
+        await store.list_events(EventFilter(), PageRequest(1, first.cursor, oldest_first=True))
+    left_over = (await store.list_events(EventFilter(), PageRequest(1, None, oldest_first=True))).items[0]
+    assert await async_unread.unread_since(store) == left_over.happened_at
     await store.aclose()
 
 
