@@ -139,6 +139,25 @@ def test_changed_while_read(spark: SparkSession, dsn: str, tmp_path: Path) -> No
     assert result.kept == {"torn": 1}
 
 
+def test_a_run_that_was_planned_before_a_failover_lost_transactions(
+    spark: SparkSession, dsn: str, tmp_path: Path
+) -> None:
+    """Its last transaction is beyond those of the server that was promoted."""
+    add_chains(dsn, 2)
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        archive_all(spark, dsn, tmp_path, on_progress=at_step("archive.planned", die))
+    [planned] = tmp_path.glob("**/01-planned.json")
+    planned.write_text(json.dumps({**json.loads(planned.read_text()), "to_tx": 2**40}))
+    planned.with_name(f".{planned.name}.crc").unlink()
+    archive_all(spark, dsn, tmp_path)
+    assert (archived(tmp_path), left(dsn)) == (["c1", "c2"], [])
+    assert steps(tmp_path).count("06-done.json") == 2
+
+
 def test_same_id_again(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     """A chain that was started anew under the id of one that is deleted does not take it out of the archive."""
     add_chains(dsn, 2)

@@ -57,6 +57,8 @@ def start_run(place: Place, cut: datetime, suffix: str, **settings: Any) -> Arch
 def carry_on(place: Place, run: Manifest) -> Manifest:
     """Do the remaining steps of a run."""
     if run.step < Step.WRITTEN:
+        # A failover may have lost the last transactions of the server on which it was planned.
+        run = run.model_copy(update={"to_tx": min(run.to_tx, place.facts.tx)})
         counts, torn = write_run(place, run)
         run = _done(place, run, Step.WRITTEN, written=counts, torn=tuple(torn))
     if run.step < Step.DELETED:
