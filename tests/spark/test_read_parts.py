@@ -31,6 +31,7 @@ from queuert.spark.read.sql import (
 )
 from queuert.spark.read.stream import EventSlice
 from queuert.spark.read.timestamps import moments
+from queuert.state.postgres import copy_export
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.event_log import LogState
 
@@ -230,6 +231,16 @@ def test_a_text_may_begin_with_a_byte_order_mark() -> None:
     decoder = CsvDecoder([Column("s", Kind.TEXT, "s")], pa.schema([("s", pa.string())]))
     batches = decoder.decode(["\ufeffa\n\ufeffb\n".encode(), memoryview("\ufeff\ufeffc\n".encode())])
     assert [batch.to_pydict()["s"] for batch in batches] == [["\ufeffa", "\ufeffb"], ["\ufeff\ufeffc"]]
+
+
+def test_long_rows_are_never_more_than_arrow_reads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_export, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(copy_export, "_LONG_BYTES", 1_000)
+    lengths = [1] * 50 + [200] * 40 + [3_000] + [1] * 500 + [90] * 64
+    given = [bytes([at % 256]) * length for at, length in enumerate(lengths)]
+    chunks = [bytes(chunk) for chunk in copy_export._joined(map(memoryview, given))]
+    assert b"".join(chunks) == b"".join(given)
+    assert max(len(chunk) for chunk in chunks if len(chunk) != 3_000) <= 1_100
 
 
 def test_a_task_waits_for_a_standby_that_lags_behind_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

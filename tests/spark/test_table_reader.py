@@ -386,6 +386,29 @@ def test_events_that_retention_took_meanwhile(dsn: str) -> None:
         read_plainly(dsn, "events", fromTx="1")
 
 
+def test_a_day_that_retention_dropped_since_the_snapshot(dsn: str) -> None:
+    with connected(dsn) as connection:
+        add_event(connection, "a")
+        with snapshot(dsn) as name:
+            assert [row["job_id"] for row in read_plainly(dsn, "events", snapshot=name)] == ["a"]
+            days = connection.execute("SELECT DISTINCT tableoid::regclass::text FROM queuert.job_event").fetchall()
+            connection.execute("UPDATE queuert.event_log SET dropped_tx = (SELECT tx FROM queuert.job_event)")
+            for (day,) in days:
+                connection.execute(f"DROP TABLE {day}".encode())
+            for table in ("events", "attempts"):
+                with pytest.raises(EventsLostError, match="retention dropped"):
+                    read_plainly(dsn, table, snapshot=name)
+
+
+def test_jobs_stay_where_they_are_while_a_snapshot_is_open(dsn: str) -> None:
+    add_closed(dsn, 1)
+    with connected(dsn) as connection:
+        connection.execute("SET lock_timeout = '100ms'")
+        with snapshot(dsn), pytest.raises(psycopg.errors.LockNotAvailable):
+            connection.execute("VACUUM FULL queuert.job")
+        connection.execute("VACUUM FULL queuert.job")
+
+
 def test_parts_on_one_snapshot_are_exact_under_load(dsn: str) -> None:
     count = 4_000
     add_closed(dsn, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -34,6 +35,7 @@ from queuert.state.postgres.copy_export import (
     TableDropped,
     copy_out,
     export_session,
+    fetch_on,
     fetch_plainly,
 )
 from queuert.state.postgres.event_log import EventCursor, LogState, log_params
@@ -63,9 +65,9 @@ class Slice(InputPartition):
         self.below = below
 
 
-def log_state(session: BulkSession, cursor: EventCursor | None = None) -> LogState:
-    """Return the present state of the log, and whether it has the event of a cursor."""
-    return LogState.of(fetch_plainly(session, session.sql.read_log, log_params(cursor))[0])
+def log_state(session: BulkSession, cursor: EventCursor | None = None, *, snapshot: str | None = None) -> LogState:
+    """Return the state of the log, now or on a snapshot, and whether it has the event of a cursor."""
+    return LogState.of(fetch_on(session, snapshot, session.sql.read_log, log_params(cursor))[0])
 
 
 def wait_for_standby(session: BulkSession, below: int) -> None:
@@ -107,9 +109,11 @@ class TableReader(DataSourceReader):
         """Return the parts for the tasks. Spark calls it once for a DataFrame, however often that is used."""
         with export_session(settings_of(self.options)) as session:
             session.check_schema()
-            now = log_state(session)
-            options = self._bounded(now)
-            queries = self._queries(session, options)
+            with _snapshot_errors():
+                # A day that retention has dropped since the snapshot is missed by `check_log`.
+                now = log_state(session, snapshot=self.options.snapshot)
+                options = self._bounded(now)
+                queries = self._queries(session, options)
         below = options.to_tx if options.settled else None
         if options.table not in ("events", "attempts"):
             return [Slice(query, below=below) for query in queries]
@@ -153,7 +157,7 @@ class TableReader(DataSourceReader):
             only_ended = self.options.from_tx is not None or self.options.to_tx is not None
             return attempt_queries(options, self._columns, schema, only_ended=only_ended)
         if options.table == "events":
-            days = [Day(*row) for row in fetch_plainly(session, session.sql.read_days)]
+            days = [Day(*row) for row in fetch_on(session, options.snapshot, session.sql.read_days)]
             return event_queries(options, self._columns, schema, days)
         return job_queries(options, self._columns, schema, _job_parts(session, options))
 
@@ -178,8 +182,15 @@ def copied(session: BulkSession, query: Query, snapshot: str | None = None) -> I
         SnapshotGoneError: the transaction of the snapshot has ended.
         EventsLostError: a partition of the event log was dropped.
     """
-    try:
+    with _snapshot_errors():
         yield from copy_out(session, query.text, query.parameters, delimiter=DELIMITER, quote=QUOTE, snapshot=snapshot)
+
+
+@contextmanager
+def _snapshot_errors() -> Iterator[None]:
+    """Raise errors of a snapshot, and of tables that were dropped, as the errors that users know."""
+    try:
+        yield
     except SnapshotReleased:
         raise SnapshotGoneError(
             "the snapshot must be open, and of this database: read inside the block of snapshot()"

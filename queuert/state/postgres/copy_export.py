@@ -27,6 +27,8 @@ CHUNK_BYTES = 1024 * 1024
 """The approximate size of a chunk."""
 _ROWS_AT_ONCE = 32
 """The number of rows that are read before the size of the chunk is checked again."""
+_LONG_BYTES = 64 * 1024 * 1024
+"""Rows that are longer together are a chunk each: Arrow reads at most 2 GiB at once."""
 
 _TEXT = {
     "TimeZone": "UTC",
@@ -117,14 +119,8 @@ def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any
     _check(pgconn.exec_(b"%s; COMMIT" % merged.encode()), ExecStatus.COPY_OUT)
     ended = False
     try:
-        # This loop runs in C: one row of psycopg's iterator in Python costs as much as all other work on it. The rows
-        # go into one buffer at once, since a list of a million rows is slow to make.
-        rows = map(itemgetter(1), iter(partial(pgconn.get_copy_data, 0), (-1, b"")))
-        more = True
-        while more:
-            chunk, more = _filled(rows)
-            if chunk.tell():
-                yield chunk.getbuffer()
+        # This loop runs in C: one row of psycopg's iterator in Python costs as much as all other work on it.
+        yield from _joined(map(itemgetter(1), iter(partial(pgconn.get_copy_data, 0), (-1, b""))))
         ended = True
         for _ in ("COPY", "COMMIT"):
             _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
@@ -134,16 +130,22 @@ def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any
         _drain(connection)
 
 
-def _filled(rows: Iterator[memoryview]) -> tuple[BytesIO, bool]:
-    """Return a buffer with as many rows as make a chunk, and whether there may be more rows."""
-    chunk, size = BytesIO(), 0
-    while size < CHUNK_BYTES:
-        # Few rows at a time, since the length of the next rows is unknown.
-        chunk.writelines(islice(rows, _ROWS_AT_ONCE))
-        before, size = size, chunk.tell()
-        if size == before:
-            return chunk, False
-    return chunk, True
+def _joined(rows: Iterator[memoryview]) -> Iterator[memoryview]:
+    """Yield the rows in chunks."""
+    chunk, at_once = BytesIO(), 1
+    # Few rows at a time, since the length of the next ones is unknown: one, where the last ones were long.
+    while few := list(islice(rows, at_once)):
+        size = sum(map(len, few))
+        at_once = 1 if size > CHUNK_BYTES * len(few) else _ROWS_AT_ONCE
+        if size <= _LONG_BYTES:
+            chunk.writelines(few)
+        if chunk.tell() >= CHUNK_BYTES or (size > _LONG_BYTES and chunk.tell()):
+            yield chunk.getbuffer()
+            chunk = BytesIO()
+        if size > _LONG_BYTES:
+            yield from few
+    if chunk.tell():
+        yield chunk.getbuffer()
 
 
 def _check(result: PGresult | None, wanted: ExecStatus) -> None:
@@ -169,11 +171,30 @@ def _drain(connection: Connection[Any]) -> None:
 def _explained(error: StateError, snapshot: str | None) -> StateError:
     cause = error.__cause__
     if isinstance(cause, errors.UndefinedTable):
-        return TableDropped(str(error))
+        return TableDropped(cause.diag.message_primary or str(error))
     # Not by its text, which the server may have translated. The query names no object that a role could lack.
     if snapshot is not None and isinstance(cause, errors.InvalidParameterValue | errors.UndefinedObject):
         return SnapshotReleased(str(error))
     return error
+
+
+def fetch_on(
+    session: BulkSession, snapshot: str | None, query: str | bytes, parameters: dict[str, Any] | None = None
+) -> list[Row]:
+    """Return the rows of a query from a transaction of its own, which sees what the snapshot does, or without one what
+    is committed now.
+
+    Raises:
+        SnapshotReleased: the transaction that exported the snapshot has ended.
+    """
+    if snapshot is None:
+        return fetch_plainly(session, query, parameters)
+    statement = query.encode() if isinstance(query, str) else query
+    try:
+        with _on_snapshot(session, snapshot) as connection:
+            return fetch(connection, statement, parameters)
+    except StateError as error:
+        raise _explained(error, snapshot) from error.__cause__
 
 
 def fetch_plainly(session: BulkSession, query: str | bytes, parameters: dict[str, Any] | None = None) -> list[Row]:
@@ -194,4 +215,7 @@ def exported_snapshot(settings: BulkSettings) -> Iterator[str]:
     with export_session(settings) as session, _on_snapshot(session, None) as connection:
         # This transaction is idle on purpose, so a timeout of the server for idle transactions must not end it.
         connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+        # Parts of the jobs are ranges of blocks: until it ends, VACUUM FULL and the like, which move rows, must wait. The
+        # log has no such lock, which would stop all writers while retention waits for it to drop a day.
+        fetch(connection, f'SELECT id FROM "{settings.schema}".job LIMIT 0'.encode())
         yield fetch(connection, b"SELECT pg_export_snapshot()")[0][0]
