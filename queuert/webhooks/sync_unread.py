@@ -24,8 +24,8 @@ _CLOCKS = timedelta(minutes=1)
 def unread_since(store: Store) -> datetime | None:
     """Return the time from which on closed chains may have events that webhooks are still to be made of.
 
-    Without webhooks there is none. Of what the log has lost, none is read any more: as the dispatcher does, this goes on
-    from the cursor of the error.
+    Without webhooks there is none. What the log has lost is not read any more: this goes on from the cursor of the
+    error, as the dispatcher does.
     """
     found = store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
     if not found:

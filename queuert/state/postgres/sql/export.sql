@@ -1,3 +1,8 @@
+-- name: read_to_lock_jobs
+-- Reads no job. What rewrites the table waits until the transaction ends: VACUUM FULL, CLUSTER, some migrations. A role
+-- that may read columns only could not use LOCK TABLE.
+SELECT id FROM {schema}.job LIMIT 0
+
 -- name: read_blocks
 -- Reads the number of blocks of the table of jobs.
 SELECT pg_relation_size('{schema}.job') / current_setting('block_size')::bigint
