@@ -19,7 +19,7 @@ from queuert.jobs import AbortReason
 from queuert.observability.adapter import Observers
 from queuert.observability.events import LeasesRenewed, LoopRecovered, StoreCallFailed
 from queuert.policies import Backoff
-from queuert.state.adapter import StateAdapter
+from queuert.state.adapter import Capability, StateAdapter
 from queuert.state.sync_store import Store
 from queuert.state.types import ClaimedJob, Lease, Renewal
 from queuert.worker.heartbeat import Heartbeat
@@ -69,8 +69,8 @@ class HeldLease:
             renewal was sent, so it is never later than the expiry by the store's clock.
         owner: the attempt; None once it is over.
         abort_transaction: closes the connection of the attempt's transaction; set while that transaction has the row of
-            the job locked. Meanwhile the lease is not renewed, only checked: nobody can claim the job, unless the
-            server has ended the transaction without our notice.
+            the job locked. Meanwhile nobody can claim the job, unless the server has ended the transaction without our
+            notice. A store with row locks notes the renewal beside the row, for the time after the transaction.
         progress: the progress that the attempt recorded last, until it is written.
         unlogged_progress: the progress that the attempt recorded last, until it is in the event log.
         log_progress_at: when progress may become an event again (by the lease clock).
@@ -119,6 +119,8 @@ class HeldLease:
 
     def renewal(self, sent_at: float) -> Renewal:
         """Return the renewal to send."""
+        if self.abort_transaction is not None:
+            return Renewal(self.lease, self.job.lease_seconds)
         if self.unlogged_progress is not None and sent_at >= self.log_progress_at:
             return Renewal(self.lease, self.job.lease_seconds, self.unlogged_progress, logs_progress=True)
         return Renewal(self.lease, self.job.lease_seconds, self.progress)
@@ -278,6 +280,7 @@ class LeaseRenewer:
         self._leases = leases
         self._heartbeat = heartbeat
         self._state = state
+        self._row_locks = Capability.ROW_LOCKS in state.capabilities
         self._worker = worker
         self._observers = observers
         self._tick = shortest_interval / 4
@@ -374,15 +377,16 @@ class LeaseRenewer:
         due = [held for held in due if not self._is_stuck(held, now)]
         if not due:
             return
-        unlocked = [held for held in due if held.abort_transaction is None]
+        # Without row locks a renewal would wait for the transaction of the attempt, whose lease is only checked then.
+        checked = [] if self._row_locks else [held for held in due if held.abort_transaction is not None]
+        sent = [held for held in due if held not in checked]
         sent_at = lease_time()
-        deadline = min((held.deadline for held in unlocked), default=None)
-        rejected = self._renew(store, unlocked, sent_at) if unlocked else []
+        deadline = min((held.deadline for held in sent), default=None)
+        rejected = self._renew(store, sent, sent_at) if sent else []
         slack = None if deadline is None else deadline - lease_time()
         lost = self._check_unrenewed(store, rejected, sent_at)
-        locked = [held for held in due if held.abort_transaction is not None]
-        lost += self._check_unrenewed(store, locked, lease_time())
-        renewed = len(unlocked) - len(rejected)
+        lost += self._check_unrenewed(store, checked, lease_time())
+        renewed = len(sent) - len(rejected)
         self._observers.emit(LeasesRenewed(worker=self._worker, count=renewed, lost=lost, slack=slack))
 
     def _is_stuck(self, held: HeldLease, now: float) -> bool:
@@ -412,8 +416,8 @@ class LeaseRenewer:
     def _check_unrenewed(self, store: Store, leases: Sequence[HeldLease], sent_at: float) -> int:
         """Find out which of these leases are lost, abort their attempts, and return their number.
 
-        The others hold although their rows are locked. If the attempt's own transaction has locked a row, nobody else
-        can claim the job. If another transaction has, the store recorded the renewal when it skipped the row.
+        The others hold although their rows are locked: the store recorded the renewal when it skipped the row. Without
+        row locks, nobody else can write while the attempt's own transaction is open.
         """
         if not leases:
             return 0

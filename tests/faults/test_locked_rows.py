@@ -161,6 +161,20 @@ async def test_a_held_chain_keeps_its_lease(
     undisturbed(harness)
 
 
+@MODES
+async def test_a_block_of_its_own_keeps_its_lease(harness: FaultHarness, job_type: JobType[Plan, int]) -> None:
+    """However long it lasts: a reaper may see the row before the first renewal after it."""
+    async with harness.worker(lease=KEPT):
+        chain = await harness.client.start_chain(job_type, IN_COMPLETE)
+        await harness.step(chain.id, "inside")
+        await harness.outlast_leases()
+        extended = "select count(*) from queuert.lease_extension where expires_at > clock_timestamp()"
+        await until(lambda: harness.witness.one(extended), "its lease goes on")
+        harness.witness.open("inside:1")
+        assert await chain.result(WAIT) == 1
+    undisturbed(harness)
+
+
 async def test_a_held_chain_is_taken_from_a_dead_worker(harness: FaultHarness) -> None:
     """The job's lease expires at the end of its extension, once the row is unlocked."""
     chain = await harness.client.start_chain(threaded, Plan(before=[1]))

@@ -12,6 +12,7 @@ import pytest
 
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import observers
+from queuert.state.adapter import Capability
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing.events import EventLog
@@ -63,6 +64,8 @@ class Unreachable:
 
     def __init__(self) -> None:
         self.requested, self.over = threading.Event(), threading.Event()
+
+    capabilities = frozenset[Capability]()
 
     def sync_store(self, **_: Any) -> Unreachable:
         return self

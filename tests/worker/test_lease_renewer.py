@@ -88,7 +88,7 @@ def held_lease(clock: Clock, owner: Owner) -> HeldLease:
 
 def lease_renewer(book: LeaseRegistry, store: SlowStore) -> LeaseRenewer:
     """The renewer of these leases, without its threads."""
-    state: Any = SimpleNamespace(sync_store=lambda **_: store)
+    state: Any = SimpleNamespace(sync_store=lambda **_: store, capabilities=frozenset())
     heartbeat: Any = SimpleNamespace(record_if_due=lambda _: LEASE, remove=lambda _: None)
     return LeaseRenewer(
         book,

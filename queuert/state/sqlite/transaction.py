@@ -12,9 +12,10 @@ from typing import Self
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import LockedConnection, fetch_one, plain, roll_back
+from queuert.state.sqlite.connection import LockedConnection, execute, fetch_one, now_us, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
+from queuert.state.sqlite.rows import microseconds_of
 from queuert.state.sqlite.steps import record_step
 from queuert.state.steps import NewStep, StepRecord
 from queuert.state.types import ClaimedJob, Finish, FinishResult, check_finishes
@@ -42,6 +43,7 @@ class SQLiteTransaction:
         self._cutting = threading.Lock()
         self._open = False
         self._cut = False
+        self._begun_at = 0
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -102,6 +104,7 @@ class SQLiteTransaction:
             with mapped_errors():
                 self.connection.execute("BEGIN IMMEDIATE")
                 self._check_lease()
+                self._begun_at = now_us()
                 self.connection.set_authorizer(_authorize)
             self._open = True
         except BaseException:
@@ -126,10 +129,19 @@ class SQLiteTransaction:
             self._restore()
             if commit:
                 self._check_usable()
+                self._extend_lease()
                 self.connection.execute("COMMIT")
                 committed = True
         finally:
             self._give_back(committed)
+
+    def _extend_lease(self) -> None:
+        """Extend a lease that could not be renewed meanwhile: a reaper may be the next to write. One that was given up
+        with the finish stays so."""
+        now, lasts = now_us(), microseconds_of(self._job.lease_seconds)
+        if now - self._begun_at >= lasts // 4:
+            lease = self._job.lease
+            execute(self.connection, "renew", id=lease.job_id, token=lease.token, expires=now + lasts, progress=None)
 
     def _restore(self) -> None:
         """Remove what the caller has set for the connection."""

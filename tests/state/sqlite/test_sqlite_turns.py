@@ -13,13 +13,14 @@ import pytest
 
 from queuert.errors import ClosedError, LeaseLostError, StateUnavailableError
 from queuert.jobs import JobStatus
+from queuert.policies import RetryPolicy
 from queuert.state._asyncio import async_turn
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.steps import NewStep
 from queuert.state.threaded import as_async
-from queuert.state.types import ClaimedJob
+from queuert.state.types import ClaimedJob, ReapRequest
 from queuert.testing.conformance.builders import ask, claim_one, complete, job, read
 from tests.support.waiting import WAIT
 
@@ -42,6 +43,19 @@ def claimed(store: SQLiteStore) -> list[ClaimedJob]:
     """Two jobs that are held."""
     store.start_jobs([job(), job()])
     return store.claim(ask())
+
+
+@pytest.mark.parametrize("writes", ["nothing", "its finish"])
+def test_a_transaction_that_is_longer_than_the_lease_keeps_it(stores: list[SQLiteStore], writes: str) -> None:
+    """Its lease could not be renewed meanwhile, and a reaper may be the next to write."""
+    one, _ = claimed(stores[0])
+    with stores[0].transaction(one) as transaction:
+        transaction.connection.execute("UPDATE queuert_job SET lease_expires_at = 0 WHERE id = ?", [one.id])
+        transaction._begun_at = 0
+        if writes == "its finish":
+            transaction.finish(complete(one))
+    assert stores[1].reap(ReapRequest({one.type: RetryPolicy()})).reaped == []
+    assert stores[0].lost_reasons([one.lease]) == [None]
 
 
 @pytest.mark.parametrize("other", [0, 1], ids=["of another store", "of the same"])
