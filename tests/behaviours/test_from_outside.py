@@ -22,7 +22,7 @@ from queuert.jobs import AbortReason
 from queuert.observability.events import AttemptAborted, AttemptStarted
 from tests.behaviours.support import CallerHarness
 from tests.support.job_types import echo, first, last, middle, number, text, total
-from tests.support.waiting import Gate, in_time
+from tests.support.waiting import WAIT, Gate, in_time
 
 
 async def test_a_chain_of_one_job(caller_harness: CallerHarness) -> None:
@@ -187,7 +187,7 @@ async def test_chains_that_end_otherwise(caller_harness: CallerHarness) -> None:
     caller_harness.handles(text, lambda attempt: attempt.fail("no good"))
     await caller_harness.caller.cancel_chain(cancelled, reason="nobody wants it")
     async with caller_harness.worker():
-        closed = await caller_harness.caller.wait([failed, cancelled], timeout=20)
+        closed = await caller_harness.caller.wait([failed, cancelled], timeout=WAIT)
     assert [chain.status for chain in closed] == [ChainStatus.FAILED, ChainStatus.CANCELLED]
     with pytest.raises(JobFailedError, match="no good"):
         await caller_harness.caller.result(failed)

@@ -18,6 +18,7 @@ from queuert.errors import (
 from queuert.observability.events import ChainStarted
 from tests.behaviours.support import CallerHarness
 from tests.support.job_types import echo, number, pair, text, total
+from tests.support.waiting import WAIT
 
 
 async def test_one_chain(caller_harness: CallerHarness) -> None:
@@ -149,7 +150,7 @@ async def test_workers_run_a_whole_batch(caller_harness: CallerHarness) -> None:
     starts: list[NewChain[Any]] = [NewChain(number, value) for value in range(10)]
     chains = await caller_harness.caller.start_chains([*starts, NewChain(text, "a")])
     async with caller_harness.worker(concurrency=3):
-        closed = await caller_harness.caller.wait(chains, timeout=20)
+        closed = await caller_harness.caller.wait(chains, timeout=WAIT)
     assert [await caller_harness.caller.result(chain) for chain in closed] == [*range(10), "a"]
 
 

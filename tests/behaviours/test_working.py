@@ -8,7 +8,7 @@ from queuert import Attempt, NewChain, Processors
 from queuert.observability.events import AttemptCompleted, AttemptStarted, WorkerStarted
 from tests.behaviours.support import CallerHarness
 from tests.support.job_types import AT_ONCE, JOB_TYPES, echo, failing_once, last, middle, number, text
-from tests.support.waiting import Gate
+from tests.support.waiting import WAIT, Gate
 
 
 async def test_jobs_from_before_it_was_there(notify_harness: CallerHarness) -> None:
@@ -31,7 +31,7 @@ async def test_jobs_of_a_type_run_in_the_order_of_their_start_and_types_take_tur
         chains.append(await caller_harness.caller.start_chain(text, str(value)))
     both: Any = [words, numbers]
     async with caller_harness.worker(both):
-        await caller_harness.caller.wait(chains, timeout=20)
+        await caller_harness.caller.wait(chains, timeout=WAIT)
     begun = [event.job_id for event in caller_harness.log.of(AttemptStarted)]
     ids = [chain.id for chain in chains]
     assert [id for id in begun if id in ids[::2]] == ids[::2]
@@ -57,7 +57,7 @@ async def test_it_says_what_it_runs(caller_harness: CallerHarness) -> None:
         await gate.next()
         assert worker.running == 2
         gate.open()
-        await caller_harness.caller.wait(chains, timeout=20)
+        await caller_harness.caller.wait(chains, timeout=WAIT)
     assert worker.running == 0
     assert {event.type for event in caller_harness.log.of(AttemptCompleted)} == {"number", "text"}
 

@@ -22,6 +22,7 @@ from queuert.state.adapter import StateAdapter
 from queuert.testing.events import EventLog
 from queuert.urls import postgres_from_url, state_from_url
 from tests.conftest import StartRedis
+from tests.support.waiting import WAIT
 
 work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
@@ -44,7 +45,7 @@ async def runs(url: str) -> None:
     processors.handles(work)(lambda attempt: attempt.input + 1)
     async with AsyncClient.from_url(url, JOB_TYPES) as client, InProcessWorker(client, processors):
         chain = await client.start_chain(work, 1)
-        assert await chain.result(timeout=20) == 2
+        assert await chain.result(timeout=WAIT) == 2
 
 
 # --- Postgres ---------------------------------------------------------------------------------------------------------

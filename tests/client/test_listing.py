@@ -36,6 +36,7 @@ from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Posi
 from queuert.state.postgres.listing import Counted, type_counts
 from queuert.state.redis import RedisState
 from queuert.state.types import TypeCount
+from tests.support.waiting import WAIT
 
 number = JobType("number", input=int, output=int)
 word = JobType("word", input=str, output=str)
@@ -90,7 +91,7 @@ def test_listed_chains_are_handles(client: Client, stranger: Client) -> None:
     assert isinstance(listed, Chain)
     assert (listed.id, listed.type, listed.status, listed.input) == (chain.id, "number", ChainStatus.OPEN, 7)
     client.complete_chain(listed, 8)
-    assert listed.result(timeout=5) == 8
+    assert listed.result(timeout=WAIT) == 8
     [strange] = stranger.list_chains(job_types=["number"], statuses=["completed"])
     assert (strange.id, strange.status) == (chain.id, ChainStatus.COMPLETED)
 
@@ -413,7 +414,7 @@ async def test_all_of_it_asynchronously(async_client: AsyncClient) -> None:
     assert sum(one.count for one in await async_client.count_jobs()) == 3
     [listed] = await async_client.list_chains(job_types=[order])
     await async_client.complete_chain(listed, (3, 4))
-    assert await listed.result(timeout=5) == (3, 4)
+    assert await listed.result(timeout=WAIT) == (3, 4)
 
 
 def test_jobs_by_id(client: Client) -> None:

@@ -51,6 +51,7 @@ from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
 from queuert.testing.events import EventLog
 from tests.client import callers
+from tests.support.waiting import WAIT
 
 
 class Order(BaseModel):
@@ -438,7 +439,7 @@ async def test_notifications_go_out_with_asyncpgs_commit(async_client: AsyncClie
             await transaction.commit()
             listener.execute("NOTIFY queuert_jobs, 'end'")
         seen = []
-        for notification in listener.notifies(timeout=10):
+        for notification in listener.notifies(timeout=WAIT):
             seen.append(notification.payload)
             if notification.payload == "end":
                 break

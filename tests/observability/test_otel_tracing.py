@@ -42,7 +42,7 @@ from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimedJob, NewJob
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.trace_context import MAX_BYTES, decoded_context
-from tests.support.waiting import Gate, in_time
+from tests.support.waiting import WAIT, Gate, in_time
 from tests.worker import killable
 
 AT_ONCE = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
@@ -292,7 +292,7 @@ async def test_a_child_process_has_the_context_of_its_attempt(dsn: str, spans: S
     async with AsyncJobQueue(PostgresState(dsn), JobTypes(child_process), middlewares=middlewares) as queue:
         chain = await queue.client.start_chain(child_process, "")
         await queue.run_until_idle(found, timeout=100)
-        text = await chain.result(timeout=10)
+        text = await chain.result(timeout=WAIT)
     process = spans.one("process child_process").context
     assert process is not None
     assert text.split("-")[1:3] == [f"{process.trace_id:032x}", f"{process.span_id:016x}"]

@@ -17,6 +17,7 @@ from queuert.state.redis.errors import mapped
 from queuert.testing.conformance.builders import ask, complete, job
 from queuert.testing.events import EventLog
 from tests.conftest import StartRedis
+from tests.support.waiting import WAIT
 
 NAME = "refused"
 
@@ -117,7 +118,7 @@ async def test_a_refusal_while_a_handler_runs_does_not_make_it_run_again(
             with pytest.raises(StateUnavailableError):
                 await client.get_chain(chain.id)
             admin.execute_command("ACL", "SETUSER", "limited", *RULES)
-            assert await chain.result(20.0) == 7
+            assert await chain.result(WAIT) == 7
     assert runs == [1]
     assert log.of(AttemptFailed) == []
 

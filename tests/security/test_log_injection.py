@@ -21,6 +21,7 @@ from queuert.observability.context import ContextFilter
 from queuert.observability.log import LogObservability
 from queuert.policies import RetryPolicy
 from queuert.worker import Processors
+from tests.support.waiting import WAIT
 
 FORGED = (
     '\n{"level":"error","message":"forged"}\r\nERROR forged\x1b[2J\x1b]0;title\x07\x9b31m\u202egnp.exe\u2028\u2066\x00'
@@ -64,7 +65,7 @@ async def fail_once(dsn: str, lines: Lines) -> None:
     async with client, InProcessWorker(client, processors):
         chain = await client.start_chain(work, "x", id=STORED, limit_key=STORED, attributes={"user": STORED})
         with pytest.raises(JobFailedError):
-            await chain.result(20.0)
+            await chain.result(WAIT)
 
 
 async def test_a_log_of_json_is_one_object_a_line(dsn: str) -> None:

@@ -18,6 +18,7 @@ from queuert.notify.encoding import decode
 from queuert.notify.in_process import InProcessNotify
 from queuert.worker import Processors
 from tests.security.test_statements import sources
+from tests.support.waiting import WAIT
 
 NEVER = {"eval", "exec", "compile", "__import__", "execfile"}
 NEVER_IMPORTED = {"marshal", "shelve", "dill", "jsonpickle", "yaml", "cPickle"}
@@ -119,7 +120,7 @@ async def test_payloads_that_look_like_objects_stay_what_they_are(dsn: str) -> N
     async with AsyncClient(PostgresState(dsn), TYPES, notify=InProcessNotify()) as client:
         chains = [await client.start_chain(anything, value) for value in HOSTILE]
         async with InProcessWorker(client, processors):
-            assert [await chain.result(20.0) for chain in chains] == HOSTILE
+            assert [await chain.result(WAIT) for chain in chains] == HOSTILE
     assert seen == HOSTILE
 
 

@@ -17,6 +17,7 @@ from queuert.notify import encoding
 from queuert.state import Store
 from queuert.state.postgres import PostgresState
 from queuert.state.types import NewJob
+from tests.support.waiting import WAIT
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_notifications_go_out_with_the_commit_only(store: Store, dsn: str, conne
         connection.commit()
         listener.execute("NOTIFY queuert_jobs, 'end'")
         notifications = []
-        for notification in listener.notifies(timeout=10):
+        for notification in listener.notifies(timeout=WAIT):
             if notification.payload == "end":
                 break
             notifications.append(notification.payload)

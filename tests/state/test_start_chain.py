@@ -25,7 +25,7 @@ from queuert.policies import LONGEST_PAUSE
 from queuert.run_at import after
 from queuert.trace_context import MAX_BYTES
 from queuert.worker import Processors
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operate" / "sql-producers.md"
 work = JobType("work", input=Any, output=int)
@@ -139,7 +139,7 @@ async def test_a_worker_runs_it_and_a_client_awaits_it(dsn: str, session: Sessio
 
     async with AsyncClient(PostgresState(dsn), JOB_TYPES) as client, InProcessWorker(client, processors):
         id, _ = call(session, "work", {"n": 21})
-        assert await (await client.get_chain(id, work)).result(timeout=20) == 42
+        assert await (await client.get_chain(id, work)).result(timeout=WAIT) == 42
 
 
 def test_notifications_go_out_with_the_commit(dsn: str, session: Session) -> None:
@@ -153,7 +153,7 @@ def test_notifications_go_out_with_the_commit(dsn: str, session: Session) -> Non
         producer.execute("NOTIFY queuert_jobs, 'end'")
         producer.commit()
     seen = []
-    for notification in session.notifies(timeout=10):
+    for notification in session.notifies(timeout=WAIT):
         seen.append(notification.payload)
         if notification.payload == "end":
             break

@@ -30,6 +30,7 @@ from queuert.state.redis import RedisState
 from queuert.state.types import ClaimRequest, ReapRequest
 from queuert.testing import AsyncJobQueue
 from queuert.testing.redis_scan import scan
+from tests.support.waiting import WAIT
 
 plain = JobType("plain", input=int, output=int)
 rated = JobType("rated", input=int, output=int)
@@ -48,7 +49,7 @@ async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
 
 
 async def ran(queue: AsyncJobQueue) -> int:
-    return len(await queue.run_until_idle(processors, timeout=20.0))
+    return len(await queue.run_until_idle(processors, timeout=WAIT))
 
 
 async def test_what_a_rate_holds_back_is_left_until_its_window_has_passed(state: StateAdapter) -> None:

@@ -39,7 +39,7 @@ async def test_one_call_for_what_one_claim_brought(harness: PostgresHarness) -> 
     batched(harness, double, size=10)
     chains = await start(harness, *range(10))
     async with harness.worker(concurrency=10):
-        assert [await chain.result(20) for chain in chains] == [value * 2 for value in range(10)]
+        assert [await chain.result(WAIT) for chain in chains] == [value * 2 for value in range(10)]
     assert sizes == [10]
 
 
@@ -65,7 +65,7 @@ async def test_does_not_wait_to_fill(harness: PostgresHarness) -> None:
     batched(harness, echo, size=1000)
     async with harness.worker(concurrency=5):
         [chain] = await start(harness, 7)
-        assert await chain.result(20) == 7
+        assert await chain.result(WAIT) == 7
 
 
 async def test_plain_function_runs_in_a_thread(harness: PostgresHarness) -> None:
@@ -78,7 +78,7 @@ async def test_plain_function_runs_in_a_thread(harness: PostgresHarness) -> None
     batched(harness, echo, size=3)
     chains = await start(harness, 1, 2, 3)
     async with harness.worker(concurrency=3):
-        assert [await chain.result(20) for chain in chains] == [1, 2, 3]
+        assert [await chain.result(WAIT) for chain in chains] == [1, 2, 3]
     assert threading.main_thread() not in threads
 
 
@@ -112,7 +112,7 @@ async def test_an_error_is_a_failed_attempt_of_all(harness: PostgresHarness) -> 
     batched(harness, fails_once, size=3)
     chains = await start(harness, 1, 2, 3)
     async with harness.worker(concurrency=3):
-        assert [await chain.result(20) for chain in chains] == [2, 2, 2]
+        assert [await chain.result(WAIT) for chain in chains] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("wrong", [[], [1, 2, 3], None, "ab", 5])
@@ -125,7 +125,7 @@ async def test_other_than_one_outcome_each_fails_all(harness: PostgresHarness, w
     async with harness.worker(concurrency=2):
         for chain in chains:
             with pytest.raises(JobFailedError, match="BatchMismatchError"):
-                await chain.result(20)
+                await chain.result(WAIT)
 
 
 async def test_one_that_is_aborted_leaves_the_others_alone(harness: PostgresHarness) -> None:
@@ -144,7 +144,7 @@ async def test_one_that_is_aborted_leaves_the_others_alone(harness: PostgresHarn
         await harness.client.cancel_chains([cancelled])
         assert await attempts[1].abort.wait(20) is AbortReason.CANCELLED
         go_on.set()
-        assert await other.result(20) == 2
+        assert await other.result(WAIT) == 2
     assert (await harness.client.get_job(cancelled.id)).status is JobStatus.CANCELLED
 
 
@@ -256,7 +256,7 @@ async def test_completes_each_with_its_own_writes(harness: PostgresHarness) -> N
     batched(harness, completes, size=3)
     chains = await start(harness, 1, 2, 3)
     async with harness.worker(concurrency=3):
-        assert [await chain.result(20) for chain in chains] == [2, 3, 4]
+        assert [await chain.result(WAIT) for chain in chains] == [2, 3, 4]
 
 
 def test_refused_where_it_makes_no_sense(harness: PostgresHarness) -> None:

@@ -13,6 +13,7 @@ from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.worker import Processors
 from tests.support.harness import PostgresHarness
+from tests.support.waiting import START
 
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -27,7 +28,7 @@ async def test_a_worker_carries_out_an_operation_of_types_that_it_does_not_handl
         chains = await client.start_chains([NewChain(work, number) for number in range(BATCH + 1)])
         async with InProcessWorker(client, processors, concurrency=1):
             operation = await client.start_bulk_operation("cancel", requested_by="ana")
-            await (await client.get_chain(operation.id)).wait(timeout=20)
+            await (await client.get_chain(operation.id)).wait(timeout=START)
         done = await client.get_bulk_operation(operation.id)
         assert (done.status, done.seen, done.changed) == (ChainStatus.COMPLETED, BATCH + 1, BATCH + 1)
         assert (await client.get_chain(chains[-1].id)).status is ChainStatus.CANCELLED
@@ -53,6 +54,6 @@ async def test_an_operation_is_carried_out_though_it_could_not_be_claimed_and_no
         await client.start_chain(work, 1)
         async with InProcessWorker(client, processors, concurrency=1):
             operation = await client.start_bulk_operation("cancel", requested_by="ana")
-            await (await client.get_chain(operation.id)).wait(timeout=20)
+            await (await client.get_chain(operation.id)).wait(timeout=START)
         assert (await client.get_bulk_operation(operation.id)).changed == 1
     assert too_late

@@ -13,6 +13,7 @@ from queuert.errors import ContextMissingError, DefinitionError
 from queuert.worker import CallNext, ContextKey, GuardedTransaction, Transaction
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import JOB_TYPES, number
+from tests.support.waiting import WAIT
 from tests.worker import killable
 from tests.worker.completing import WRITE, Effects, closed, effects_of
 
@@ -319,7 +320,7 @@ async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql
     processors.handles(number)(in_loop if mode == "coroutine" else in_thread)
     chains = await harness.client.start_chains([NewChain(number, one) for one in (1, 2)])
     async with harness.worker(processors, concurrency=2):
-        await harness.client.wait(chains, timeout=20)
+        await harness.client.wait(chains, timeout=WAIT)
     assert sorted(seen) == [("TENANT 1",) * 3, ("TENANT 2",) * 3]
 
 

@@ -8,7 +8,7 @@ from queuert.errors import InvalidIdentifierError
 from queuert.observability.events import AttemptCompleted, StrandedJobsReleased
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import echo, number, text
-from tests.support.waiting import Gate
+from tests.support.waiting import WAIT, Gate
 
 
 async def test_a_paused_type_is_not_run_and_goes_on_at_once(harness: PostgresHarness) -> None:
@@ -18,12 +18,12 @@ async def test_a_paused_type_is_not_run_and_goes_on_at_once(harness: PostgresHar
     await harness.client.pause_job_types([number], reason="\x00" + "x" * 5_000)
     async with harness.worker(poll_interval=3600.0):
         waiting = await harness.client.start_chain(number, 1)
-        assert await (await harness.client.start_chain(text, "on")).result(20) == "on"
+        assert await (await harness.client.start_chain(text, "on")).result(WAIT) == "on"
         assert harness.one("select status from queuert.job where id = %s", waiting.id) == "ready"
         [paused] = await harness.client.list_paused_job_types()
         assert (paused.type, len(paused.reason or "")) == ("number", 2_000)
         assert await harness.client.resume_job_types([number, "unheard-of"]) == ["number"]
-        assert await waiting.result(20) == 1
+        assert await waiting.result(WAIT) == 1
     assert await harness.client.list_paused_job_types() == []
 
 
@@ -41,7 +41,7 @@ async def test_running_jobs_go_on(harness: PostgresHarness) -> None:
         await gate.next()
         await harness.client.pause_job_types(["number"])
         gate.open()
-        assert await chain.result(20) == 1
+        assert await chain.result(WAIT) == 1
 
 
 async def test_names_are_checked(harness: PostgresHarness) -> None:

@@ -190,7 +190,7 @@ async def test_a_running_chain_is_cancelled(harness: Harness) -> None:
         await harness.log.wait_for(AttemptStarted)
         second = await harness.client.run_schedule("far")
         assert second is not None
-        assert await second.result(20) == 1
+        assert await second.result(WAIT) == 1
     assert (await first.refresh()).status is ChainStatus.CANCELLED
     assert reasons == [AbortReason.CANCELLED]
 
@@ -229,7 +229,7 @@ async def test_run_now(harness: Harness) -> None:
     assert job.status is JobStatus.READY
     harness.handles(number, echo)
     async with harness.worker():
-        assert await chain.result(20) == 1
+        assert await chain.result(WAIT) == 1
     assert abs(tick_of(chain.id) - job.created_at) < timedelta(minutes=1)
 
 

@@ -54,7 +54,7 @@ async def test_a_tick_is_run(harness: PostgresHarness) -> None:
         await harness.client.put_schedules([RecurringSchedule("often", number, 7, every=1, priority=3, limit_key="k")])
         started = await harness.log.wait_for(ChainStarted)
         chain = await harness.client.get_chain(started.chain_id, number)
-        assert await chain.result(20) == 7
+        assert await chain.result(WAIT) == 7
     [listed] = await harness.client.list_schedules()
     assert listed.last_at is not None
     assert listed.last_at >= tick_of(started.chain_id)
@@ -285,6 +285,6 @@ async def test_a_tick_whose_id_is_taken_by_another_type_runs_and_is_reported_of(
     async with harness.worker() as worker:
         reported = await in_time(harness.log.wait_for(TickIdTaken))
         chain = await harness.client.get_chain(reported.chain_id, number)
-        assert await chain.result(20) == 7
+        assert await chain.result(WAIT) == 7
     assert (reported.worker, reported.schedule, reported.taken_id) == (worker.name, "far", taken)
     assert [one.chain_id for one in harness.log.of(ChainStarted)] == [reported.chain_id]
