@@ -273,6 +273,7 @@ class Job:
     """Why the last attempt did not complete the job; None once it is completed. ``failures`` has earlier ones too."""
     created_at: datetime
     scheduled_at: datetime
+    """When the job is due, or became due: since when a ready job is ready."""
     started_at: datetime | None
     """When the last attempt was claimed."""
     finished_at: datetime | None

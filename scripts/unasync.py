@@ -134,6 +134,7 @@ def run(check: bool) -> int:
             problems.append(f"{twin} is not what its source makes of it: run `make format`")
         else:
             path.write_text(text, encoding="utf-8")
+            print(f"unasync: wrote {twin}")
     # While some source is still to come, a substitution may be waiting for it.
     if len(wanted) == len(PAIRS):
         problems += [f"the substitution of {pattern!r} is used by no source: remove it" for pattern in unused(used)]

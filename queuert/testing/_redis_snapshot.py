@@ -126,21 +126,23 @@ class Snapshot:
 
     def all(self, kind: str) -> dict[str, Any]:
         """Return the contents of the keys of a kind, by name: dicts of hashes and sorted sets, lists, sets."""
+        if kind not in KINDS:
+            raise ValueError(f"{kind!r} must be a kind of key: add it to the kinds in _redis_snapshot.py")
         return self._held[kind]
 
     def hash(self, kind: str, name: str = "") -> dict[str, str]:
         """Return one hash, empty if it does not exist."""
-        found: dict[str, str] = self._held[kind].get(name, {})
+        found: dict[str, str] = self.all(kind).get(name, {})
         return found
 
     def scores(self, kind: str, name: str = "") -> dict[str, float]:
         """Return one sorted set, empty if it does not exist."""
-        found: dict[str, float] = self._held[kind].get(name, {})
+        found: dict[str, float] = self.all(kind).get(name, {})
         return found
 
     def members(self, kind: str, name: str = "") -> set[str]:
         """Return one set, empty if it does not exist."""
-        found: set[str] = self._held[kind].get(name, set())
+        found: set[str] = self.all(kind).get(name, set())
         return found
 
     @cached_property

@@ -214,7 +214,8 @@ def test_options_of_the_command_line_are_complete() -> None:
         for option, default, whose, _ in rows("Options of single commands")
         for command in re.findall(r"`([^`]+)`", whose)
     }
-    assert written == real
+    heading = 'docs/settings.md, "Options of single commands"'
+    assert written == real, f"{heading}: add {sorted(real - written)}, remove {sorted(written - real)}"
 
 
 def test_options_of_many_commands_are_those_of_the_code() -> None:

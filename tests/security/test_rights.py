@@ -103,9 +103,13 @@ def test_methods(granted: str, login: LoginOf, scene: Scene, contents: Callable[
 
 def test_no_command_is_left_out() -> None:
     """Whoever adds one says who may run it, and how it is run, or why it is not."""
-    assert set(commands()) == COMMANDS.keys() | APART.keys()
+    known, ran = set(commands()), COMMANDS.keys() | APART.keys()
+    table = "COMMANDS or APART of tests/security/rights_table.py"
+    assert known == ran, f"{table}: add {sorted(known - ran)}, remove {sorted(ran - known)}"
     assert not COMMANDS.keys() & APART.keys()
-    assert COMMANDS.keys() <= RIGHTS_OF_COMMANDS.keys() <= set(commands())
+    missing = sorted(COMMANDS.keys() - RIGHTS_OF_COMMANDS.keys())
+    assert not missing, f"queuert/cli/rights.py says of no method for {missing}"
+    assert RIGHTS_OF_COMMANDS.keys() <= known
 
 
 @pytest.mark.timeout(120)

@@ -53,12 +53,16 @@ class _Statement:
 def _library() -> tuple[_Statement, ...]:
     directory = _LUA / "lib"
     names = sorted(one.name for one in directory.iterdir() if one.name.endswith(".lua"))
-    lines = "\n".join((directory / name).read_text(encoding="utf-8") for name in names).splitlines()
-    code = "\n".join(line for line in lines if not line.lstrip().startswith("--"))
+    code = _without_comments("\n".join((directory / name).read_text(encoding="utf-8") for name in names))
     return tuple(
         _Statement(tuple(found["names"].split(", ")), frozenset(_WORD.findall(found.group())), found.group())
         for found in _STATEMENT.finditer(code)
     )
+
+
+def _without_comments(text: str) -> str:
+    """Drop lines that are comments: servers need none, and their words are no names of functions."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
 
 
 def _used(words: set[str]) -> list[_Statement]:
@@ -96,4 +100,5 @@ def all_names() -> list[str]:
 
 @cache
 def _operations() -> dict[str, str]:
-    return read_sections("queuert.state.redis", "lua", ".lua")
+    sections = read_sections("queuert.state.redis", "lua", ".lua")
+    return {name: _without_comments(text) for name, text in sections.items()}
