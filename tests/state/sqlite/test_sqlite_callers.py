@@ -14,7 +14,9 @@ from sqlalchemy.orm import Session
 
 from queuert import AsyncClient, Client, InProcessWorker
 from queuert.errors import ChainNotFoundError, StateError, StateUnavailableError, UnsupportedConnectionError
+from queuert.notify import InProcessNotify
 from queuert.state.sqlite import SQLiteState
+from queuert.state.sqlite.notifications import KEPT
 from queuert.testing.conformance.builders import ask, complete, go_on, job
 from tests.state.sqlite.application import JOB_TYPES, single
 from tests.state.sqlite.test_sqlite_end_to_end import SLOWLY, handlers
@@ -83,6 +85,20 @@ def test_a_connection_of_single_statements(client: Client, path: Path) -> None:
     connection.execute("ROLLBACK")
     assert there(client) == 1
     connection.close()
+
+
+def test_notifications_are_bounded_though_nobody_reads_them(path: Path) -> None:
+    """With other notifications than those by the file, nobody else would delete them."""
+    with Client(SQLiteState(path, synchronous="normal"), JOB_TYPES, notify=InProcessNotify()) as client:
+        client.count_jobs()
+        connection = sqlite3.connect(path)
+        rows = [("x", "jobs", None)] * (KEPT + 5_000)
+        connection.executemany("INSERT INTO queuert_notification (sender, topic, keys) VALUES (?, ?, ?)", rows)
+        for _ in range(10):
+            client.start_chain(single, 1, connection=connection)
+        connection.commit()
+        assert connection.execute("SELECT count(*) FROM queuert_notification").fetchone() == (KEPT,)
+        connection.close()
 
 
 def test_a_cursor_and_strange_rows(client: Client, connection: sqlite3.Connection) -> None:

@@ -10,6 +10,11 @@ SELECT coalesce(max(id), 0) FROM queuert_notification
 -- Reads the notifications after one.
 SELECT id, sender, topic, keys FROM queuert_notification WHERE id > :after ORDER BY id
 
+-- name: delete_notifications
+-- Deletes all notifications.
+DELETE FROM queuert_notification
+
 -- name: trim_notifications
--- Deletes all but the latest notifications.
-DELETE FROM queuert_notification WHERE id <= (SELECT max(id) FROM queuert_notification) - :kept
+-- Deletes all but the latest notifications, the oldest first, some at a time.
+DELETE FROM queuert_notification WHERE id <= min(
+    (SELECT max(id) FROM queuert_notification) - :kept, (SELECT min(id) FROM queuert_notification) + :most - 1)
