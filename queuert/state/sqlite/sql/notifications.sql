@@ -6,6 +6,10 @@ INSERT INTO queuert_notification (sender, topic, keys) VALUES (:sender, :topic, 
 -- Reads the id of the newest notification.
 SELECT coalesce(max(id), 0) FROM queuert_notification
 
+-- name: lock_for_writes
+-- Takes the write lock of the database, and writes nothing.
+DELETE FROM queuert_notification WHERE id IS NULL
+
 -- name: read_notifications
 -- Reads the notifications after one.
 SELECT id, sender, topic, keys FROM queuert_notification WHERE id > :after ORDER BY id
