@@ -54,6 +54,7 @@ The docstring of each class says what happened and what to do about it.
     ├── StateError                      the store refused or failed to execute an operation
     │   ├── StateUnavailableError
     │   ├── SchemaMissingError
+    │   ├── UnsuitableServerError       the server is too old, or its settings may lose jobs
     │   ├── MigrationError
     │   ├── RightMissingError           the login has no role that may do this
     │   └── DatabaseMovedError          transaction numbers of another cluster: run queuert migrate adopt
@@ -638,6 +639,15 @@ class StateUnavailableError(StateError):
 
 class SchemaMissingError(StateError):
     """The database has no Queuert schema, or an older one. Run ``queuert migrate up``."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class UnsuitableServerError(StateError):
+    """The server is too old, its settings may lose jobs, or it cannot do what the store was asked for.
+
+    Raised when a store is opened; the message says what must be set, and to what, by whoever runs the server.
+    """
 
     kind = ErrorKind.UNAVAILABLE
 

@@ -68,6 +68,7 @@ def test_an_unknown_name_is_answered_with_close_ones() -> None:
         (errors.RightMissingError("permission denied"), "forbidden", 1, 403),
         (errors.StateUnavailableError("gone"), "unavailable", 3, 503),
         (errors.SchemaMissingError("none"), "unavailable", 3, 503),
+        (errors.UnsuitableServerError("it evicts"), "unavailable", 3, 503),
         (errors.CapabilityMissingError("events", "use another"), "unsupported", 1, 501),
         (errors.WaitTimeoutError(["a"], 3.0), "timeout", 1, 504),
         (errors.EventLimitError("a", "1,000 events"), "conflict", 1, 409),

@@ -14,7 +14,6 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
-    ConfigurationError,
     EventLimitError,
     JobIdConflictError,
     JobNotFoundError,
@@ -80,8 +79,6 @@ def mapped(error: BaseException, *, opening: bool = False) -> QueuertError:
     handler waits for the server, and the handler does not run again.
     """
     message = (str(error).splitlines() or [""])[0] or type(error).__name__
-    if isinstance(error.__cause__, ConfigurationError):  # Of a function that returns the password.
-        return ConfigurationError(message)
     if isinstance(error, exceptions.AskError):  # And MovedError. The message is the slot and the node that has it.
         message = (
             f"the node of the cluster must have the slot of the namespace, got the answer that it is elsewhere "
