@@ -29,7 +29,8 @@ The docstring of each class says what happened and what to do about it.
     │   ├── ChainAlreadyClosedError
     │   ├── ChainNotRetriableError
     │   ├── JobNotTriggerableError
-    │   └── BlockerReferenceError
+    │   ├── BlockerReferenceError
+    │   └── ScheduleOverlapError
     ├── WaitTimeoutError
     ├── ChainNotReadError               a handle does not know this of its chain yet
     ├── ChainClosedError                the chain closed without an output
@@ -388,6 +389,21 @@ class BlockerReferenceError(NotInStatusError):
             f"chains cannot be deleted while they are blockers of other jobs: {shown}{more}; "
             "delete the chains of those jobs too"
         )
+
+
+class ScheduleOverlapError(NotInStatusError):
+    """The chain that a schedule started last is open, and its ``overlap`` is "cancel": nothing was started.
+
+    Stores raise it; a worker cancels the chain, whose id is ``chain_id``, and fires the tick again.
+    """
+
+    def __init__(self, schedule: str, chain_id: str) -> None:
+        super().__init__(
+            f"the last chain of schedule {schedule!r} must be closed before another is started, got {chain_id!r}, "
+            "which is open: cancel it, and fire the tick again"
+        )
+        self.schedule = schedule
+        self.chain_id = chain_id
 
 
 SHOWN_CHAINS = 5

@@ -26,6 +26,7 @@ EXAMPLES: list[errors.QueuertError] = [
     errors.PayloadDecodeError(job_type="resize", field="input", path="input.url", reason="missing"),
     errors.JobIdConflictError(["a", "b"]),
     errors.JobNotFoundError("a"),
+    errors.ScheduleOverlapError("nightly", "a"),
     errors.ChainNotFoundError("a"),
     errors.JobTypeMismatchError("a", "resize", "publish"),
     errors.WaitTimeoutError(["a"], 3.0),
