@@ -29,7 +29,8 @@ The docstring of each class says what happened and what to do about it.
     │   ├── ChainAlreadyClosedError
     │   ├── ChainNotRetriableError
     │   ├── JobNotTriggerableError
-    │   └── BlockerReferenceError
+    │   ├── BlockerReferenceError
+    │   └── ScheduleOverlapError
     ├── WaitTimeoutError
     ├── ChainNotReadError               a handle does not know this of its chain yet
     ├── ChainClosedError                the chain closed without an output
@@ -54,6 +55,7 @@ The docstring of each class says what happened and what to do about it.
     ├── StateError                      the store refused or failed to execute an operation
     │   ├── StateUnavailableError
     │   ├── SchemaMissingError
+    │   ├── UnsuitableServerError       the server is too old, or its settings may lose jobs
     │   ├── MigrationError
     │   ├── RightMissingError           the login has no role that may do this
     │   └── DatabaseMovedError          transaction numbers of another cluster: run queuert migrate adopt
@@ -389,6 +391,21 @@ class BlockerReferenceError(NotInStatusError):
         )
 
 
+class ScheduleOverlapError(NotInStatusError):
+    """The chain that a schedule started last is open, and its ``overlap`` is "cancel": nothing was started.
+
+    Stores raise it; a worker cancels the chain, whose id is ``chain_id``, and fires the tick again.
+    """
+
+    def __init__(self, schedule: str, chain_id: str) -> None:
+        super().__init__(
+            f"the last chain of schedule {schedule!r} must be closed before another is started, got {chain_id!r}, "
+            "which is open: cancel it, and fire the tick again"
+        )
+        self.schedule = schedule
+        self.chain_id = chain_id
+
+
 SHOWN_CHAINS = 5
 """Of how many chains the message of a WaitTimeoutError says where they are."""
 
@@ -638,6 +655,15 @@ class StateUnavailableError(StateError):
 
 class SchemaMissingError(StateError):
     """The database has no Queuert schema, or an older one. Run ``queuert migrate up``."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class UnsuitableServerError(StateError):
+    """The server is too old, its settings may lose jobs, or it cannot do what the store was asked for.
+
+    Raised when a store is opened; the message says what must be set, and to what, by whoever runs the server.
+    """
 
     kind = ErrorKind.UNAVAILABLE
 

@@ -45,8 +45,7 @@ def current_password(password: Password) -> str:
     """Return the current password.
 
     Raises:
-        StateUnavailableError: the function raised, or has not returned in time.
-        ConfigurationError: it returned no text.
+        StateUnavailableError: the function raised, has not returned in time, or returned no text.
     """
     call = _call(password)
     wait([call], _SECONDS)
@@ -83,7 +82,10 @@ def _result(call: Future[object]) -> str:
         ) from error
     found = call.result()
     if not isinstance(found, str):
-        raise ConfigurationError(f"the function that returns the password must return text, got {type(found).__name__}")
+        # No mistake of whoever needs the connection, such as a request over HTTP.
+        raise StateUnavailableError(
+            f"the function that returns the password must return text, got {type(found).__name__}: correct it"
+        )
     return found
 
 

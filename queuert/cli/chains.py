@@ -25,7 +25,7 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands, existing_store, integer
-from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table
+from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table, print_values
 from queuert.client import Chain, Client
 from queuert.documents import ChainDocument, ChainTreeDocument, JobDocument
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError
@@ -146,7 +146,7 @@ def run_show(args: argparse.Namespace) -> int:
     print_fields(columns_of(chain, _COLUMNS))
     for title, page, columns in (("jobs", jobs, _JOB_COLUMNS), ("dependents", dependents, _DEPENDENT_COLUMNS)):
         print(f"\n{title}{f', the first {MAX_PAGE}' if page.next_cursor else ''}:")
-        print_table([columns_of(job, columns) for job in page], columns, indent="  ")
+        print_values(page, columns, JobDocument, payloads=False, indent="  ")
     if explanation is not None:
         why.print_below(explanation)
     return Exit.DONE

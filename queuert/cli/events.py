@@ -19,7 +19,7 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands, positive_int
-from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table
+from queuert.cli.output import document_of, print_fields, print_json, print_page, print_table, print_values
 from queuert.client import Client
 from queuert.documents import EventDocument
 from queuert.event_log import EventKind, EventLevel, JobEvent
@@ -128,7 +128,7 @@ def _print_lines(events: Sequence[JobEvent], args: argparse.Namespace) -> None:
         for event in events:
             print_json(document_of(event, EventDocument, payloads=args.payloads))
     elif events:
-        print_table([columns_of(event, _COLUMNS) for event in events], _COLUMNS)
+        print_values(events, _COLUMNS, EventDocument, payloads=args.payloads)
 
 
 def run_status(args: argparse.Namespace) -> int:

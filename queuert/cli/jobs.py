@@ -15,7 +15,7 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands
-from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table
+from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table, print_values
 from queuert.documents import BlockerDocument, JobDocument, PhaseDocument, StepDocument
 from queuert.jobs import JobStatus
 from queuert.state.records import JOB
@@ -79,10 +79,10 @@ def run_show(args: argparse.Namespace) -> int:
     print_fields(columns_of(job, _FIELDS))
     if phases:
         print("\nphases:")
-        print_table([columns_of(one, _PHASE_COLUMNS) for one in phases], _PHASE_COLUMNS, indent="  ")
+        print_values(phases, _PHASE_COLUMNS, PhaseDocument, payloads=True, indent="  ")
     if steps:
         print("\nsteps:")
-        print_table([columns_of(one, _STEP_COLUMNS) for one in steps], _STEP_COLUMNS, indent="  ")
+        print_values(steps, _STEP_COLUMNS, StepDocument, payloads=True, indent="  ")
     if job.failures:
         print("\nfailed attempts:")
         rows = [
@@ -92,7 +92,7 @@ def run_show(args: argparse.Namespace) -> int:
         print_table(rows, _FAILURE_COLUMNS, indent="  ")
     if blockers:
         print("\nblockers:")
-        print_table([columns_of(one, _BLOCKER_COLUMNS) for one in blockers], _BLOCKER_COLUMNS, indent="  ")
+        print_values(blockers, _BLOCKER_COLUMNS, BlockerDocument, payloads=True, indent="  ")
     if explanation is not None and explanation.job_id == job.id:
         why.print_below(explanation)
     if job.last_error is not None and job.last_error.traceback:

@@ -47,15 +47,23 @@ def print_page(
         items = [document_of(value, document, payloads=payloads) for value in values]
         print_json({"items": items, "next_cursor": next_cursor})
         return
-    if not payloads:
-        columns = [column for column in columns if document.hidden.get(column) is not Hidden.PAYLOADS]
-    print_table([columns_of(value, columns) for value in values], columns)
+    print_values(values, columns, document, payloads=payloads)
     if next_cursor is not None:
         print(f"more: --cursor {next_cursor}", file=sys.stderr)
 
 
+def print_values(
+    values: Iterable[object], columns: Sequence[str], document: type[Document], *, payloads: bool, indent: str = ""
+) -> None:
+    """Print these columns of each value, without those that its document hides as payloads unless they are wanted."""
+    if not payloads:
+        columns = [column for column in columns if document.hidden.get(column) is not Hidden.PAYLOADS]
+    print_table([columns_of(value, columns) for value in values], columns, indent=indent)
+
+
 def print_table(rows: Sequence[Fields], columns: Sequence[str], *, indent: str = "") -> None:
-    """Print aligned columns, or ``none`` without rows."""
+    """Print aligned columns, or ``none`` without rows: of sums and the like. Values that have a document are printed by
+    ``print_values``, which knows what is hidden."""
     if not rows:
         print(f"{indent}none")
         return

@@ -299,7 +299,12 @@ class AsyncScheduleStore(Protocol):
         another worker fired the tick, or the schedule was changed or deleted: then nothing was written.
 
         If the chain that the schedule started last is open and its ``overlap`` is SKIP, the schedule is advanced, and
-        the list is empty. If it is CANCEL, nothing is written, and the answer is None: cancel the chain first.
+        the list is empty. Ticks that come again, as the clock was set back, and whose chains all exist, only advance
+        the schedule.
+
+        Raises:
+            ScheduleOverlapError: the ``overlap`` is CANCEL, that chain is open, and these jobs would start one. Nothing
+                was written: cancel the chain, and call it again.
         """
         ...
 
@@ -307,8 +312,8 @@ class AsyncScheduleStore(Protocol):
         """Start chains of a schedule out of turn, paused or not; its ticks stay as they are.
 
         With ``overlap`` they are started whatever is open, and do not count as the chain that it started last. Without,
-        its policy decides as in :meth:`fire_schedule`. Chains that exist are not changed. Returns None if the schedule
-        does not exist or has another job type, or if the open chain must be cancelled first.
+        its policy decides: with SKIP, the list is empty. Chains that exist are not changed. Returns None if the
+        schedule does not exist or has another job type, or if the open chain must be cancelled first.
         """
         ...
 

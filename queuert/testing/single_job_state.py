@@ -13,6 +13,8 @@ from queuert.state.adapter import Capability
 from queuert.state.types import ClaimedJob, ClaimRequest, DueSchedules, ReapRequest, ReapResult
 
 _ALL = 100_000
+_ANY_SIZE = 2**50
+"""Bytes of inputs. With a bound, a claim would end at the job that exceeds it, and the one may be behind that."""
 
 
 class OneJobState:
@@ -50,7 +52,7 @@ class OneJobState:
         if self.claimed is not None:
             return []
         leases = {self._type: request.leases[self._type]}
-        found = await store.claim(replace(request, leases=leases, limit=_ALL, limits={}))
+        found = await store.claim(replace(request, leases=leases, limit=_ALL, limits={}, max_bytes=_ANY_SIZE))
         await store.release([job.lease for job in found if job.id != self._job_id])
         mine = [job for job in found if job.id == self._job_id]
         self.claimed = bool(mine)

@@ -39,6 +39,7 @@ from queuert.errors import (
     SchemaMissingError,
     StateUnavailableError,
     UnknownJobTypeError,
+    UnsuitableServerError,
     WaitTimeoutError,
 )
 from queuert.webhooks.errors import WebhookNotFoundError, WebhookVerificationError
@@ -70,6 +71,7 @@ _CODES: tuple[tuple[type[QueuertError], str], ...] = (
     (CapabilityMissingError, "not-supported-by-the-store"),
     (StateUnavailableError, "store-unavailable"),
     (SchemaMissingError, "store-unavailable"),
+    (UnsuitableServerError, "store-unavailable"),
     (RightMissingError, "forbidden-by-the-store"),
     (JobFailedError, "chain-failed"),
     (ChainCancelledError, "chain-cancelled"),

@@ -249,15 +249,31 @@ class LeaseRegistry:
 _STOP_TIMEOUT = 1.0
 
 
-@contextmanager
-def _unended() -> Iterator[None]:
-    """Keep a thread alive whatever its own reports raise, usually for lack of memory, which handlers may free."""
-    try:
-        yield
-    except Exception:
-        with suppress(Exception):
-            _log.exception("a turn of the threads that keep leases has failed; they go on")
-        time.sleep(_AFTER_ERROR)
+class _Turns:
+    """The turns of a thread that goes on whatever its own reports raise, usually for lack of memory, which handlers may
+    free. Health sees how long no turn has succeeded."""
+
+    def __init__(self) -> None:
+        self.failing_since: float | None = None
+        self.error: Exception | None = None
+        """What ended the last turn; None if it succeeded."""
+
+    def succeeded(self) -> None:
+        """The turn has done its work; what is left of it is to wait."""
+        self.failing_since = self.error = None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wraps a turn: no error of it ends the thread."""
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+            if self.failing_since is None:
+                self.failing_since = time.monotonic()
+            with suppress(Exception):
+                _log.exception("a turn of the threads that keep leases has failed; they go on")
+            time.sleep(_AFTER_ERROR)
 
 
 class LeaseRenewer:
@@ -293,20 +309,31 @@ class LeaseRenewer:
         self._backoff = Backoff(initial_delay=0.05, max_delay=max(0.05, min(1.0, self._tick)))
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
-        self.error: Exception | None = None
+        self._error: Exception | None = None
         """Why the last renewal failed; None if it succeeded."""
+        self._renewing, self._watching = _Turns(), _Turns()
         self._write_progress_at = lease_time()
 
     @property
+    def error(self) -> Exception | None:
+        """Why the last renewal failed, or the last turn of one of the threads; None if they succeeded."""
+        return self._error or self._renewing.error or self._watching.error
+
+    @property
     def failing(self) -> bool:
-        """Whether no renewal has succeeded for longer than an outage should last."""
-        return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
+        """Whether no renewal, or no turn of a thread, has succeeded for longer than an outage should last."""
+        since = self._fails_since()
+        return since is not None and time.monotonic() - since > FAILING_AFTER
 
     @property
     def failing_seconds(self) -> float:
-        """Seconds since which no renewal has succeeded; 0 if the last one did."""
-        since = self._failing_since
+        """Seconds since which no renewal, or no turn of a thread, has succeeded; 0 if the last ones did."""
+        since = self._fails_since()
         return 0.0 if since is None else time.monotonic() - since
+
+    def _fails_since(self) -> float | None:
+        every = (self._failing_since, self._renewing.failing_since, self._watching.failing_since)
+        return min((since for since in every if since is not None), default=None)
 
     def start(self) -> None:
         """Start both threads."""
@@ -346,8 +373,10 @@ class LeaseRenewer:
 
     def _renew_until_stopped(self) -> None:
         while not self._stopped.is_set():
-            with _unended():
-                self._wake.wait(self._renew_once())
+            with self._renewing.turn():
+                pause = self._renew_once()
+                self._renewing.succeeded()
+                self._wake.wait(pause)
                 self._wake.clear()
         if not self._failures:
             # While the store cannot be reached, this would delay the stop.
@@ -363,7 +392,7 @@ class LeaseRenewer:
         if self._failures:
             failures, self._failures = self._failures, 0
             self._observers.emit(LoopRecovered(worker=self._worker, loop="renew_leases", failures=failures))
-        self._failing_since = self.error = None
+        self._failing_since = self._error = None
         pause = min(self._tick, self._heartbeat.record_if_due(self._open_store))
         if self._leases.has_progress():
             pause = min(pause, max(0.0, self._write_progress_at - lease_time()))
@@ -432,7 +461,7 @@ class LeaseRenewer:
 
     def _on_failure(self, error: Exception) -> float:
         self._failures += 1
-        self.error = error
+        self._error = error
         self._failing_since = self._failing_since or time.monotonic()
         self._observers.emit(
             StoreCallFailed(
@@ -462,10 +491,11 @@ class LeaseRenewer:
 
     def _watch_until_stopped(self) -> None:
         while not self._stopped.wait(self._watch_tick):
-            with _unended():
+            with self._watching.turn():
                 # Two ticks early: this thread may be one tick late, and the handler needs time to stop.
                 for held in self._leases.expiring(lease_time() + 2 * self._watch_tick):
                     self._lose(held)
+                self._watching.succeeded()
 
     def _lose(self, held: HeldLease) -> None:
         try:

@@ -21,6 +21,7 @@ from queuert.errors import (
     SchemaMissingError,
     StateError,
     StateUnavailableError,
+    UnsuitableServerError,
 )
 from queuert.worker import forks
 from queuert.worker.health import keep_health_file, remove_health_file
@@ -330,7 +331,7 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
     try:
         await start
     except StateError as error:
-        known = isinstance(error, SchemaMissingError | RightMissingError)
+        known = isinstance(error, SchemaMissingError | RightMissingError | UnsuitableServerError)
         advice = "" if known else " (check the address, and that the server runs)"
         print(f"queuert: {error}{advice}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE

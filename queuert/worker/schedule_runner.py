@@ -11,14 +11,19 @@ from datetime import datetime
 from queuert.client.async_cascades import cancel_closing
 from queuert.client.management import chain_closed
 from queuert.client.schedules import superseded, tick_job
-from queuert.errors import ChainNotFoundError, ConfigurationError, StateError, StateUnavailableError
-from queuert.jobs import ChainStatus
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    ScheduleOverlapError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.notify.results import update_notifications
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainStarted, TickIdTaken, TickSkipped
 from queuert.observability.tracing import Send, Tracing
-from queuert.schedules import Overlap, earlier_tick, notification_key, ticks_to_run
+from queuert.schedules import earlier_tick, notification_key, ticks_to_run
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
@@ -115,8 +120,6 @@ class ScheduleRunner:
             return
         ticks, next_tick = ticks_to_run(schedule.spec, schedule.missed, due_at, now)
         jobs = [tick_job(schedule, tick) for tick in ticks]
-        if jobs and schedule.overlap is Overlap.CANCEL and schedule.last_chain_id is not None:
-            await self._cancel(schedule.last_chain_id, jobs, superseded(schedule))
         started = await self._start(schedule, due_at, next_tick, jobs)
         if jobs and started is not None and not started:
             self._observers.emit(
@@ -131,14 +134,18 @@ class ScheduleRunner:
                     TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=started_job.id)
                 )
 
-    async def _cancel(self, chain_id: str, jobs: Sequence[NewJob], reason: str) -> None:
-        """Cancel the chain of an earlier tick if it is open, and if these jobs start a chain in its place."""
-        [chain, *own] = await self._store.get_chains([chain_id, *(job.id for job in jobs)])
-        if chain is None or chain.status is not ChainStatus.OPEN:
-            return
-        # Ticks come again when the clock was set back. Their chains exist, and nothing would be started.
-        if all(found is not None and found.type == job.type for found, job in zip(own, jobs, strict=True)):
-            return
+    async def _fire(
+        self, schedule: ScheduleRecord, due_at: datetime, next_tick: datetime | None, jobs: Sequence[NewJob]
+    ) -> list[StartedJob] | None:
+        """Fire the ticks, and first cancel the chain of an earlier one if the store says so."""
+        try:
+            return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
+        except ScheduleOverlapError as error:
+            await self._cancel(error.chain_id, superseded(schedule))
+        return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
+
+    async def _cancel(self, chain_id: str, reason: str) -> None:
+        """Cancel the chain of an earlier tick."""
         # It may have been deleted, or closed, meanwhile.
         with suppress(ChainNotFoundError):
             try:
@@ -156,12 +163,12 @@ class ScheduleRunner:
         self, schedule: ScheduleRecord, due_at: datetime, next_tick: datetime | None, jobs: list[NewJob]
     ) -> Sequence[StartedJob] | None:
         if self._tracing is None or not jobs:
-            return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
+            return await self._fire(schedule, due_at, next_tick, jobs)
         with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule)) as sending:
             if sending is None:
-                return await self._store.fire_schedule(schedule.name, due_at, next_tick, jobs)
+                return await self._fire(schedule, due_at, next_tick, jobs)
             traced = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
-            started = await self._store.fire_schedule(schedule.name, due_at, next_tick, traced)
+            started = await self._fire(schedule, due_at, next_tick, traced)
             if started is None:
                 sending.counted(0)  # Another worker has started them.
             else:

@@ -296,7 +296,7 @@ MUTANTS = (
         8,
         "reaper without a second look",
         "scenario reaper_and_completion",
-        (Edit("reap", r"LIMIT %\(limit\)s FOR UPDATE SKIP LOCKED", "LIMIT %(limit)s"),),
+        (Edit("reap", r"LIMIT %\(limit\)s FOR UPDATE( OF job)? SKIP LOCKED", "LIMIT %(limit)s"),),
     ),
     Mutant(
         9,
@@ -313,7 +313,7 @@ MUTANTS = (
         15,
         "no cap for the reaper",
         "case reap-fails_at_the_cap",
-        (Edit("reap", r"attempt - uncounted >= coalesce\(own_attempts, max_attempts\) OR .* >= max_crashes", "false"),),
+        (Edit("reap", r"attempt - uncounted >= coalesce\(job.max_attempts.*? >= max_crashes", "false"),),
     ),
     Mutant(
         16, "a broken COMMIT taken for a success", "scenario a_commit_that_never_arrived", patch=_believe_in_commits

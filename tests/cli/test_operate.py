@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -17,10 +18,10 @@ from psycopg.types.json import Jsonb
 
 from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
 from queuert.activity import Activity, ActivityReport, Histogram
-from queuert.cli import main
+from queuert.cli import events, main
 from queuert.cli.chains import retry_failed
 from queuert.cli.output import print_page, shown
-from queuert.documents import WebhookAttemptDocument
+from queuert.documents import EventDocument, Hidden, WebhookAttemptDocument
 from queuert.errors import ConfigurationError
 from queuert.ids import new_token
 from queuert.limits import Limits, TypeTraits
@@ -773,3 +774,12 @@ def test_a_table_has_no_column_of_payloads_unless_they_are_wanted(capsys: pytest
         print_page([attempt], ("at", "status", "response"), WebhookAttemptDocument, as_json=False, payloads=payloads)
         printed = capsys.readouterr().out
         assert ("secret" in printed, "response" in printed) == (payloads, payloads)
+
+
+def test_nor_has_one_that_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(events, "_COLUMNS", ("job_id", "note"))
+    monkeypatch.setattr(EventDocument, "hidden", {"note": Hidden.PAYLOADS})
+    for payloads in (False, True):
+        event: Any = SimpleNamespace(job_id="a", note="secret")
+        events._print_lines([event], argparse.Namespace(json=False, payloads=payloads))
+        assert ("secret" in capsys.readouterr().out) == payloads

@@ -122,7 +122,12 @@ MUTANTS = [
     ("find_duplicates", "created_at DESC LIMIT", "created_at LIMIT", "deduplication-any_scope_matches_closed_chains"),
     ("reap", "AND lease_expires_at <= clock_timestamp()", "", "reap-live_leases_are_let_be"),
     ("reap", "attempt - uncounted >= coalesce", "attempt >= coalesce", "reap-interruptions_do_not_count"),
-    ("reap", "coalesce(own_attempts, max_attempts)", "max_attempts", "max_attempts-reaper_counts_by_it"),
+    (
+        "reap",
+        "coalesce(job.max_attempts, policy.max_attempts)",
+        "policy.max_attempts",
+        "max_attempts-reaper_counts_by_it",
+    ),
     ("reap", "OR lease_expirations + 1 >= max_crashes", "", "reap-crashes_end_it_early"),
     ("fail_expired", "lease_expirations = job.lease_expirations + 1,", "", "reap-fails_at_the_cap"),
     (

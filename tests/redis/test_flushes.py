@@ -12,7 +12,7 @@ import redis
 
 from queuert import AsyncClient, InProcessWorker
 from queuert.embedded import EmbeddedRedis
-from queuert.errors import ConfigurationError, JobIdConflictError, StateError, StateUnavailableError
+from queuert.errors import JobIdConflictError, StateError, StateUnavailableError, UnsuitableServerError
 from queuert.ids import new_id
 from queuert.state.redis import RedisState
 from queuert.state.redis.connections import queued
@@ -265,7 +265,7 @@ async def test_a_server_that_keeps_no_file_any_more(server: Server, mode: Mode) 
 async def test_a_server_that_flushes_nothing_is_refused(server: Server, mode: Mode, setting: str) -> None:
     server.admin.config_set(setting, "no")
     try:
-        with pytest.raises(ConfigurationError, match=f"wait_for_flush=True.*{setting} no.*set appendonly yes"):
+        with pytest.raises(UnsuitableServerError, match=f"wait_for_flush=True.*{setting} no.*set appendonly yes"):
             async with starting(server.state(), mode):
                 pass
         async with starting(RedisState(server.url), mode) as start:

@@ -181,7 +181,7 @@ async def test_what_the_function_raises_is_the_reason(tokens: PostgresTokens | R
 
 
 def test_what_is_no_text_is_refused(tokens: PostgresTokens | RedisTokens) -> None:
-    with pytest.raises(ConfigurationError, match="must return text, got bytes"):
+    with pytest.raises(StateUnavailableError, match="must return text, got bytes"):
         Client(tokens.state(lambda: b"first"), JOB_TYPES).open()
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import httpx
 import pytest
 import redis
 import redis.asyncio
 
+from queuert import AsyncClient, JobTypes
+from queuert.cli import main
+from queuert.cli.exit_codes import Exit
 from queuert.embedded.ports import ReservedPort
-from queuert.errors import ConfigurationError, StateError, StateUnavailableError
+from queuert.errors import StateError, StateUnavailableError, UnsuitableServerError
+from queuert.state.redis import RedisState
 from queuert.state.redis.server_check import Risk, ServerFindings, async_server_findings, sync_server_findings
 from tests.conftest import StartRedis
+from tests.web.applications import app_of, problem
 
 SAFE: dict[str, str | int] = {"appendonly": "yes", "appendfsync": "everysec"}
 
@@ -61,9 +68,23 @@ def test_a_server_that_evicts_is_refused_unless_that_is_allowed(private_redis: S
     findings = found(private_redis, maxmemory_policy=policy, **SAFE)
     assert findings.policy == policy
     assert findings.risks == (Risk.EVICTION,)
-    with pytest.raises(ConfigurationError, match=f"{policy}.*noeviction.*allow_eviction=True"):
+    with pytest.raises(UnsuitableServerError, match=f"{policy}.*noeviction.*allow_eviction=True"):
         findings.check()
     findings.check(allow_eviction=True)
+
+
+async def test_a_refused_server_is_no_mistake_of_a_request_or_a_command(
+    private_redis: StartRedis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = private_redis(options={"maxmemory-policy": "allkeys-lru", **SAFE}).url()
+    client = AsyncClient(RedisState(url), JobTypes())
+    transport = httpx.ASGITransport(app_of(client))
+    async with httpx.AsyncClient(transport=transport, base_url="http://queue.test") as http:
+        assert problem(await http.get("/chains")) == (503, "store-unavailable")
+    await client.aclose()
+    monkeypatch.setenv("QUEUERT_URL", url)
+    assert await asyncio.to_thread(main, ["chains", "list"]) == Exit.UNAVAILABLE
+    assert "noeviction" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -130,7 +151,7 @@ def test_without_config_it_is_unknown_whether_there_are_snapshots(private_redis:
 
 def test_without_config_eviction_is_known(private_redis: StartRedis) -> None:
     findings = as_user(private_redis, "+@all", "-config", maxmemory_policy="allkeys-lru", **SAFE)
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(UnsuitableServerError):
         findings.check()
 
 

@@ -341,6 +341,14 @@ async def test_one_job_that_is_scheduled(queue: AsyncJobQueue) -> None:
     assert [(await queue.process_job(processors, chain)).outcome for _ in range(2)] == ["retried", "completed"]
 
 
+async def test_one_job_behind_inputs_that_fill_a_claim(queue: AsyncJobQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.worker.prefetch.CLAIM_BYTES", 1_000)
+    first = await queue.client.start_chain(archive, "a" * 900, priority=5)
+    wanted = await queue.client.start_chain(archive, "b" * 900)
+    assert (await queue.process_job(processors, wanted)).outcome == "completed"
+    assert (await queue.client.get_job(first.id)).attempt == 0
+
+
 async def test_one_job_that_cannot_run(queue: AsyncJobQueue) -> None:
     chain = await queue.client.start_chain(archive, "a")
     blocked = await queue.client.start_chain(archive, "b", blockers=[chain])

@@ -38,6 +38,9 @@ class SlowStore:
     def open(self) -> None:
         return
 
+    def close(self) -> None:
+        return
+
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         self.requested += len(renewals)
         self._clock.now += SLOW
@@ -164,3 +167,53 @@ def test_an_error_without_memory_to_report_it_ends_no_thread(clock: Clock, monke
     monkeypatch.setattr(renewer, "_stopped", Stopped(clock, 2 * LEASE))
     renewer._watch_until_stopped()
     assert [reason for reason, _ in owner.aborted] == [AbortReason.LEASE_NOT_RENEWED]
+
+
+class Turns:
+    """Lets a thread take so many turns."""
+
+    def __init__(self, turns: int) -> None:
+        self._left = turns
+
+    def wait(self, seconds: float) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def is_set(self) -> bool:
+        return self.wait(0.0)
+
+
+@pytest.mark.parametrize("thread", ["renews", "watches"])
+def test_turns_of_which_not_even_the_report_succeeds_are_seen(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, thread: str
+) -> None:
+    """Health says so, until a turn succeeds; one of the other thread does not count."""
+    monkeypatch.setattr("queuert.worker.leases._AFTER_ERROR", 0.0)
+    monkeypatch.setattr("queuert.worker.leases.FAILING_AFTER", -1.0)
+    book = LeaseRegistry()
+    renewer = lease_renewer(book, SlowStore(clock))
+    # As when there is no memory for what a turn, or its report, needs.
+    refused = MemoryError("no memory for a turn")
+    broken = True
+
+    def fails(*_: object, **__: object) -> Any:
+        if broken:
+            raise refused
+        return [] if thread == "watches" else LEASE
+
+    def turn(which: str) -> None:
+        monkeypatch.setattr(renewer, "_stopped", Turns(1))
+        renewer._wake.set()
+        renewer._renew_until_stopped() if which == "renews" else renewer._watch_until_stopped()
+
+    if thread == "renews":
+        monkeypatch.setattr(renewer._heartbeat, "record_if_due", fails)
+    else:
+        monkeypatch.setattr(book, "expiring", fails)
+    assert (renewer.error, renewer.failing, renewer.failing_seconds) == (None, False, 0.0)
+    for which in (thread, "watches" if thread == "renews" else "renews"):
+        turn(which)
+        assert (renewer.error, renewer.failing) == (refused, True)
+    broken = False
+    turn(thread)
+    assert (renewer.error, renewer.failing, renewer.failing_seconds) == (None, False, 0.0)

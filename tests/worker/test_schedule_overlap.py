@@ -28,6 +28,7 @@ from queuert.observability.events import AttemptStarted, ChainClosed, ChainStart
 from queuert.schedules import Overlap, RecurringSchedule, jitter_of, tick_id, tick_of
 from queuert.state.adapter import StateAdapter
 from queuert.state.types import ScheduleRecord
+from queuert.worker.schedule_runner import ScheduleRunner
 from tests.support.harness import Harness
 from tests.support.job_types import JOB_TYPES, echo, number
 from tests.support.waiting import WAIT
@@ -139,6 +140,26 @@ async def test_a_tick_that_comes_again_cancels_nothing(harness: Harness, ahead: 
         last = tick_id("far", tick)
     assert (await moved_on(harness, tick)).last_chain_id == last
     assert (await harness.client.get_chain(last)).status is ChainStatus.OPEN
+
+
+async def test_a_schedule_that_was_paused_meanwhile_cancels_nothing(harness: Harness) -> None:
+    """Between the look at what is due and the tick: nothing would take the place of the chain."""
+    await harness.client.put_schedules([far(overlap="cancel")])
+    first = await harness.client.run_schedule("far")
+    assert first is not None
+    await make_due(harness)
+    store = await harness.client._open_store()
+    found = await store.due_schedules([number.name])
+    await harness.client.pause_schedules(["far"])
+    runner = ScheduleRunner(
+        store, harness.client.notify, [number.name], worker="worker", observers=harness.client.observers
+    )
+    [schedule] = found.due
+    await runner._run_ticks(schedule, found.now)
+    assert (await first.refresh()).status is ChainStatus.OPEN
+    await harness.client.resume_schedules(["far"])
+    await runner._run_ticks(schedule, found.now)
+    assert (await first.refresh()).status is ChainStatus.CANCELLED
 
 
 async def test_a_chain_that_cannot_be_cancelled_now_holds_up_no_other_schedule(

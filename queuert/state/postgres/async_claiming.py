@@ -11,7 +11,7 @@ from psycopg.errors import LockNotAvailable
 from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.claiming import ClaimCursors, Expansion, IndexPosition
+from queuert.state.postgres.claiming import ClaimCursors, Expansion, IndexPosition, Space
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
@@ -47,21 +47,19 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         """Lease due jobs, best first."""
         if request.limit < 1 or not request.leases:
             return []
-        found = await self._claim_ranked(request)
-        if request.after_rank is None or len(found) >= request.limit:
+        space = Space(request.max_bytes)
+        found = await self._claim_ranked(request, space)
+        if request.after_rank is None or space.full or len(found) >= request.limit:
             return found
-        taken = sum(len(job.input or "") for job in found)
-        if found and taken >= request.max_bytes:
-            return found
-        rest = replace(request, limit=request.limit - len(found), max_bytes=request.max_bytes - taken, after_rank=None)
-        return found + await self._claim_ranked(rest)
+        rest = replace(request, limit=request.limit - len(found), after_rank=None)
+        return found + await self._claim_ranked(rest, space)
 
-    async def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
+    async def _claim_ranked(self, request: ClaimRequest, space: Space) -> list[ClaimedJob]:
         """Claim the best jobs of all ranks, or of those that the request names."""
         if request.limits and (limits := claiming.limits_of(request)):
             if not any(one.bounded for one in limits.values()):
-                return await self._claim_fair(request)
-            found = await self._claim_limited(request)
+                return await self._claim_fair(request, space)
+            found = await self._claim_limited(request, space)
             if found is not None:
                 return claiming.claimed_jobs(found, request.token)
             # The other types are claimed without waiting for the lock of the limits.
@@ -69,25 +67,31 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             if not request.leases:
                 return []
             if claiming.limits_of(request):
-                return await self._claim_fair(request)
+                return await self._claim_fair(request, space)
         positions = None if request.after_rank is not None else self._bounds.positions(list(request.leases))
-        if positions is not None and (jobs := await self._claim_from(request, positions)):
+        if positions is not None and (jobs := await self._claim_from(request, positions, space)):
             return jobs
-        return await self._claim_from(request, None)
+        return await self._claim_from(request, None, space)
 
-    async def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
-        params = claiming.claim(request, positions, expansion=self._expansion.factor)
+    async def _claim_from(
+        self, request: ClaimRequest, positions: Sequence[IndexPosition] | None, space: Space
+    ) -> list[ClaimedJob]:
+        params = claiming.claim(request, positions, expansion=self._expansion.factor, space=space)
         statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
         answer = await self._fetch(statement, params)
         found = answer if answer[0][claiming.ID] is not None else []
-        missing, taken = answer[0][claiming.MISSING], 0
-        if missing and (missing == claiming.TOO_LARGE or (taken := claiming.input_size(found)) < request.max_bytes):
+        missing = answer[0][claiming.MISSING]
+        if missing or request.after_rank is not None:  # Otherwise no other statement follows.
+            space.note(found)
+        if missing and not space.full:
             limit = request.limit if missing == claiming.TOO_LARGE else missing
             params = claiming.claim(
-                replace(request, limit=limit), positions, expansion=self._expansion.factor, taken=taken
+                replace(request, limit=limit), positions, expansion=self._expansion.factor, space=space
             )
             rest = await self._fetch(self._sql.prepared["claim_rest"], params)
-            found = found + [row for row in rest if row[claiming.ID] is not None]
+            more = [row for row in rest if row[claiming.ID] is not None]
+            space.note(more, cut=rest[0][claiming.MISSING] == claiming.TOO_LARGE)
+            found = found + more
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
         # Where the look for the best begins has nothing to learn from jobs of worse ranks.
@@ -95,26 +99,25 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             self._bounds.note(jobs, answer[0][claiming.LOOK_SECONDS], at_head=positions is None)
         return jobs
 
-    async def _claim_fair(self, request: ClaimRequest) -> list[ClaimedJob]:
+    async def _claim_fair(self, request: ClaimRequest, space: Space) -> list[ClaimedJob]:
         """Claim jobs of types whose keys take turns, and of types without limits."""
         cursors = self._cursors if request.after_rank is None else self._worse_cursors
         jobs: list[ClaimedJob] = []
-        taken = 0
         for _ in range(_ADMISSIONS):
             rest = replace(request, limit=request.limit - len(jobs))
-            params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, taken=taken)
+            params = claiming.claim_fair(rest, cursors, expansion=self._expansion.factor, space=space)
             found = await self._fetch(self._sql.prepared["claim_fair"], params)
             claimed = [row for row in found if row[claiming.ID] is not None]
             self._expansion.note(claimed)
             summary = claiming.fair_claim(found, len(claimed))
             cursors.update(summary.claimed if request.after_rank is None else summary.walked)
             jobs += claiming.claimed_jobs(claimed, request.token)
-            taken += claiming.input_size(claimed)
-            if not summary.incomplete or len(jobs) >= request.limit or (jobs and taken >= request.max_bytes):
+            space.note(claimed, cut=summary.cut)
+            if not summary.incomplete or len(jobs) >= request.limit or space.full:
                 break
         return jobs
 
-    async def _claim_limited(self, request: ClaimRequest) -> list[Row] | None:
+    async def _claim_limited(self, request: ClaimRequest, space: Space) -> list[Row] | None:
         """Claim jobs that the limits admit, and jobs of the other types. None if the limits stay locked for too
         long."""
         if time.monotonic() < self._limits_held_until:
@@ -127,19 +130,25 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
                 self._limits_held_until = time.monotonic() + _LIMITS_PAUSE
                 return None
             await fetch(connection, self._sql.promote_due, prepared)
-            found, others = await self._claim_admitted(connection, request)
+            found, others = await self._claim_admitted(connection, request, space)
             old = claiming.forget(request)
             if found and old["types"]:
                 await fetch(connection, self._sql.prune_rate_window, old)
             if others:
-                free, taken = claiming.unlimited(request, others), claiming.input_size(found)
-                rest = claiming.claim(free, expansion=self._expansion.factor, taken=taken)
-                free_jobs = await fetch(connection, self._sql.claim_rest, rest, lenient=True)
-                found += [row for row in free_jobs if row[claiming.ID] is not None]
+                # What fits beside the others: jobs of these types would starve behind large ones.
+                rest = claiming.claim(
+                    claiming.unlimited(request, others), expansion=self._expansion.factor, space=space
+                )
+                answer = await fetch(connection, self._sql.claim_rest, rest, lenient=True)
+                more = [row for row in answer if row[claiming.ID] is not None]
+                space.note(more, cut=answer[0][claiming.MISSING] == claiming.TOO_LARGE)
+                found += more
             self._expansion.note(found)
             return found
 
-    async def _claim_admitted(self, connection: AsyncAnyConnection, request: ClaimRequest) -> tuple[list[Row], int]:
+    async def _claim_admitted(
+        self, connection: AsyncAnyConnection, request: ClaimRequest, space: Space
+    ) -> tuple[list[Row], int]:
         """Claim the jobs that the limits admit. Also returns how many jobs of the other types should be claimed."""
         found: list[Row] = []
         passed_over: list[str] = []
@@ -149,11 +158,12 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             admission = claiming.admission(await fetch(connection, self._sql.select_admissible, params))
             others = admission.others
             if admission.ids:
-                taken = claiming.input_size(found)
-                params = claiming.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
-                claimed = await fetch(connection, self._sql.claim_admitted, params, lenient=True)
+                params = claiming.claim_admitted(request, admission.ids, expansion=self._expansion.factor, space=space)
+                answer = await fetch(connection, self._sql.claim_admitted, params, lenient=True)
+                claimed = [row for row in answer if row[claiming.ID] is not None]
                 found += claimed
-                if claimed and claimed[0][claiming.CUT]:
+                space.note(claimed, cut=answer[0][claiming.CUT])
+                if space.full:
                     # A job that was left for its size goes before the jobs that could be claimed instead.
                     break
             locked = set(admission.ids).difference(row[claiming.ID] for row in found)

@@ -122,14 +122,38 @@ class Expansion:
             self.factor = min(WORST, max(1.0, _MARGIN * max(self._seen)))
 
 
+class Space:
+    """The bytes that the inputs of one request may still have, over all statements that claim for it.
+
+    Attributes:
+        begun: whether a job was claimed. The first one is claimed whatever its size; the others must fit.
+        left: how many bytes are left.
+        full: whether a job did not fit, or no byte is left: no more jobs are claimed then.
+    """
+
+    __slots__ = ("begun", "full", "left")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.left = max_bytes
+        self.begun = False
+        self.full = False
+
+    def note(self, rows: Sequence[Row], *, cut: bool = False) -> None:
+        """Record what a statement has claimed, and whether it has left a job for its size."""
+        self.begun = self.begun or bool(rows)
+        self.left = max(0, self.left - sum(len(row[INPUT] or "") for row in rows))
+        self.full = self.full or cut or (self.begun and not self.left)
+
+
 def claim(
-    request: ClaimRequest, positions: Sequence[IndexPosition] | None = None, *, expansion: float = 1.0, taken: int = 0
+    request: ClaimRequest,
+    positions: Sequence[IndexPosition] | None = None,
+    *,
+    expansion: float = 1.0,
+    space: Space | None = None,
 ) -> Parameters:
     """Return the parameters of ``claim``. It begins at the cursors, one for each type, or behind a rank, or at the
-    head.
-
-    ``taken`` is the size of inputs that were claimed before, for the same request.
-    """
+    head."""
     if request.after_rank is not None:
         positions = [(request.after_rank + 1, _EARLIEST)] * len(request.leases)
     return {
@@ -138,11 +162,17 @@ def claim(
         "first_ranks": None if positions is None else f"{{{','.join(str(rank) for rank, _ in positions)}}}",
         "first_times": None if positions is None else f"{{{','.join(when.isoformat() for _, when in positions)}}}",
         "limit": request.limit,
-        "max_bytes": max(0, request.max_bytes - taken),
+        **_bytes(request, space),
         "expansion": expansion,
         "token": request.token,
         "holder": request.holder,
     }
+
+
+def _bytes(request: ClaimRequest, space: Space | None) -> Parameters:
+    if space is None:
+        return {"max_bytes": request.max_bytes, "begun": False}
+    return {"max_bytes": space.left, "begun": space.begun}
 
 
 LOOK_SECONDS, MISSING = SUMMARY, SUMMARY + 1
@@ -150,13 +180,13 @@ LOOK_SECONDS, MISSING = SUMMARY, SUMMARY + 1
 have locked: ``claim_rest`` may find others."""
 
 TOO_LARGE = -1
-"""``MISSING`` if nothing was claimed, because not all inputs fit: ``claim_rest`` chooses among them."""
+"""``MISSING`` if not all inputs fit. Then ``claim`` has claimed nothing; ``claim_rest`` has chosen among them."""
 
 MANY = 20
 """From this limit on ``claim_many`` is the quicker statement."""
 
 CUT = SUMMARY
-"""The column of ``claim_admitted`` that says whether jobs were left for their size."""
+"""The column of ``claim_admitted`` that says whether jobs were left for their size. It has at least one row."""
 
 
 def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
@@ -231,6 +261,8 @@ class FairClaim:
 
     incomplete: bool
     """Whether another claim may find more: chosen jobs were locked by others, or scheduled jobs became ready."""
+    cut: bool
+    """Whether a job was left for its size."""
     claimed: Mapping[str, str]
     """The last key of each type of which a job was claimed."""
     walked: Mapping[str, str]
@@ -238,7 +270,7 @@ class FairClaim:
 
 
 def claim_fair(
-    request: ClaimRequest, cursors: Mapping[str, str], *, expansion: float = 1.0, taken: int = 0
+    request: ClaimRequest, cursors: Mapping[str, str], *, expansion: float = 1.0, space: Space | None = None
 ) -> Parameters:
     """Return the parameters of ``claim_fair``; the walks over the keys begin after the cursors."""
     return {
@@ -249,7 +281,7 @@ def claim_fair(
         "first_rank": None if request.after_rank is None else request.after_rank + 1,
         "promoted": max(_AT_LEAST, request.limit),
         "limit": request.limit,
-        "max_bytes": max(0, request.max_bytes - taken),
+        **_bytes(request, space),
         "expansion": expansion,
         "token": request.token,
         "holder": request.holder,
@@ -262,6 +294,7 @@ def fair_claim(found: Sequence[Row], claimed: int) -> FairClaim:
     rows = json.loads(keys) if keys else []
     return FairClaim(
         incomplete=not cut and (chosen > claimed or promoted > 0),
+        cut=cut,
         claimed={type: last for type, last, _ in rows if last is not None},
         walked={type: last for type, _, last in rows if last is not None},
     )
@@ -307,25 +340,21 @@ def admission(rows: Sequence[Row]) -> Admission:
     )
 
 
-def claim_admitted(request: ClaimRequest, ids: Sequence[str], *, expansion: float = 1.0, taken: int = 0) -> Parameters:
-    """Return the parameters of ``claim_admitted``; ``taken`` is the size of the inputs claimed before for this
-    request."""
+def claim_admitted(
+    request: ClaimRequest, ids: Sequence[str], *, expansion: float = 1.0, space: Space | None = None
+) -> Parameters:
+    """Return the parameters of ``claim_admitted``."""
     limits = limits_of(request)
     return {
         "types": list(limits),
         "leases": [request.leases[type] for type in limits],
         "rated": [type for type, one in limits.items() if one.rate is not None],
         "ids": list(ids),
-        "max_bytes": max(0, request.max_bytes - taken),
+        **_bytes(request, space),
         "expansion": expansion,
         "token": request.token,
         "holder": request.holder,
     }
-
-
-def input_size(found: Sequence[Row]) -> int:
-    """Return the total length of the inputs of claimed jobs."""
-    return sum(len(row[INPUT] or "") for row in found)
 
 
 def forget(request: ClaimRequest) -> Parameters:

@@ -8,6 +8,11 @@ attempt - uncounted - lease_expirations - priority
 -- row, as evidence of who had it, and lease_expires_at becomes NULL.
 lease_token = {of} AND lease_expires_at IS NOT NULL
 
+-- name: fits
+-- Whether the inputs fit up to this one. The first of a claim fits, whatever its size, unless the claim has `begun` with
+-- another statement.
+(upto <= %(max_bytes)s OR upto = bytes AND NOT %(begun)s)
+
 -- name: within_page
 -- Whether an entry of a list by time lies between the bounds of the page.
 (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
@@ -277,7 +282,7 @@ fitting AS (
             ) AS every
         ) AS turns
     ) AS queue
-    WHERE upto <= %(max_bytes)s OR upto = bytes
+    WHERE {fits}
 ),
 
 -- name: started_events

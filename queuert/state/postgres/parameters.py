@@ -7,6 +7,7 @@ are JSON text already, are copied as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -321,8 +322,9 @@ def renewals(params: Sequence[Renewal]) -> Parameters:
     }
 
 
-def reap(request: ReapRequest) -> Parameters:
-    """Return the parameters of ``reap``."""
+def reap(request: ReapRequest, after: tuple[datetime, str] | None = None) -> Parameters:
+    """Return the parameters of ``reap``. Jobs that are to fail begin with those after this position."""
+    time, id = after or (None, None)
     policies = request.policies.values()
     return {
         "types": list(request.policies),
@@ -333,4 +335,6 @@ def reap(request: ReapRequest) -> Parameters:
         "jitters": [policy.jitter for policy in policies],
         "max_crashes": [policy.max_crashes for policy in policies],
         "limit": request.limit,
+        "after": time,
+        "after_id": id,
     }

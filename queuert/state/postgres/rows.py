@@ -6,7 +6,7 @@ are decoded all the same, and what can be read of the row is enough to finish it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -104,12 +104,24 @@ class ExpiredLease(NamedTuple):
     attempt: int
     holder: str | None
     lease_token: str
+    lease_expires_at: datetime
+
+    @property
+    def position(self) -> tuple[datetime, str]:
+        """Its place among the jobs that are to fail, the longest expired first."""
+        return self.lease_expires_at, self.id
 
 
 def expired_leases(found: Sequence[Row]) -> tuple[list[ExpiredLease], float | None]:
     """Decode the rows of ``reap``: the expired leases, and the seconds until the next one expires."""
     *_, next_expiry = found[0]
-    return [ExpiredLease(id, *others) for id, *others, _ in found if id is not None], next_expiry
+    expired = [ExpiredLease(id, *others) for id, *others, _ in found if id is not None]
+    return expired, next_expiry
+
+
+def in_turn(spent: Iterable[ExpiredLease], after: tuple[datetime, str] | None) -> list[ExpiredLease]:
+    """Sort jobs that are to fail: those after the one that was tried last, and then the others."""
+    return sorted(spent, key=lambda lease: (after is not None and lease.position <= after, lease.position))
 
 
 def reaped_job(lease: ExpiredLease, status: str) -> ReapedJob:

@@ -67,8 +67,7 @@ class PostgresSettings:
         """Return the connection string, or the given one, with the current password if a function returns it.
 
         Raises:
-            StateUnavailableError: the function raised.
-            ConfigurationError: it returned no text.
+            StateUnavailableError: the function raised, or returned no text.
         """
         chosen = self.dsn if dsn is None else dsn
         return chosen if self.password is None else make_conninfo(chosen, password=current_password(self.password))

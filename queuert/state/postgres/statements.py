@@ -82,7 +82,7 @@ CHOICES = (
                 "topup": "\n{lock_missing}",
                 "chosen": "CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)"
                 " ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup) END",
-                "missing": "0",
+                "missing": "CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN -1 ELSE 0 END",
             },
         },
     ),

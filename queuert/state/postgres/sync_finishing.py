@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection, Error
@@ -45,8 +46,16 @@ _FINISH_ROUNDS = 4
 """A finish is repeated if a dependent was added to its chain meanwhile; more than one repetition is already rare."""
 
 
+_HELD = 10
+"""Of the jobs that a round cannot fail, since others hold their chains or what waits for these, so many are tried: each
+takes as long as LOCK_SOON, and expired leases of other jobs wait meanwhile."""
+
+
 class PostgresFinishing(PostgresBase):
     """``finish``, ``lost_reasons`` and ``reap``."""
+
+    _failed_up_to: tuple[datetime, str] | None = None
+    """Where the last round of ``reap`` ended among the jobs that are to fail; None: at their end."""
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """Write finishes, each only if its token has the job's lease."""
@@ -149,18 +158,29 @@ class PostgresFinishing(PostgresBase):
         """Turn expired leases into failed attempts."""
         if not request.policies:
             return ReapResult((), None)
+        failure: Exception | None = None
         with self._connections.connection() as connection:
-            found = fetch(connection, self._sql.reap, parameters.reap(request))
+            found = fetch(connection, self._sql.reap, parameters.reap(request, self._failed_up_to))
             expired, next_expiry = rows.expired_leases(found)
             reaped = [rows.reaped_job(lease, lease.status) for lease in expired if lease.status is not None]
-            spent = [lease for lease in expired if lease.status is None]
-            for lease in spent:
+            left = rows.in_turn((lease for lease in expired if lease.status is None), self._failed_up_to)
+            held = 0
+            while left and held < _HELD:
+                lease = left.pop(0)
+                self._failed_up_to = lease.position
                 try:
-                    reaped += self._fail_expired(connection, lease)
-                except Exception:
-                    if not reaped:
-                        raise
-                    break  # What was reaped is to be reported; the next round raises it, if it is still so.
+                    failed = self._fail_expired(connection, lease)
+                except Exception as error:
+                    failure, failed = error, []
+                    if connection.closed:
+                        break
+                held += not failed
+                reaped += failed
+            if not left and len(expired) < request.limit:
+                self._failed_up_to = None  # All have had their turn.
+            if failure is not None and not reaped:
+                raise failure
+        # What was reaped is to be reported. A later round raises the failure, if it is still so.
         unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
         return ReapResult(reaped, 0.0 if unfinished else next_expiry)
 

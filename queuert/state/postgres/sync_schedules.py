@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from queuert.errors import ScheduleOverlapError
 from queuert.limits import PausedType
 from queuert.schedules import Overlap, check_owners
 from queuert.state import records
@@ -65,7 +66,7 @@ class PostgresSchedules(PostgresBase):
             [(_, policy, last_chain_id)] = found
             overlap = self._overlap(connection, policy, last_chain_id, jobs) if jobs else None
             if overlap is Overlap.CANCEL:
-                return None
+                raise ScheduleOverlapError(name, last_chain_id)
             started = [] if overlap is Overlap.SKIP else self._start_ticks(connection, jobs)
             fired = jobs if started else ()
             fetch(connection, self._sql.advance_schedule, schedule_rows.advance(name, next_at, fired, started))

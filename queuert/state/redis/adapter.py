@@ -25,9 +25,9 @@ class RedisState:
     lose the last acknowledged writes; the server's ``min-replicas-to-write`` bounds that.
 
     It connects only when a client or worker opens it, and then checks the server's configuration. A server that evicts
-    keys is refused with ConfigurationError, a replica with StateUnavailableError, and a server that is too old with
-    StateError. If ``wait_for_flush`` is set, so is a server that cannot wait for flushes. A server that writes nothing
-    to disk is reported by the event StoreWarningRaised.
+    keys, or is too old, is refused with UnsuitableServerError, and a replica with StateUnavailableError. If
+    ``wait_for_flush`` is set, so is a server that cannot wait for flushes. A server that writes nothing to disk is
+    reported by the event StoreWarningRaised.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.

@@ -14,7 +14,6 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
-    ConfigurationError,
     EventLimitError,
     JobIdConflictError,
     JobNotFoundError,
@@ -22,6 +21,7 @@ from queuert.errors import (
     JobTypeMismatchError,
     LeaseLostError,
     QueuertError,
+    ScheduleOverlapError,
     StateError,
     StateUnavailableError,
     UnsupportedConnectionError,
@@ -80,8 +80,6 @@ def mapped(error: BaseException, *, opening: bool = False) -> QueuertError:
     handler waits for the server, and the handler does not run again.
     """
     message = (str(error).splitlines() or [""])[0] or type(error).__name__
-    if isinstance(error.__cause__, ConfigurationError):  # Of a function that returns the password.
-        return ConfigurationError(message)
     if isinstance(error, exceptions.AskError):  # And MovedError. The message is the slot and the node that has it.
         message = (
             f"the node of the cluster must have the slot of the namespace, got the answer that it is elsewhere "
@@ -124,6 +122,7 @@ _REFUSALS: dict[str, Callable[..., QueuertError]] = {
     "lease_lost": lambda job_id, reason: LeaseLostError(job_id, AbortReason(reason)),
     "not_retriable": ChainNotRetriableError,
     "not_triggerable": JobNotTriggerableError,
+    "overlap": ScheduleOverlapError,
     "referenced": _references,
     "step_exists": lambda job_id, number: StateError(f"step {number} of job {job_id!r} is not the next one"),
     "type_mismatch": JobTypeMismatchError,

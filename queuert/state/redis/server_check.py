@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from queuert.errors import ConfigurationError, StateError, StateUnavailableError
+from queuert.errors import StateUnavailableError, UnsuitableServerError
 from queuert.state.redis.connections import in_time
 
 MINIMUM = (6, 2)
@@ -104,18 +104,18 @@ class ServerFindings:
         """Check that the server can store jobs safely.
 
         Raises:
-            StateError: it is older than Redis 6.2, or refuses WAITAOF.
             StateUnavailableError: it is a replica. It may be promoted, or the URL may lead to the primary later.
-            ConfigurationError: it evicts keys and ``allow_eviction`` is false, or it makes no flushes to wait for.
+            UnsuitableServerError: it is older than Redis 6.2, evicts keys and ``allow_eviction`` is false, makes no
+                flushes to wait for, or refuses WAITAOF.
         """
         if self.kind == "redis" and self.version is not None and self.version < MINIMUM:
-            raise StateError(
+            raise UnsuitableServerError(
                 f"the server must be Redis {_dotted(MINIMUM)} or newer, or Valkey, got Redis {_dotted(self.version)}"
             )
         if self.replica:
             raise StateUnavailableError("the server is a replica and takes no writes: use the URL of the primary")
         if Risk.EVICTION in self.risks and not allow_eviction:
-            raise ConfigurationError(
+            raise UnsuitableServerError(
                 f"the server has maxmemory-policy {self.policy}: {Risk.EVICTION.advice}, or pass allow_eviction=True"
             )
         if wait_for_flush:
@@ -124,12 +124,12 @@ class ServerFindings:
     def _check_flushes(self) -> None:
         if self.append_only is False or self.flush == "no":
             setting = "appendonly no" if self.append_only is False else "appendfsync no"
-            raise ConfigurationError(
+            raise UnsuitableServerError(
                 f"wait_for_flush=True needs a server that flushes, but this one has {setting}: set appendonly yes and"
                 " appendfsync everysec or always"
             )
         if self.no_waiting is not None:
-            raise StateError(
+            raise UnsuitableServerError(
                 f"wait_for_flush=True needs WAITAOF, which the server refuses ({self.no_waiting}): use Redis 7.2 or"
                 " newer, or Valkey, and a user who may call it (ACL SETUSER ... +waitaof)"
             )

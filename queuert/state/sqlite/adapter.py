@@ -128,7 +128,7 @@ class SQLiteState:
             return
         with link.writing() as connection:
             found = run(connection, "read_notifications", after=0)
-            run(connection, "trim_notifications", kept=0)
+            run(connection, "delete_notifications")
         for _, _, topic, keys in found:
             self.default_notify().publish(Topic(topic), notifications.keys_of(keys) or ())
 

@@ -82,4 +82,6 @@ class SQLiteBase:
             result = work(connection)
             if callers is not None:
                 notifications.write(connection, reported(result))
+                if self._links.path != MEMORY:  # There, whoever commits publishes and deletes them all.
+                    notifications.trim(connection)
             return result

@@ -31,18 +31,35 @@ _BEST = -(2**31)
 def claim(connection: Connection, request: ClaimRequest, rounds: KeyCursors) -> list[ClaimedJob]:
     """Lease the best due jobs, best first. If the request says so, jobs of a worse rank are claimed before them."""
     now = now_us()
+    space = _Space(request.max_bytes)
     found: list[ClaimedJob] = []
     if request.after_rank is not None:
-        found = _claim_from(connection, request, request.after_rank + 1, now, rounds)
-        taken = sum(len((job.input or "").encode()) for job in found)
-        if found and taken >= request.max_bytes:
+        found = _claim_from(connection, request, request.after_rank + 1, now, rounds, space)
+        if space.full:
             return found
-        request = replace(request, limit=request.limit - len(found), max_bytes=request.max_bytes - taken)
-    return found + _claim_from(connection, request, _BEST, now, rounds)
+        request = replace(request, limit=request.limit - len(found))
+    return found + _claim_from(connection, request, _BEST, now, rounds, space)
+
+
+class _Space:
+    """The bytes that the inputs of a claim may have together. The first job is claimed whatever its size."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self._begun = False
+        self.full = False
+        """Whether a job did not fit: no more are claimed, of whatever rank."""
+
+    def takes(self, size: int) -> bool:
+        """Whether a job with an input of so many bytes is claimed."""
+        self._left -= size
+        self.full = self._left < 0 and self._begun
+        self._begun = True
+        return not self.full
 
 
 def _claim_from(
-    connection: Connection, request: ClaimRequest, first_rank: int, now: int, rounds: KeyCursors
+    connection: Connection, request: ClaimRequest, first_rank: int, now: int, rounds: KeyCursors, space: _Space
 ) -> list[ClaimedJob]:
     if request.limit < 1:
         return []
@@ -58,13 +75,11 @@ def _claim_from(
             heads.append(((rank, turns[rank], position), head, type))
     heads.sort()
     claimed: dict[Head, ClaimedJob] = {}
-    bytes_left = request.max_bytes
     for _, head, type in heads[: request.limit]:
         _, _, _, id = head
         row = _take(connection, request, id, type, now)
-        # The length of a text is known only after reading it. The first job is claimed whatever its size.
-        bytes_left -= len(row[_INPUT].encode()) if isinstance(row[_INPUT], str) else 0
-        if bytes_left < 0 and claimed:
+        # The length of a text is known only after reading it.
+        if not space.takes(len(row[_INPUT].encode()) if isinstance(row[_INPUT], str) else 0):
             run(connection, "release", id=id, token=request.token)
             break
         add_event(connection, EventKind.STARTED, id, of_worker=True)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from queuert.errors import UnsupportedConnectionError
-from queuert.state.sqlite.connection import plain
-from queuert.state.sqlite.errors import mapped_errors
+from queuert.errors import StateUnavailableError, UnsupportedConnectionError
+from queuert.state.sqlite.connection import plain, run
+from queuert.state.sqlite.errors import BUSY, mapped_errors, primary_code
 
 _TAKES = (
     "a sqlite3.Connection, its cursor, an SQLAlchemy Connection or Session, or Django's connection, on the same file"
@@ -46,19 +46,48 @@ def callers_connection(given: Any, path: str) -> sqlite3.Connection:
 
 @contextmanager
 def savepoint(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Wraps writes in the caller's transaction, begun if its library would begin one; an error undoes the block."""
+    """Wraps writes in the caller's transaction, begun if its library would begin one; an error undoes the block.
+
+    It takes the write lock of the database first. A transaction that reads before it writes would not wait for others
+    that write, since what it has read would no longer hold then.
+    """
     with mapped_errors(), plain(connection):
-        if not connection.in_transaction and _begins_transactions(connection):
+        ends = False
+        if connection.in_transaction:
+            _take_write_lock(connection)
+        else:
             connection.execute("BEGIN IMMEDIATE")
+            ends = not _begins_transactions(connection)
         connection.execute("SAVEPOINT queuert")
         try:
             yield connection
+            connection.execute("COMMIT" if ends else "RELEASE queuert")
         except BaseException:
-            if connection.in_transaction:
+            if connection.in_transaction and ends:
+                connection.execute("ROLLBACK")
+            elif connection.in_transaction:
                 connection.execute("ROLLBACK TO queuert")
                 connection.execute("RELEASE queuert")
             raise
-        connection.execute("RELEASE queuert")
+
+
+def _take_write_lock(connection: sqlite3.Connection) -> None:
+    """Take the write lock in the caller's transaction, which may have begun with BEGIN alone, and so has no lock yet.
+
+    Raises:
+        StateUnavailableError: others wrote for longer than the connection waits, or the transaction has read before, so
+            that SQLite does not wait.
+    """
+    try:
+        run(connection, "lock_for_writes")
+    except sqlite3.OperationalError as error:
+        if primary_code(error) not in BUSY:
+            raise
+        raise StateUnavailableError(
+            f"{error}: another transaction writes, or has written since yours has read. SQLite does not wait in a "
+            "transaction that has read before it writes: begin it with BEGIN IMMEDIATE, or start chains before it "
+            "reads. Roll it back, and repeat it"
+        ) from error
 
 
 def _begins_transactions(connection: sqlite3.Connection) -> bool:

@@ -12,11 +12,17 @@ from queuert.state.sqlite.connection import run
 KEPT = 2_000
 """The number of notifications that are kept. A reader that has missed one acts as if all keys were notified."""
 
+_TRIMMED = 1_000
+"""The most that are deleted at a time: a transaction of the caller's is not to be long because of them."""
+
 
 def write(
     connection: sqlite3.Connection, notifications: Mapping[Topic, Iterable[str] | None], *, sender: str = ""
 ) -> None:
-    """Write notifications in the connection's transaction. Keys of None stand for all keys of the topic."""
+    """Write notifications in the connection's transaction. Keys of None stand for all keys of the topic.
+
+    In a file, trim it in the same transaction.
+    """
     for topic, given in notifications.items():
         keys = None if given is None else list(given)
         if keys is None or keys:
@@ -25,8 +31,9 @@ def write(
 
 
 def trim(connection: sqlite3.Connection) -> None:
-    """Delete all but the latest notifications."""
-    run(connection, "trim_notifications", kept=KEPT)
+    """Delete all but the latest notifications. Whoever writes some calls it: with an adapter of other notifications
+    nobody reads them."""
+    run(connection, "trim_notifications", kept=KEPT, most=_TRIMMED)
 
 
 def keys_of(stored: str | None) -> frozenset[str] | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from queuert.errors import ScheduleOverlapError
 from queuert.ids import new_id
 from queuert.limits import PausedType
 from queuert.schedules import Overlap, check_owners, tick_of
@@ -71,14 +72,18 @@ def delays(connection: Connection) -> list[ScheduleDelay]:
 def fire(
     connection: Connection, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
 ) -> list[StartedJob] | None:
-    """Start the chains of a due schedule and advance it; None if its next tick is another one."""
+    """Start the chains of a due schedule and advance it; None if its next tick is another one.
+
+    Raises:
+        ScheduleOverlapError: its open chain must be cancelled first.
+    """
     found = fetch_one(connection, "find_due_schedule", name=name, tick=rows.microseconds(tick))
     if found is None:
         return None
     _, policy, last_chain_id = found
     overlap = _overlap(connection, policy, last_chain_id, jobs) if jobs else None
     if overlap is Overlap.CANCEL:
-        return None
+        raise ScheduleOverlapError(name, last_chain_id)
     fired = () if overlap is Overlap.SKIP else jobs
     last = max((tick_of(job.id) for job in fired), default=None)
     times = {"next_at": next_at, "last_at": last}

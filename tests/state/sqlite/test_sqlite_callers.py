@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from sqlalchemy.orm import Session
 
 from queuert import AsyncClient, Client, InProcessWorker
 from queuert.errors import ChainNotFoundError, StateError, StateUnavailableError, UnsupportedConnectionError
+from queuert.notify import InProcessNotify
 from queuert.state.sqlite import SQLiteState
+from queuert.state.sqlite.notifications import KEPT
 from queuert.testing.conformance.builders import ask, complete, go_on, job
 from tests.state.sqlite.application import JOB_TYPES, single
 from tests.state.sqlite.test_sqlite_end_to_end import SLOWLY, handlers
@@ -83,6 +86,83 @@ def test_a_connection_of_single_statements(client: Client, path: Path) -> None:
     connection.execute("ROLLBACK")
     assert there(client) == 1
     connection.close()
+
+
+@pytest.mark.parametrize("begins", [[], ["BEGIN"], ["BEGIN", "DELETE FROM mine"]], ids=", ".join)
+def test_it_waits_for_another_that_writes(
+    client: Client, connection: sqlite3.Connection, path: Path, begins: list[str]
+) -> None:
+    """As long as the caller's connection does, in a transaction and without."""
+    connection.commit()
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    callers = sqlite3.connect(path, isolation_level=None, timeout=WAIT, check_same_thread=False)
+    wants = threading.Event()
+    errors: list[Exception] = []
+
+    def on_statement(statement: str) -> None:
+        if "BEGIN IMMEDIATE" in statement or "DELETE" in statement:
+            wants.set()
+
+    def start() -> None:
+        try:
+            for statement in begins:
+                callers.execute(statement)
+            client.start_chain(single, 1, connection=callers)
+            if begins:
+                callers.execute("COMMIT")
+        except Exception as error:
+            errors.append(error)
+        wants.set()
+
+    callers.set_trace_callback(on_statement)
+    starts = threading.Thread(target=start)
+    starts.start()
+    assert wants.wait(WAIT)
+    holder.execute("COMMIT")
+    starts.join(WAIT)
+    assert errors == []
+    assert (there(client), callers.in_transaction) == (1, False)
+    holder.close()
+    callers.close()
+
+
+def test_a_transaction_that_has_read_too_early(client: Client, path: Path) -> None:
+    """SQLite does not wait for it: what it has read would no longer hold."""
+    callers = sqlite3.connect(path, isolation_level=None, timeout=WAIT)
+    callers.execute("BEGIN")
+    callers.execute("SELECT count(*) FROM queuert_job").fetchone()
+    client.start_chain(single, 1)
+    with pytest.raises(StateUnavailableError, match="BEGIN IMMEDIATE"):
+        client.start_chain(single, 2, connection=callers)
+    callers.execute("ROLLBACK")
+    callers.execute("BEGIN IMMEDIATE")
+    client.start_chain(single, 2, connection=callers)
+    callers.execute("COMMIT")
+    assert there(client) == 2
+    callers.close()
+
+
+def test_an_error_of_a_single_statement_undoes_it(client: Client, path: Path) -> None:
+    callers = sqlite3.connect(path, isolation_level=None)
+    with pytest.raises(ChainNotFoundError):
+        client.start_chain(single, 1, blockers=["nowhere"], connection=callers)
+    assert (there(client), callers.in_transaction) == (0, False)
+    callers.close()
+
+
+def test_notifications_are_bounded_though_nobody_reads_them(path: Path) -> None:
+    """With other notifications than those by the file, nobody else would delete them."""
+    with Client(SQLiteState(path, synchronous="normal"), JOB_TYPES, notify=InProcessNotify()) as client:
+        client.count_jobs()
+        connection = sqlite3.connect(path)
+        rows = [("x", "jobs", None)] * (KEPT + 5_000)
+        connection.executemany("INSERT INTO queuert_notification (sender, topic, keys) VALUES (?, ?, ?)", rows)
+        for _ in range(10):
+            client.start_chain(single, 1, connection=connection)
+        connection.commit()
+        assert connection.execute("SELECT count(*) FROM queuert_notification").fetchone() == (KEPT,)
+        connection.close()
 
 
 def test_a_cursor_and_strange_rows(client: Client, connection: sqlite3.Connection) -> None:

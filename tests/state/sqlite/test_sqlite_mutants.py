@@ -63,6 +63,7 @@ MUTANTS = [
     ("find_beyond_retention", "chain_closed_at <= :cut", "false", "retention-by_age"),
     ("retention_cutoff", "created_at DESC, id DESC", "created_at, id", "retention-by_count"),
     ("find_expired", "(expires_at, id) >", "(expires_at, id) >=", "retention-pages_make_the_whole"),
+    ("find_expired", "coalesce(stale_at, 0)", "0", "stale-expired_after_it_became_stale"),
     ("record_heartbeat", "seen_at = excluded.seen_at, ", "", "workers-beats_replace_what_was_reported"),
     ("delete_attribute", "AND chain_id = :chain_id", "AND false", "attributes-go_with_the_chain"),
 ]

@@ -12,7 +12,7 @@
 -- Neither claims jobs in the place of those that others have locked: `missing` says how many. Neither claims anything if
 -- the inputs of the locked jobs exceed `max_bytes`: then `missing` is -1. `claim_rest` does both, at twice the steps,
 -- which each execution has to set up. It locks what is missing of any type (`topup`). Of the locked jobs it takes the
--- best whose inputs fit into `max_bytes`, at least one.
+-- best whose inputs fit into `max_bytes`, at least one unless the claim has `begun` with another statement.
 --
 -- The size of an input is its stored size, which is known without reading those that are stored apart, and the length
 -- of compressed ones is estimated (see claiming.py). Among jobs of one rank, the types take turns in the order given, the
@@ -231,7 +231,7 @@ claimed AS (
     UPDATE {schema}.job
     SET {lease}
     FROM wanted
-    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE {fits})) AND job.type = wanted.type
     RETURNING {claimed_job}
 ),
 event AS (
@@ -242,7 +242,7 @@ summary AS (
         (SELECT coalesce(max(upto), 0) > %(max_bytes)s FROM fitting) AS cut,
         (SELECT json_agg(json_build_array(wanted.type, (
             SELECT key FROM fitting
-            WHERE fitting.position = wanted.position AND (upto <= %(max_bytes)s OR upto = bytes)
+            WHERE fitting.position = wanted.position AND {fits}
             ORDER BY place DESC LIMIT 1
         ), (
             SELECT key FROM walk WHERE walk.position = wanted.position ORDER BY visited DESC LIMIT 1
@@ -622,7 +622,7 @@ claimed AS (
     UPDATE {schema}.job
     SET {lease}
     FROM wanted
-    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE {fits})) AND job.type = wanted.type
     RETURNING {claimed_job}, job.limit_key
 ),
 counted AS (
@@ -639,8 +639,8 @@ event AS (
     ) AS entry
     GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
-SELECT {claimed_columns}, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
-FROM claimed
+SELECT {claimed_columns}, size.cut
+FROM (SELECT coalesce(max(upto), 0) > %(max_bytes)s AS cut FROM fitting) AS size LEFT JOIN claimed ON true
 
 -- name: prune_rate_window
 -- Deletes recorded starts that are older than the window of their type, oldest first, some at a time.

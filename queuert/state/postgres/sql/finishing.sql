@@ -346,7 +346,9 @@ SELECT id, status, lease_token::text, lease_expires_at IS NOT NULL FROM {schema}
 -- name: reap
 -- Turns expired leases into failed attempts, with a backoff. Each row is checked again under its lock, so a lease that
 -- was renewed meanwhile stays, and so does one that was extended because its row was locked (see renew). Jobs at their
--- last attempt are only selected here: their chains must be locked before they close.
+-- last attempt are only selected here: their chains must be locked before they close. Others may hold the locks for as
+-- long as they like, so these jobs come after those that go on, and those up to the one that was tried last (`after`)
+-- come last: however many cannot fail yet, no round is filled by the same ones as the round before.
 WITH policy AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
                          %(maximums)s::float8[], %(jitters)s::float8[], %(max_crashes)s::int[])
@@ -363,15 +365,23 @@ forgotten AS (
         LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 ),
 expired AS MATERIALIZED (
-    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, holder,
-        max_attempts AS own_attempts
+    SELECT id, type, chain_id, chain_type, attempt, uncounted, lease_expirations, lease_token, lease_expires_at, holder,
+        verdict.spent
     FROM {schema}.job
+    JOIN policy USING (type)
+    CROSS JOIN LATERAL (
+        SELECT attempt - uncounted >= coalesce(job.max_attempts, policy.max_attempts)
+            OR lease_expirations + 1 >= max_crashes AS spent
+    ) AS verdict
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
         AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
-    ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY verdict.spent, verdict.spent AND (lease_expires_at, id) <= (
+            coalesce(%(after)s::timestamptz, '-infinity'), coalesce(%(after_id)s::text, '')),
+        lease_expires_at, id
+    LIMIT %(limit)s FOR UPDATE OF job SKIP LOCKED
 ),
 judged AS (
-    SELECT expired.*, attempt - uncounted >= coalesce(own_attempts, max_attempts) OR lease_expirations + 1 >= max_crashes AS spent,
+    SELECT expired.*,
         CASE WHEN initial = 0 THEN 0
              WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
              ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))

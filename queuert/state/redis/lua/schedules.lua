@@ -15,7 +15,7 @@ return deleted
 -- Starts chains of a schedule. ARGV[1]: {name, tick, next_at, last_at, jobs, overlap}; ARGV[2...]: the inputs. With a
 -- tick, if it still is the next one, the schedule is advanced; without, it stays. With `overlap`, open chains do not
 -- matter. Chains that exist are not changed; if a job of another type has the id, the chain gets its second id. Returns
--- 0 if nothing was written, and no chains if it skips the tick.
+-- 0 if nothing was written, and no chains if it skips the tick; refuses a tick whose open chain must be cancelled first.
 
 local params = decoded(1)
 local stored = call('HGET', P .. 'schedules', params.name)
@@ -37,7 +37,7 @@ if held then
     end
     held = not again
 end
-if held and policy == 'cancel' then return 0 end
+if held and policy == 'cancel' then return params.tick and refusal('overlap', params.name, last) or 0 end
 if not held then
     for at, new in ipairs(params.jobs) do
         local found = load(new.id)

@@ -510,3 +510,22 @@ async def inputs_of_bounded_size_under_limits(stores: Stores) -> None:
             request = replace(ask(type), max_bytes=1000, limits=limits)
             found += [one.id for one in await store.claim(request)]
         assert found == ids[: 3 if type == "keyed" else 4]
+
+
+@case()
+async def inputs_of_bounded_size_after_a_rank(stores: Stores) -> None:
+    """What does not fit among the worse ranks is not skipped for better ones, and these have to fit, too."""
+    store = await stores.open()
+    limits = {"limited": Limits(concurrency=10), "keyed": Limits(per_key=9), "fair": Limits(fair=True)}
+    for type in ("work", *limits):
+        better = await start(store, *sized(10, type=type, priority=1))
+        worse = await start(store, *sized(600, 600, type=type))
+        request = replace(ask(type), max_bytes=1000, limits=limits, after_rank=-1)
+        assert [one.id for one in await store.claim(request)] == worse[:1]
+        request = replace(ask(type), max_bytes=1000, limits=limits, after_rank=-1)
+        assert [one.id for one in await store.claim(request)] == [worse[1], *better]
+        large = await start(store, *sized(600, type=type, priority=1))
+        worse = await start(store, *sized(600, type=type))
+        request = replace(ask(type), max_bytes=1000, limits=limits, after_rank=-1)
+        assert [one.id for one in await store.claim(request)] == worse
+        assert [one.id for one in await store.claim(replace(ask(type), max_bytes=1000))] == large

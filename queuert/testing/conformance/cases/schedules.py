@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from queuert.errors import ConfigurationError, ScheduleOwnerError
+from queuert.errors import ConfigurationError, ScheduleOverlapError, ScheduleOwnerError
 from queuert.jobs import JobStatus
 from queuert.run_at import at
 from queuert.schedules import MissedRuns, Overlap, tick_id
@@ -407,6 +407,15 @@ async def _fired(store: AsyncStore, tick: datetime) -> list[StartedJob] | None:
     return await store.fire_schedule("daily", tick, tick + _DAY, [_job(tick)])
 
 
+async def _held_by(store: AsyncStore, tick: datetime) -> str:
+    """The chain that must be cancelled before the tick is fired."""
+    try:
+        await _fired(store, tick)
+    except ScheduleOverlapError as error:
+        return error.chain_id
+    raise AssertionError("the tick was fired beside an open chain")
+
+
 @case()
 async def overlapping_ticks(stores: Stores) -> None:
     """While the chain of the last tick is open, the next one is started, skipped, or waits for its cancellation."""
@@ -417,7 +426,11 @@ async def overlapping_ticks(stores: Stores) -> None:
         assert await _fired(store, tick)
         first = tick_id("daily", tick)
         assert (await _listed(store)).last_chain_id == first
-        second = await _fired(store, tick + _DAY)
+        if overlap is Overlap.CANCEL:
+            assert await _held_by(store, tick + _DAY) == first
+            second = None
+        else:
+            second = await _fired(store, tick + _DAY)
         found = await _listed(store)
         if overlap is Overlap.ALLOW:
             assert second is not None
@@ -428,7 +441,6 @@ async def overlapping_ticks(stores: Stores) -> None:
             assert (found.next_at, found.last_at, found.last_chain_id) == (tick + 2 * _DAY, tick, first)
             assert await store.get_jobs([tick_id("daily", tick + _DAY)]) == [None]
         else:
-            assert second is None
             assert (found.next_at, found.last_at, found.last_chain_id) == (tick + _DAY, tick, first)
         await store.cancel_chains([first], reason="test")
         if overlap is Overlap.CANCEL:
@@ -501,7 +513,10 @@ async def run_out_of_turn_while_open(stores: Stores) -> None:
         assert len(await store.run_schedule("daily", [_job(tick + _DAY / 8)], overlap=True) or []) == 1
         if overlap is not Overlap.ALLOW:
             assert (await _listed(store)).last_chain_id == first.id
-            assert not await _fired(store, tick)
+        if overlap is Overlap.SKIP:
+            assert await _fired(store, tick) == []
+        elif overlap is Overlap.CANCEL:
+            assert await _held_by(store, tick) == first.id
         await store.delete_schedules(["daily"])
 
 

@@ -201,6 +201,24 @@ async def not_deleted_before_it_was_read(stores: Stores) -> None:
 
 
 @case()
+async def expired_after_it_became_stale(stores: Stores) -> None:
+    """A stale chain that was given an end has still to be read from the moment at which it became stale."""
+    store = await stores.open()
+    [id] = await closed_chains(store, complete)
+    await store.prune(PruneRequest({"work": _LONG_STALE}))
+    stale_at = (await read_chain(store, id)).stale_at
+    assert stale_at is not None
+    await store.update_result_ttl([id], SOON)
+    await expired(store, id)
+    result = await store.prune(PruneRequest({}, closed_before=stale_at))
+    assert (list(result.chain_ids), await there(store, id)) == ([], [id])
+    preview = await store.prune(PruneRequest({"work": ALL_GO}, preview=True))
+    assert (list(preview.chain_ids), list(preview.stale_ids)) == ([], [])
+    result = await store.prune(PruneRequest({}, closed_before=stale_at + timedelta(microseconds=1)))
+    assert list(result.chain_ids) == [id]
+
+
+@case()
 async def held_chains_count_for_the_page(stores: Stores) -> None:
     """A page reads as many expired chains as its limit says, whether they go or stay; those behind it go."""
     store = await stores.open()
