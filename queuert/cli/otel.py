@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
-
-from opentelemetry import trace
+from typing import TYPE_CHECKING, Literal
 
 from queuert.cli.exit_codes import PrerequisiteError
-from queuert.observability.otel_tracing import OTelMiddleware
 from queuert.optional_packages import needing_extras
+
+if TYPE_CHECKING:
+    from queuert.observability.otel_tracing import OTelMiddleware
 
 
 @contextmanager
@@ -21,6 +21,8 @@ def exported() -> Iterator[None]:
     Raises:
         PrerequisiteError: ``queuert[otel]`` is not installed.
     """
+    from opentelemetry import trace  # Other commands need none of it.
+
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         yield
         return
@@ -44,4 +46,8 @@ def exported() -> Iterator[None]:
 
 def middlewares(wanted: bool | None, parent: Literal["link", "creator"] | None = None) -> list[OTelMiddleware]:
     """Those of the worker's client."""
-    return [OTelMiddleware(parent=parent or "link")] if wanted else []
+    if not wanted:
+        return []
+    from queuert.observability.otel_tracing import OTelMiddleware
+
+    return [OTelMiddleware(parent=parent or "link")]

@@ -88,7 +88,7 @@ def test_a_driver_that_is_not_used_is_not_needed(store: str, missing: tuple[str,
     """In a slim image there may be no libpq, without which psycopg cannot be imported."""
     program = f"""
 import sys
-sys.modules |= dict.fromkeys({(*missing, "pyspark")!r})
+sys.modules |= dict.fromkeys({(*missing, "opentelemetry", "pyspark")!r})
 import queuert.state.{store}, queuert.testing, queuert.worker
 from queuert.cli import build_parser
 build_parser()
