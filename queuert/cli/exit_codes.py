@@ -65,9 +65,10 @@ def exit_code(error: BaseException) -> Exit:
     """The exit code that stands for an error."""
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
-    cause = error.__cause__
-    if isinstance(error, ConfigurationError) and isinstance(cause, ModuleNotFoundError) and how_to_install(cause):
-        return Exit.UNAVAILABLE  # An address whose store needs a package.
+    # The store of an address needs a package, or the command itself does.
+    missing = error.__cause__ if isinstance(error, ConfigurationError) else error
+    if isinstance(missing, ImportError) and how_to_install(missing):
+        return Exit.UNAVAILABLE
     return _CODES.get(error.kind, Exit.FAILED) if isinstance(error, QueuertError) else Exit.FAILED
 
 
@@ -78,6 +79,8 @@ def one_line(error: BaseException) -> str:
         return f"{text} (check the address, and that the server runs)"
     if isinstance(error, QueuertError):
         return text
+    if isinstance(error, ImportError) and (remedy := how_to_install(error)):
+        return remedy
     return f"{type(error).__name__}: {text} (--debug shows where)"
 
 
