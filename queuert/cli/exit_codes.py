@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from enum import IntEnum
 
-from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError
+from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError, what_to_check
 from queuert.optional_packages import how_to_install
 
 
@@ -76,7 +76,7 @@ def one_line(error: BaseException) -> str:
     """The error in one line, without passwords; an unexpected error also shows its class."""
     text = redacted(" ".join(str(error).split()))
     if isinstance(error, StateUnavailableError):
-        return f"{text} (check the address, and that the server runs)"
+        return f"{text} ({what_to_check(error)})"
     if isinstance(error, QueuertError):
         return text
     if isinstance(error, ImportError) and (remedy := how_to_install(error)):
