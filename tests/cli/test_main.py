@@ -1,6 +1,7 @@
 """The command line as a whole: what it says when it is used wrongly, and that it never shows a password."""
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -29,6 +30,8 @@ def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> No
     assert command == option
     assert command.startswith("queuert ")
     assert command.count("\n") == 1
+    assert main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["python"] in command
 
 
 @pytest.mark.parametrize("command", COMMANDS)
