@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from queuert.attributes import GivenAttributes, checked_attributes
@@ -140,6 +141,21 @@ def shows_options(options: type[ChainOptions] | type[RequestOptions]) -> Callabl
         return method
 
     return expanded
+
+
+def check_options(method: str, options: type[ChainOptions] | type[RequestOptions], given: Mapping[str, object]) -> None:
+    """Raise the error of a method that was called with options that it does not have, if it was.
+
+    It is called where :class:`NewChain` has refused them, whose name the caller may have never seen.
+
+    Raises:
+        TypeError: as Python says it.
+    """
+    known = options.__annotations__
+    for name in given:
+        if name not in known:
+            near = "".join(f". Did you mean {one!r}?" for one in get_close_matches(name, known, 1))
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{near}") from None
 
 
 class HasTypeNames(HasJobTypes, Protocol):

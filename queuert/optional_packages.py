@@ -27,12 +27,19 @@ EXTRAS = {
 """The optional packages, each with the extra that installs it."""
 
 
-def how_to_install(error: ModuleNotFoundError, extra: str | None = None) -> str | None:
-    """Return the message for an import that failed; None if no extra installs the package.
+_NO_LIBPQ = "no pq wrapper available"
+"""How psycopg's error begins if it finds no libpq."""
+
+
+def how_to_install(error: ImportError, extra: str | None = None) -> str | None:
+    """Return the message for an import that failed; None if nothing is known that installs the package.
 
     ``extra`` is the extra to name where several install the package.
     """
     missing = f"{error.name}."
+    if missing.startswith(("psycopg.", "psycopg_pool.")) or str(error).startswith(_NO_LIBPQ):
+        # It is installed with queuert, but a slim image has no libpq, or leaves out what it does not need.
+        return "Postgres needs psycopg with its pool and a libpq: pip install 'psycopg[binary,pool]'"
     package = next((package for package in EXTRAS if missing.startswith(f"{package}.")), None)
     if package is None:
         return None
@@ -47,12 +54,13 @@ def needing_extras(extra: str | None = None) -> Iterator[None]:
         extra: the extra to name where several install a package.
 
     Raises:
-        ModuleNotFoundError: a package is not installed; the message names the extra that installs it.
+        ModuleNotFoundError: a package is not installed; the message says what installs it.
+        ImportError: psycopg is installed, and finds no libpq.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         message = how_to_install(error, extra)
         if message is None:
             raise
-        raise ModuleNotFoundError(message, name=error.name) from error
+        raise type(error)(message, name=error.name or "psycopg") from error

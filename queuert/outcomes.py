@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeAlias
@@ -122,6 +123,18 @@ Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Snooze | Fail | Can
 
 Continues: TypeAlias = ContinueWith[R] | WaitFor | Retry | Snooze | Fail | Cancel | _Finished[R]
 """What a handler returns that never completes its chain: as ``Outcome``, without an output."""
+
+
+def checked_inherit(inherit: Iterable[str], allowed: Sequence[str]) -> frozenset[str]:
+    """Return the names of what is inherited.
+
+    Raises:
+        ConfigurationError: one of them cannot be inherited, or it is a string.
+    """
+    names = None if isinstance(inherit, str) else frozenset(inherit)
+    if names is None or not names.issubset(allowed):
+        raise ConfigurationError(f"inherit must be a sequence of {', '.join(map(repr, allowed))}, got {inherit!r}")
+    return names
 
 
 def seconds(value: float | timedelta | None) -> float | None:

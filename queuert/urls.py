@@ -43,8 +43,8 @@ def state_from_url(url: str, *, application_name: str = "queuert", **options: st
         options: further options, as after the question mark of the URL.
 
     Raises:
-        ConfigurationError: the URL, its scheme or an option is not valid, an option has two values, or an optional
-            package is not installed. The message does not repeat the URL, as it may contain a password.
+        ConfigurationError: the URL, its scheme or an option is not valid, an option has two values, or a package
+            is not installed. The message does not repeat the URL, as it may contain a password.
         EmbeddedServerError: with ``embedded://``: there is no Postgres to run, its directory is in use, or it does not
             start.
 
@@ -63,13 +63,12 @@ def postgres_from_url(url: str, **options: str) -> tuple[str, str]:
     Arguments and errors are those of :func:`state_from_url`; the URL of another store is an error.
     """
     address = read_address(url, options)
-    if address.scheme == EMBEDDED:
-        return _embedded_dsn(address)
-    if address.scheme not in POSTGRES:
+    if address.scheme not in (*POSTGRES, EMBEDDED):
         raise ConfigurationError(
             f"{address.scheme}:// has no migrations and needs none: only postgresql:// and embedded:// have them"
         )
-    return _postgres_dsn(address)
+    with _packages_by_extra():
+        return _embedded_dsn(address) if address.scheme == EMBEDDED else _postgres_dsn(address)
 
 
 # --- the values of options --------------------------------------------------------------------------------------------
@@ -192,10 +191,10 @@ _MAKERS: dict[str, Callable[[StoreAddress, str], StateAdapter]] = {
 
 @contextmanager
 def _packages_by_extra() -> Iterator[None]:
-    """Turns a missing optional package into a ConfigurationError that names its extra."""
+    """Turns a missing package into a ConfigurationError that says what installs it."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         message = how_to_install(error)
         if message is None:
             raise

@@ -112,7 +112,11 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         "--event-id", metavar="ID", help="an event of an id that was sent to the chain before is not sent"
     )
     delete = actions.add(
-        "delete", run_delete, "delete chains with all their jobs", "If one of them cannot be deleted, none is."
+        "delete",
+        run_delete,
+        "delete chains with all their jobs",
+        "If one of them cannot be deleted, none is.",
+        exit_codes={Exit.FAILED: "some of these chains did not exist, or cannot be deleted"},
     )
     delete.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
     delete.add_argument(
@@ -350,7 +354,9 @@ def run_delete(args: argparse.Namespace) -> int:
     with operator(args) as client:
         deleted = client.delete_chains(args.ids, cascade=args.cascade)
     missing = len(set(args.ids).difference(deleted))
-    return _print_changed(args, "deleted", len(deleted), f"; did not exist: {missing}" if missing else "")
+    _print_changed(args, "deleted", len(deleted), f"; did not exist: {missing}" if missing else "")
+    # As with each command that is given a chain; the others are deleted, so that it can be repeated.
+    return Exit.FAILED if missing else Exit.DONE
 
 
 def _print_changed(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:

@@ -19,7 +19,15 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands, positive_int
-from queuert.cli.output import document_of, print_fields, print_json, print_page, print_table, print_values
+from queuert.cli.output import (
+    document_of,
+    print_fields,
+    print_json,
+    print_json_line,
+    print_page,
+    print_table,
+    print_values,
+)
 from queuert.client import Client
 from queuert.documents import EventDocument
 from queuert.event_log import EventKind, EventLevel, JobEvent
@@ -37,6 +45,7 @@ _POLL_SECONDS = 1.0
 _SET_LEVEL = """all: every transition; terminal: only the end of a job; off: none; default:
 remove the level of the types that --type names.
 """
+_TAIL = "With --json each event is a document in a line of its own.\n"
 _MAINTAIN = """Run it daily, as the owner of the tables, if the role of the workers is not."""
 _DEFAULT = "default"
 _LEVELS = [*(level.value for level in EventLevel), _DEFAULT]
@@ -51,7 +60,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     _filter_options(listed)
     page_options(listed)
     listed.add_argument("--oldest-first", action="store_true", help="list the oldest first (default: the newest)")
-    tail = actions.add("tail", run_tail, "print events as they are committed, until interrupted")
+    tail = actions.add("tail", run_tail, "print events as they are committed, until interrupted", _TAIL)
     _filter_options(tail)
     tail.add_argument("--once", action="store_true", help="print the events that exist, then exit")
     actions.add("status", run_status, "show the levels, the retention and the partitions")
@@ -126,7 +135,7 @@ def _following(client: Client, args: argparse.Namespace, cursor: str | None) -> 
 def _print_lines(events: Sequence[JobEvent], args: argparse.Namespace) -> None:
     if args.json:
         for event in events:
-            print_json(document_of(event, EventDocument, payloads=args.payloads))
+            print_json_line(document_of(event, EventDocument, payloads=args.payloads))
     elif events:
         print_values(events, _COLUMNS, EventDocument, payloads=args.payloads)
 

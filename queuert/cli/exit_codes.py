@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from enum import IntEnum
 
-from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError
+from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError, what_to_check
 from queuert.optional_packages import how_to_install
 
 
@@ -65,9 +65,10 @@ def exit_code(error: BaseException) -> Exit:
     """The exit code that stands for an error."""
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
-    cause = error.__cause__
-    if isinstance(error, ConfigurationError) and isinstance(cause, ModuleNotFoundError) and how_to_install(cause):
-        return Exit.UNAVAILABLE  # An address whose store needs a package.
+    # The store of an address needs a package, or the command itself does.
+    missing = error.__cause__ if isinstance(error, ConfigurationError) else error
+    if isinstance(missing, ImportError) and how_to_install(missing):
+        return Exit.UNAVAILABLE
     return _CODES.get(error.kind, Exit.FAILED) if isinstance(error, QueuertError) else Exit.FAILED
 
 
@@ -75,9 +76,11 @@ def one_line(error: BaseException) -> str:
     """The error in one line, without passwords; an unexpected error also shows its class."""
     text = redacted(" ".join(str(error).split()))
     if isinstance(error, StateUnavailableError):
-        return f"{text} (check the address, and that the server runs)"
+        return f"{text} ({what_to_check(error)})"
     if isinstance(error, QueuertError):
         return text
+    if isinstance(error, ImportError) and (remedy := how_to_install(error)):
+        return remedy
     return f"{type(error).__name__}: {text} (--debug shows where)"
 
 

@@ -86,9 +86,10 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 
     up = add("up", run_up, "create or upgrade the schema", _UP)
     down = add("down", run_down, "downgrade the schema, which drops jobs", _DOWN)
-    add("status", run_status, "show the revision of the schema", _STATUS, _STATUS_CODES)
+    status = add("status", run_status, "show the revision of the schema", _STATUS, _STATUS_CODES)
     plan = add("plan", run_plan, "print what an upgrade would do, its locks and sizes", _PLAN, _PLAN_CODES)
-    plan.add_argument("--json", action="store_true", help="print one JSON document")
+    for action in (status, plan):
+        action.add_argument("--json", action="store_true", help="print one JSON document")
     sql = add("sql", run_sql, "print the SQL of an upgrade", _SQL)
     stamp = add("stamp", run_stamp, "record a revision without running it", _STAMP)
     _role_options(add("roles", run_roles, "print or apply the grants of roles with few rights", _ROLES))
@@ -198,13 +199,15 @@ def run_status(args: argparse.Namespace) -> int:
     from queuert.state.postgres.adoption import how_moved
 
     url, schema = postgres(args)
-    status = _print_status(url, schema)
-    if status.pending:
-        return Exit.FAILED
-    moved = how_moved(url, schema=schema)
-    if moved is not None:
-        print(moved)
-    return Exit.DONE if moved is None else Exit.FAILED
+    status = _status(url, schema)
+    moved = None if status.pending else how_moved(url, schema=schema)
+    if args.json:
+        print_json({"schema": schema, **asdict(status), "moved": moved})
+    else:
+        print(status_line(status, schema))
+        if moved is not None:
+            print(moved)
+    return Exit.DONE if not status.pending and moved is None else Exit.FAILED
 
 
 def run_adopt(args: argparse.Namespace) -> int:
@@ -243,17 +246,15 @@ def _adoption_text(plan: AdoptionPlan, schema: str) -> Iterator[str]:
 
 
 def _print_where(url: str, schema: str) -> int:
-    _print_status(url, schema)
+    print(status_line(_status(url, schema), schema))
     return Exit.DONE
 
 
-def _print_status(url: str, schema: str) -> migrations.MigrationStatus:
+def _status(url: str, schema: str) -> migrations.MigrationStatus:
     from queuert import migrations
 
     with _known_revisions():
-        status = migrations.status(url, schema=schema)
-    print(status_line(status, schema))
-    return status
+        return migrations.status(url, schema=schema)
 
 
 def status_line(status: migrations.MigrationStatus, schema: str) -> str:

@@ -33,6 +33,11 @@ def print_json(document: object) -> None:
     print(escape_json(json_text(document, indent=2)))
 
 
+def print_json_line(document: object) -> None:
+    """Print a JSON document in one line, and at once: a program may read it while others follow."""
+    print(escape_json(json_text(document)), flush=True)
+
+
 def print_page(
     values: Iterable[object],
     columns: Sequence[str],

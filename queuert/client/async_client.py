@@ -48,6 +48,7 @@ from queuert.new_chain import (
     RequestOptions,
     async_listed,
     chain_ids,
+    check_options,
     listed,
     may_conflict,
     new_jobs,
@@ -153,7 +154,11 @@ class AsyncClient(
             UnsupportedConnectionError: the store cannot write on ``connection``, or it is one to another database.
             StateUnavailableError: the store cannot be reached; it is unknown whether the chain was written.
         """
-        start = NewChain(job_type, input, **options)
+        try:
+            start = NewChain(job_type, input, **options)
+        except TypeError:
+            check_options("start_chain", ChainOptions, options)
+            raise
         return (await self.start_chains([start], connection=connection))[0]
 
     async def start_chains(
@@ -257,7 +262,11 @@ class AsyncClient(
         result_ttl = options.get("result_ttl")
         if result_ttl is not None and checked_ttl("result_ttl", result_ttl, zero=True) == 0:
             raise ConfigurationError("start_and_wait needs the result: pass a result_ttl above 0, or none")
-        start = NewChain(job_type, input, **options, attach=options.get("id") is not None)
+        try:
+            start = NewChain(job_type, input, **options, attach=options.get("id") is not None)
+        except TypeError:
+            check_options("start_and_wait", RequestOptions, options)
+            raise
         watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
         try:
             [chain] = await self.start_chains([start])

@@ -55,6 +55,7 @@ from queuert.webhooks.signing import checked_secret, new_secret
 _TRIES = 20
 _AT_ONCE = 100
 _OUTPUTS_AT_ONCE = 20
+_COMPLETED = CLOSED_EVENTS[0]
 _LONG_TRANSACTION = timedelta(hours=1)
 """How much earlier than the events around it one may be in the log, whose order is that of transactions."""
 
@@ -87,7 +88,7 @@ class AsyncClientWebhooks(AsyncClientBase):
             job_types: only events of these types, or names: of the first job of a chain for events of chains.
             attributes: only chains that have all these attributes.
             description: for people.
-            payloads: whether the output of a completed chain, up to 20 KiB, and errors are sent as well. By default
+            payloads: whether errors, and in ``chain.completed`` the output, up to 20 KiB, are sent as well. By default
                 only ids, types, statuses and times are.
             headers: added to each request, such as ``{"authorization": "..."}``.
             secret: signs the deliveries; by default a new one. See :func:`~queuert.webhooks.new_secret`.
@@ -429,14 +430,19 @@ class AsyncClientWebhooks(AsyncClientBase):
         read = await store.get_chain_attributes(ids) if ids else []
         attributes = {id: found or {} for id, found in zip(ids, read, strict=True)}
         outputs = await self._outputs(
-            store, [event.chain_id for webhook, event, name in chosen if webhook.payloads and name == CLOSED_EVENTS[0]]
+            store, [event.chain_id for webhook, event, name in chosen if webhook.payloads and name == _COMPLETED]
         )
+
+        def output_of(event: JobEvent, name: str) -> str | None:
+            # Earlier events of a chain are often delivered when it has its output, which they must not tell.
+            return outputs.get(event.chain_id) if name == _COMPLETED else None
+
         found = [
             Delivery(
                 webhook.id,
                 delivery_id(event, name, webhook.id),
                 name,
-                event_body(event, name, payloads=webhook.payloads, output=outputs.get(event.chain_id)),
+                event_body(event, name, payloads=webhook.payloads, output=output_of(event, name)),
                 once=once,
             )
             for webhook, event, name in chosen

@@ -10,9 +10,10 @@ from queuert.client.arguments import known_statuses
 from queuert.envelope import is_envelope
 from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
 from queuert.job_types import JobType, JobTypes, not_a_job_type
-from queuert.jobs import ChainState, ChainStatus
+from queuert.jobs import ChainState, ChainStatus, Job
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.observability.events import ChainClosed
+from queuert.outcomes import checked_inherit
 from queuert.policies import Keep, Kept, Retention
 from queuert.run_at import RunAt, not_a_run_at
 from queuert.state.types import ChainUpdate, NewJob
@@ -137,13 +138,15 @@ class WorkerlessContinuation:
         priority: int | None,
         blockers: Iterable[ChainReference],
         limit_key: str | None,
+        inherit: Iterable[str],
     ) -> None:
         start = NewChain(job_type, input, id=id, run_at=run_at, blockers=blockers, limit_key=limit_key)
         self._job = new_job(job_types, start)
         self._priority = None if priority is None else checked_priority(priority)
+        self._inherits_key = bool(checked_inherit(inherit, ("limit_key",))) and limit_key is None
 
-    def after(self, chain_id: str, last: JobType[Any, Any], priority: int) -> NewJob:
-        """Return the job that continues a last job of this type and priority.
+    def after(self, chain_id: str, last: JobType[Any, Any], job: Job | None) -> NewJob:
+        """Return the job that continues a last job of this type; None if that was deleted meanwhile.
 
         Raises:
             UndeclaredContinuationError: that type does not declare this continuation.
@@ -156,4 +159,8 @@ class WorkerlessContinuation:
             raise UndeclaredContinuationError(
                 f"job type {last.name!r} continues with {allowed}, got {self._job.type!r}: add it to continues_with"
             )
-        return replace(self._job, priority=priority if self._priority is None else self._priority)
+        priority = self._priority
+        if priority is None:
+            priority = 0 if job is None else job.priority
+        key = self._job.limit_key if job is None or not self._inherits_key else job.limit_key
+        return replace(self._job, priority=priority, limit_key=key)

@@ -125,7 +125,8 @@ class ClientListing(ClientBase):
         """Return a page of jobs, also continuations, by the time of their creation, the newest first.
 
         Arguments and errors are those of :meth:`list_chains`, except that ``statuses`` are those of jobs. A scheduled
-        job that has become due is READY.
+        job that has become due is READY. ``oldest_first`` is by creation: a job that was retried, or scheduled for
+        later, may stand before one that has been ready for longer, and of running ones ``started_at`` says since when.
         """
         filter = JobFilter(
             types=type_filter(job_types),

@@ -169,6 +169,7 @@ class ClientManagement(ClientBase):
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         limit_key: str | None = None,
+        inherit: Iterable[Literal["limit_key"]] = (),
         output: Any = None,
         connection: ConnectionLike | None = None,
     ) -> str:
@@ -187,6 +188,8 @@ class ClientManagement(ClientBase):
             priority: higher priorities are claimed sooner; by default that of the last job.
             blockers: chains that must close before the next job may run.
             limit_key: the key under which the per-key limits of the job type count the next job.
+            inherit: ``["limit_key"]`` gives it the limit key of the last job, if ``limit_key`` is None. Attributes,
+                ``result_ttl`` and deduplication key are those of the chain.
             output: kept with the job that is continued, such as who decided: of the type that its job type declares as
                 ``output``, if it does, else any JSON. ``get_job`` returns it; the output of a chain is its last job's.
             connection: a connection of yours, see :meth:`start_chain`.
@@ -200,7 +203,8 @@ class ClientManagement(ClientBase):
             UnknownJobTypeError: one of the two job types is not registered with this client.
             InvalidIdentifierError: an id cannot be stored.
             JobIdConflictError: a job with this id exists.
-            ConfigurationError: the priority is out of range, or the job would wait for its own chain.
+            ConfigurationError: the priority is out of range, ``inherit`` names something else, or the job would wait
+                for its own chain.
             JobTypeMismatchError: the last job is of another type than ``expecting``.
             ChainNotFoundError: the chain or a blocker does not exist.
             ChainAlreadyClosedError: the chain is closed already.
@@ -215,6 +219,7 @@ class ClientManagement(ClientBase):
             priority=priority,
             blockers=blockers,
             limit_key=limit_key,
+            inherit=inherit,
         )
         return self._continue(_only_id(chain), continuation, output, expecting, connection)
 
@@ -231,7 +236,7 @@ class ClientManagement(ClientBase):
             state = self._open_state(chain_id)
             last_type = expected_last_type(self.job_types, state, expecting)
             [last] = store.get_jobs([state.job_id])
-            job = continuation.after(chain_id, last_type, 0 if last is None else last.priority)
+            job = continuation.after(chain_id, last_type, last)
             kept = None if output is None else last_type.encode_kept_output(output)
             with self._continuing(job, connection) as sending:
                 if sending is not None:

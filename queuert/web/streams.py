@@ -174,6 +174,9 @@ async def _frames(
                 return
             if event is not None:
                 yield _event_frame(event, call)
+                # Events of a page that was read are sent without a pause: in this turn of the event loop the server
+                # notices that the connection is lost, and other requests go on.
+                await asyncio.sleep(0)
             elif state is not None:
                 yield _state_frame(state, call, follower.cursor)
             elif follower.cursor not in (None, position):

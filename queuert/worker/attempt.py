@@ -17,7 +17,18 @@ from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
 from queuert.job_types import JobType, not_a_job_type
 from queuert.jobs import AbortReason, Blocker
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
-from queuert.outcomes import Cancel, ContinueWith, Fail, Inherited, Retry, Snooze, WaitFor, pause, pause_until
+from queuert.outcomes import (
+    Cancel,
+    ContinueWith,
+    Fail,
+    Inherited,
+    Retry,
+    Snooze,
+    WaitFor,
+    checked_inherit,
+    pause,
+    pause_until,
+)
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
 from queuert.schedules import Tick, tick_in
@@ -548,7 +559,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
             blockers=awaited,
             output=None if output is None else self._job_type.encode_kept_output(output),
             limit_key=None if limit_key is None else check_text(limit_key, what="limit key"),
-            inherit_limit_key=bool(blocker_outputs.checked_inherit(inherit, ("limit_key",))),
+            inherit_limit_key=bool(checked_inherit(inherit, ("limit_key",))),
         )
 
     def wait_for(self, *chains: NewChain[Any] | ChainReference, inherit: Iterable[Inherited] = ()) -> WaitFor:

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 from queuert.errors import (
     BlockerFailedError,
     BlockerMismatchError,
-    ConfigurationError,
     DefinitionError,
     InvalidIdentifierError,
 )
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Blocker, ChainStatus
 from queuert.new_chain import ChainReference, HasTypeNames, NewChain, chain_ids, new_job, referenced_type
-from queuert.outcomes import Inherited, WaitFor, _ChainStart
+from queuert.outcomes import Inherited, WaitFor, _ChainStart, checked_inherit
 from queuert.state.types import BlockerRecord, ClaimedJob
 
 R = TypeVar("R")
@@ -114,18 +113,6 @@ def wait_outcome(
     if job_type.blockers is not None:
         job_type.blockers.check([*(blocker.type for blocker in blockers), *(type for _, type in new)])
     return WaitFor(tuple(target for target, _ in targets))
-
-
-def checked_inherit(inherit: Iterable[str], allowed: Sequence[str]) -> frozenset[str]:
-    """Return the names of what is inherited.
-
-    Raises:
-        ConfigurationError: one of them cannot be inherited, or it is a string.
-    """
-    names = None if isinstance(inherit, str) else frozenset(inherit)
-    if names is None or not names.issubset(allowed):
-        raise ConfigurationError(f"inherit must be a sequence of {', '.join(map(repr, allowed))}, got {inherit!r}")
-    return names
 
 
 def _target(

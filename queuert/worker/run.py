@@ -14,15 +14,7 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import (
-    LifespanError,
-    RightMissingError,
-    RunningEventLoopError,
-    SchemaMissingError,
-    StateError,
-    StateUnavailableError,
-    UnsuitableServerError,
-)
+from queuert.errors import LifespanError, RunningEventLoopError, StateError, StateUnavailableError, what_to_check
 from queuert.worker import forks
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
@@ -331,8 +323,7 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
     try:
         await start
     except StateError as error:
-        known = isinstance(error, SchemaMissingError | RightMissingError | UnsuitableServerError)
-        advice = "" if known else " (check the address, and that the server runs)"
+        advice = f" ({what_to_check(error)})" if isinstance(error, StateUnavailableError) else ""
         print(f"queuert: {error}{advice}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
     except LifespanError as error:

@@ -12,6 +12,7 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainCancelledError,
     ChainNotFoundError,
+    ConfigurationError,
     JobFailedError,
     JobTypeMismatchError,
     PayloadError,
@@ -58,6 +59,20 @@ async def test_a_chain_that_a_worker_brings_to_its_end(caller_harness: CallerHar
         await caller_harness.caller.continue_chain(chain, last, 5, expecting=first)
         assert await caller_harness.caller.result(chain) == "approved 5"
     assert [event.type for event in caller_harness.log.of(AttemptStarted)] == ["last"]
+
+
+async def test_the_next_job_inherits_the_limit_key_if_the_caller_says_so(caller_harness: CallerHarness) -> None:
+    """As the continuation of a handler does."""
+    caller = caller_harness.caller
+    chain = await caller.start_chain(first, 1, limit_key="tenant")
+    second = await caller.continue_chain(chain, middle, 2, inherit=["limit_key"])
+    third = await caller.continue_chain(chain, last, 3)
+    assert [(await caller.get_job(id)).limit_key for id in (chain.id, second, third)] == ["tenant", "tenant", None]
+    own = await caller.start_chain(first, 1, limit_key="tenant")
+    second = await caller.continue_chain(own, middle, 2, limit_key="own", inherit=["limit_key"])
+    assert (await caller.get_job(second)).limit_key == "own"
+    with pytest.raises(ConfigurationError, match="inherit must be a sequence of 'limit_key', got 'limit_key'"):
+        await caller.continue_chain(own, last, 3, inherit="limit_key")
 
 
 async def test_only_declared_and_fitting_continuations(caller_harness: CallerHarness) -> None:

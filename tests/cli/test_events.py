@@ -140,10 +140,11 @@ def test_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     path = tmp_path / "jobs.db"
     with Client(SQLiteState(path), JobTypes(number)) as client:
         chain = client.start_chain(number, 1)
+        client.cancel_chain(chain)
     monkeypatch.setenv("QUEUERT_URL", f"sqlite:///{path}")
     assert main(["events", "tail", "--once", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["kind"], shown["job_id"]) == ("created", chain.id)
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["kind"], one["job_id"]) for one in shown] == [("created", chain.id), ("cancelled", chain.id)]
     assert main(["events", "list", "--kind", "created"]) == 0
     assert chain.id in capsys.readouterr().out
     assert main(["events", "set-level", "off"]) == 0

@@ -1,6 +1,7 @@
 """The command line as a whole: what it says when it is used wrongly, and that it never shows a password."""
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from queuert.cli import build_parser, main
 from queuert.cli.exit_codes import Exit, PrerequisiteError, UsageError, exit_code, one_line, redacted
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateUnavailableError
 from queuert.spark.java import JavaMissingError
+from tests.support.addresses import as_user
 
 COMMANDS = (
     "migrate", "doctor", "check", "worker", "health", "why", "chains", "operations", "jobs", "stats", "demand",
@@ -28,6 +30,8 @@ def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> No
     assert command == option
     assert command.startswith("queuert ")
     assert command.count("\n") == 1
+    assert main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["python"] in command
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -140,6 +144,31 @@ def test_debug_shows_the_traceback() -> None:
 )
 def test_errors_have_stable_exit_codes(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
+
+
+@pytest.mark.parametrize("command", ["stats", "doctor"])
+@pytest.mark.parametrize("server", ["dsn", "redis_url"])
+def test_a_refused_login_is_the_same_on_each_server(
+    server: str, command: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = as_user(request.getfixturevalue(server), "nobody", "wrong") + "?answer_timeout=2"
+    assert main([command, "--url", address]) == Exit.UNAVAILABLE
+    assert capsys.readouterr().err.endswith(" (check the user and the password)\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "checked"),
+    [
+        ('FATAL:  password authentication failed for user "me"', "check the user and the password"),
+        ("fe_sendauth: no password supplied", "check the user and the password"),
+        ('FATAL:  role "me" is not permitted to log in', "check the user and the password"),
+        ("Authentication required.", "check the user and the password"),
+        ("connection refused", "check the address, and that the server runs"),
+        ('FATAL:  database "none" does not exist', "check the address, and that the server runs"),
+    ],
+)
+def test_what_to_check_is_said(text: str, checked: str) -> None:
+    assert one_line(StateUnavailableError(text)) == f"{' '.join(text.split())} ({checked})"
 
 
 def test_an_error_is_one_line_whatever_its_message() -> None:

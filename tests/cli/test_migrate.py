@@ -1,5 +1,7 @@
 """``queuert migrate`` on an empty database."""
 
+import json
+
 import psycopg
 import psycopg.conninfo
 import pytest
@@ -32,6 +34,17 @@ def test_there_and_back_again(bare_dsn: str, capsys: pytest.CaptureFixture[str])
     assert main(["migrate", "down", "--url", bare_dsn, "--revision", "base", "--yes"]) == 0
     assert "job" not in tables(bare_dsn, "queuert")
     assert main(["migrate", "status", "--url", bare_dsn]) == 1
+
+
+def test_the_status_is_one_document(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = status(bare_dsn)
+    assert main(["migrate", "status", "--url", bare_dsn, "--json"]) == 1
+    before = {"schema": "queuert", "current": None, "head": found.head, "pending": [*found.pending], "moved": None}
+    assert json.loads(capsys.readouterr().out) == before
+    assert main(["migrate", "up", "--url", bare_dsn]) == 0
+    capsys.readouterr()
+    assert main(["migrate", "status", "--url", bare_dsn, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**before, "current": found.head, "pending": []}
 
 
 def test_down_wants_to_be_requested_twice(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -345,7 +345,9 @@ def test_delete(run: Run, client: Client) -> None:
     waiting = client.start_chain(number, 2, blockers=[blocker])
     assert "--yes" in run("chains", "delete", waiting.id, code=2)
     assert "blockers" in run("chains", "delete", blocker.id, "--yes", code=1)
-    assert run("chains", "delete", waiting.id, "nowhere", "--cascade", "--yes") == ("deleted 2; did not exist: 1\n")
+    both = run("chains", "delete", waiting.id, "nowhere", "--cascade", "--yes", code=1)
+    assert both == "deleted 2; did not exist: 1\n"
+    assert run("chains", "delete", "nowhere", "--yes", code=1) == "deleted 0; did not exist: 1\n"
     assert client.list_chains().items == ()
 
 

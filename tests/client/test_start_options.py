@@ -150,6 +150,18 @@ def test_a_response_needs_a_time_to_live(client: Client) -> None:
     assert client.list_jobs().items == ()
 
 
+def test_an_option_that_does_not_exist_is_refused_as_one_of_the_method(client: Client) -> None:
+    start: Any = client.start_chain
+    unknown = r"^start_chain\(\) got an unexpected keyword argument 'prioritty'\. Did you mean 'priority'\?$"
+    with pytest.raises(TypeError, match=unknown):
+        start(work, "a", prioritty=3)
+    with pytest.raises(TypeError, match=r"^start_chain\(\) got an unexpected keyword argument 'flavour'$"):
+        start(work, "a", flavour="red")
+    request: Any = client.start_and_wait
+    with pytest.raises(TypeError, match=r"^start_and_wait\(\) got an unexpected keyword argument 'attach'$"):
+        request(work, "a", attach=True)
+
+
 def test_a_request_takes_only_its_options(client: Client) -> None:
     """A chain in a transaction of the caller's cannot run before that has committed."""
     for option in ({"connection": object()}, {"attach": True}, {"priorty": 1}):

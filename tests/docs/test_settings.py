@@ -64,6 +64,7 @@ TABLES: dict[str, Callable[..., Any]] = {
     "ZlibCodec": ZlibCodec,
     "client.start_chain": Client.start_chain,
     "client.start_and_wait": Client.start_and_wait,
+    "client.continue_chain": Client.continue_chain,
     "client.start_bulk_operation": Client.start_bulk_operation,
     "Deduplicate": Deduplicate,
     "Processors": Processors,

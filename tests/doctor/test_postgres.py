@@ -154,9 +154,14 @@ def test_roles_that_lack_grants(server: EmbeddedPostgres, app: str) -> None:
 def test_a_login_that_has_no_role(server: EmbeddedPostgres) -> None:
     with admin(server) as connection:
         connection.execute(sql.SQL("CREATE ROLE stranger LOGIN PASSWORD {}").format(password_of(server.dsn())))
+    stranger = as_user(server.dsn(), "stranger")
+    one = problem(stranger, "schema")
+    assert (one.found, one.reason) == ("its revision cannot be read", "permission denied for schema queuert")
+    assert "GRANT queuert_worker TO stranger (or another role)" in one.remedy
+    assert "upgrade" not in one.remedy
+    with admin(server) as connection:
         connection.execute("GRANT USAGE ON SCHEMA queuert TO stranger")
         connection.execute("GRANT SELECT ON queuert.alembic_version TO stranger")
-    stranger = as_user(server.dsn(), "stranger")
     one = problem(stranger, "login")
     assert one.severity is Severity.ERROR
     assert re.fullmatch(r"stranger lacks \d+ rights of queuert_\w+, the first: SELECT on .+", one.found)

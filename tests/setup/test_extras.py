@@ -51,7 +51,38 @@ def test_what_is_missing_is_named(package: str, use: str, extra: str) -> None:
 
 
 def test_what_no_extra_brings_is_left_as_it_is() -> None:
-    missing = ModuleNotFoundError("No module named 'psycopg_pool'", name="psycopg_pool")
+    missing = ModuleNotFoundError("No module named 'cronsim'", name="cronsim")
     with pytest.raises(ModuleNotFoundError) as raised, needing_extras():
         raise missing
     assert raised.value is missing
+
+
+NO_LIBPQ = "ImportError('no pq wrapper available.\\nAttempts made:\\n- libpq library not found')"
+
+
+@pytest.mark.parametrize("command", [["stats"], ["migrate", "status"], ["chains", "list"]])
+@pytest.mark.parametrize(
+    ("package", "failure"),
+    [
+        ("psycopg", "ModuleNotFoundError('No module named psycopg', name='psycopg')"),
+        ("psycopg_pool", "ModuleNotFoundError('No module named psycopg_pool', name='psycopg_pool')"),
+        ("psycopg.pq", NO_LIBPQ),
+    ],
+)
+def test_a_command_that_needs_postgres_says_what_to_install(command: list[str], package: str, failure: str) -> None:
+    program = f"""
+import sys
+
+class Hidden:
+    def find_spec(self, name, path, target=None):
+        if name == {package!r}:
+            raise {failure}
+
+sys.meta_path.insert(0, Hidden())
+from queuert.cli import main
+sys.exit(main({[*command, "--url", "postgresql://127.0.0.1:1/x"]!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    remedy = "Postgres needs psycopg with its pool and a libpq: pip install 'psycopg[binary,pool]'"
+    assert done.stderr == f"queuert: {remedy}\n"
+    assert done.returncode == 3

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import uvicorn
 
-from queuert import Attempt
+from queuert import Attempt, NewChain
 from queuert.errors import ConfigurationError
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, StreamTokens, WebApp, streams
 from queuert.web.problems import Problem
@@ -25,6 +25,12 @@ from tests.support.waiting import WAIT, until
 from tests.web.applications import Http, app_of, problem
 
 SECRET = "secret-" + "0" * 32
+
+_ALL_EVENTS: dict[str, Any] = {
+    "type": "http", "method": "GET", "path": "/events", "raw_path": b"/events", "query_string": b"after=beginning",
+    "headers": [], "root_path": "", "scheme": "http", "server": ("a", 80),
+}  # fmt: skip
+"""The request of a server for the stream of all events, from the beginning."""
 
 
 @dataclass
@@ -327,10 +333,6 @@ async def test_a_slow_client_is_closed_and_others_are_not(
         await harness.client.start_chain(number, one)
     caplog.set_level("INFO", "queuert.web")
     blocked = asyncio.Event()
-    scope = {
-        "type": "http", "method": "GET", "path": "/events", "raw_path": b"/events", "query_string": b"after=beginning",
-        "headers": [], "root_path": "", "scheme": "http", "server": ("a", 80),
-    }  # fmt: skip
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.body":
@@ -340,8 +342,32 @@ async def test_a_slow_client_is_closed_and_others_are_not(
         await blocked.wait()
 
     async with asyncio.timeout(WAIT):
-        await app(scope, receive, send)
+        await app(dict(_ALL_EVENTS), receive, send)
     assert "a stream was closed: its client did not receive" in caplog.text
+    assert app.open_waits == 0
+
+
+async def test_a_stream_ends_when_its_reader_has_gone_in_the_middle_of_a_page(harness: Harness) -> None:
+    """A server sees a lost connection in a turn of the event loop: what is sent before goes nowhere, and is logged."""
+    await harness.client.start_chains([NewChain(number, one) for one in range(300)])
+    gone, late = asyncio.Event(), 0
+
+    async def send(message: Any) -> None:
+        nonlocal late
+        if gone.is_set():
+            late += 1
+        elif b"event: created" in message.get("body", b""):
+            gone.set()
+
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    app = app_of(harness.client)
+    async with asyncio.timeout(WAIT):
+        await app(dict(_ALL_EVENTS), receive, send)
+    # The task of the response that waits for the end of the connection is a few turns behind the server.
+    assert late < 10
     assert app.open_waits == 0
 
 

@@ -44,7 +44,7 @@ from queuert.webhooks.endpoints import (
 from queuert.worker.webhooks import WebhookDispatcher, WebhookSettings
 from tests.codecs.secret import NEW_KEY
 from tests.support.receiver import NO_CONTENT, status
-from tests.support.waiting import START, until
+from tests.support.waiting import START, WAIT, until
 from tests.webhooks.deliveries import Deliveries, double, other
 
 
@@ -87,6 +87,24 @@ async def test_what_a_webhook_delivers_is_chosen(deliveries: Deliveries) -> None
     assert by_type["chain.completed", made.webhook.id]["chain_id"] == chosen.id
     assert by_type["chain.completed", made.webhook.id]["output"] == 6
     assert by_type["chain.failed", all_failures.webhook.id]["error"]["message"] == "below zero"
+
+
+async def test_only_the_end_of_a_chain_tells_its_output(deliveries: Deliveries) -> None:
+    """Whatever else is delivered at the same time, also to another webhook."""
+    made = await deliveries.webhook(
+        events=["chain.started", "job.created", "job.started", "job.completed", "chain.completed"], payloads=True
+    )
+    starts = await deliveries.webhook(events=["chain.started"], payloads=True)
+    async with deliveries.worker([deliveries.processors]):
+        await (await deliveries.client.start_chain(double, 3)).result(timeout=WAIT)
+    await deliveries.work()
+    await deliveries.attempted(made.webhook.id, 5)
+    await deliveries.attempted(starts.webhook.id, 1)
+    bodies = [json.loads(request.body) for request in deliveries.receiver.requests]
+    assert len(bodies) == 6
+    assert {body["type"]: body["data"]["output"] for body in bodies if "output" in body["data"]} == {
+        "chain.completed": 6
+    }
 
 
 async def test_what_happens_before_any_worker_delivers_is_delivered(deliveries: Deliveries) -> None:

@@ -1,5 +1,8 @@
 """The Postgres store."""
 
-from queuert.state.postgres.adapter import PostgresState
+from queuert.optional_packages import needing_extras
+
+with needing_extras():
+    from queuert.state.postgres.adapter import PostgresState
 
 __all__ = ["PostgresState"]

@@ -29,9 +29,10 @@ class PostgresState:
             as in ``postgresql://app@db/app?schema=billing``, or ``queuert``.
         listen_dsn: the direct address of the server, for LISTEN and NOTIFY, if ``dsn`` is a pooler.
         prepare_threshold: the number of executions after which a connection prepares a statement; None for never.
-        connect_timeout: seconds to wait for a connection.
-        answer_timeout: seconds to wait for any one answer; after that the connection is closed and replaced. The server
-        ends a transaction of the store that is idle for a third of it.
+        connect_timeout: seconds of one attempt to connect, at least 2. Others follow while a call waits.
+        answer_timeout: seconds to wait for any one answer; after that the connection is closed and replaced. In an
+            outage a call waits so long for a connection, then it raises a StateUnavailableError. The server ends a
+            transaction of the store that is idle for a third of it.
         application_name: shown in ``pg_stat_activity``.
         password: a function that returns the current password, for one that expires, such as a token of AWS or Azure.
             It is called before each connection is made, in any thread, and may block; what it raises is the reason of a

@@ -320,8 +320,11 @@ def _schema_revision(one: Examination) -> Iterator[Finding]:
         status = migrations.status(one.settings.current_dsn(), schema=schema)
     except StateUnavailableError:
         raise
-    except (MigrationError, RightMissingError, psycopg.Error) as failure:
-        yield error("schema", "its revision cannot be read", str(failure), f"upgrade queuert, or {_GRANT_AGAIN}")
+    except RightMissingError as failure:
+        yield error("schema", "its revision cannot be read", failure.reason, _grant_a_role(one))
+        return
+    except (MigrationError, psycopg.Error) as failure:
+        yield error("schema", "its revision cannot be read", str(failure), "upgrade queuert")
         return
     if status.current is None:
         reason = f"schema {schema} has no tables of Queuert, so no job can be stored"
@@ -416,7 +419,13 @@ def _login(one: Examination) -> Iterator[Finding]:
     nearest = min(set(Role) - {Role.PRODUCER}, key=lambda kind: (len(lacking[kind]) / len(wanted[kind]), kind))
     found = f"{role} lacks {len(lacking[nearest])} rights of {names[nearest]}, the first: {lacking[nearest][0]}"
     reason = f"it lacks rights of each of the roles {', '.join(Role)}"
-    yield error("login", found, reason, f"GRANT {schema}_worker TO {role} (or another role), or {_GRANT_AGAIN}")
+    yield error("login", found, reason, _grant_a_role(one))
+
+
+def _grant_a_role(one: Examination) -> str:
+    """What a login needs that lacks rights, which usually has no role yet."""
+    granted = f"GRANT {one.settings.schema}_worker TO {one.server.role} (or another role)"
+    return f"as the schema's owner: {granted}; if it has one, or the roles do not exist: queuert migrate roles --apply"
 
 
 def _roles(one: Examination) -> Iterator[Finding]:

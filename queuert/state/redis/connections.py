@@ -80,7 +80,7 @@ class AsyncConnections:
         self._settings = settings
         self._connections = connections
         self._client: Any = None
-        self._has_worked = False  # Before it has, a refused login is a wrong setting, and no outage.
+        self._has_worked = False  # Before it has, a missing right is a wrong setting, and no outage.
 
     async def open(self) -> Any:
         """Create the pool if there is none, and return its client."""
@@ -148,7 +148,7 @@ class Connections:
         self._settings = settings
         self._connections = connections
         self._client: Any = None
-        self._has_worked = False  # Before it has, a refused login is a wrong setting, and no outage.
+        self._has_worked = False  # Before it has, a missing right is a wrong setting, and no outage.
 
     def open(self) -> Any:
         """Create the pool if there is none, and return its client."""

@@ -29,9 +29,6 @@ from queuert.errors import (
 from queuert.jobs import AbortReason
 from queuert.state.steps import event_limit
 
-_LOGIN = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
-"""A login or a right is refused. Administrators renew and correct them while workers run."""
-
 _PASSING_ERRORS = (
     exceptions.ReadOnlyError,
     exceptions.OutOfMemoryError,
@@ -65,7 +62,7 @@ def mapped_errors(*, opening: bool = False) -> Iterator[None]:
     """Raise errors of the driver as Queuert errors, with the driver's error as the cause.
 
     Args:
-        opening: no operation has succeeded yet, so that a refused login is no outage but a wrong setting.
+        opening: no operation has succeeded yet, so that a missing right is no outage but a wrong setting.
     """
     try:
         yield
@@ -87,8 +84,10 @@ def mapped(error: BaseException, *, opening: bool = False) -> QueuertError:
         )
         return StateError(message) if opening else StateUnavailableError(message)
     code = _in_lua(message)
-    if isinstance(error, _LOGIN) or code.startswith("NOPERM"):
+    if isinstance(error, exceptions.NoPermissionError) or code.startswith("NOPERM"):
+        # Administrators correct rights while workers run.
         return StateError(message) if opening else StateUnavailableError(message)
+    # A refused login is among these, as on Postgres: administrators renew passwords while workers run.
     if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError | OSError):
         return StateUnavailableError(message)
     if isinstance(error, _PASSING_ERRORS) or code.startswith(_PASSING):
