@@ -28,7 +28,7 @@ from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
-from queuert.worker.modes import Unawaited, check_event_loop
+from queuert.worker.modes import Unawaited, check_event_loop, check_no_event_loop
 from queuert.worker.start_options import StartOptions
 from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
@@ -73,7 +73,12 @@ class AbortSignal:
         return self._reason is not None
 
     def wait_sync(self, timeout: float | None = None) -> AbortReason | None:
-        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
+        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; return the reason or None.
+
+        Raises:
+            StepMisuseError: an event loop runs here, which it would block: write ``await attempt.abort.wait(...)``.
+        """
+        check_no_event_loop("abort.wait")
         event = threading.Event()
         with self._listening(event.set):
             event.wait(timeout)
@@ -404,6 +409,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
 
     def read_start_sync(self) -> StartOptions:
         """``read_start`` for plain functions, also in a child process."""
+        self._check_in_thread("read_start")
         self._host.check_process()
         return self._host.read_start_in_thread()
 
@@ -432,6 +438,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
 
     def read_earlier_jobs_sync(self, *, limit: int = 50) -> EarlierJobs:
         """``read_earlier_jobs`` for plain functions, also in a child process."""
+        self._check_in_thread("read_earlier_jobs")
         self._host.check_process()
         page = page_before(self._claimed, limit)
         return EarlierJobs(self._host.read_chain_jobs_in_thread(page) if self._claimed.chain_index else ())

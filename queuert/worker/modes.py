@@ -1,6 +1,7 @@
 """The two modes of the methods of an attempt: those to await, and those with ``_sync`` for plain functions.
 
-A coroutine that nobody awaits does nothing, and raises nothing, so durable work would be left out.
+Either in the wrong mode looks right: a coroutine that nobody awaits does nothing, and raises nothing, so durable work
+would be left out; a call that blocks works, and stops all other handlers of the event loop meanwhile.
 """
 
 from __future__ import annotations
@@ -70,6 +71,13 @@ def _needs_event_loop(method: str) -> StepMisuseError:
     )
 
 
+def _blocks_event_loop(method: str) -> StepMisuseError:
+    return StepMisuseError(
+        f"attempt.{method}_sync() works in plain functions, and blocks the event loop of a coroutine: write "
+        f"await attempt.{method}(...)"
+    )
+
+
 def _event_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
@@ -81,6 +89,12 @@ def check_event_loop(method: str) -> None:
     """Raise StepMisuseError if no event loop runs here, of a method that does not know the worker's."""
     if _event_loop() is None:
         raise _needs_event_loop(method)
+
+
+def check_no_event_loop(method: str) -> None:
+    """Raise StepMisuseError if an event loop runs here, which the method would block."""
+    if _event_loop() is not None:
+        raise _blocks_event_loop(method)
 
 
 class TwoModes:
@@ -109,3 +123,8 @@ class TwoModes:
             self._unawaited = Unawaited()
         self._unawaited.add(method, name, coroutine)
         return coroutine
+
+    def _check_in_thread(self, method: str) -> None:
+        """Raise StepMisuseError in the worker's event loop, which a method for plain functions would block."""
+        if self._host.in_event_loop():
+            raise _blocks_event_loop(method)

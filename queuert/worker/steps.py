@@ -164,6 +164,7 @@ class AttemptSteps(TwoModes):
         returns: TypeForm[Any] | None = None,
     ) -> T:
         """``step`` for plain functions, also in a child process."""
+        self._check_in_thread("step")
         result: T = self._steps.run_in_thread(name, key, function, args, returns)
         return result
 
@@ -227,6 +228,7 @@ class AttemptSteps(TwoModes):
         returns: TypeForm[Any] | None = None,
     ) -> T:
         """``step_transaction`` for plain functions, also in a child process."""
+        self._check_in_thread("step_transaction")
         result: T = self._steps.run_transaction_in_thread(name, key, function, args, returns)
         return result
 
@@ -299,6 +301,7 @@ class AttemptSteps(TwoModes):
         returns: TypeForm[Any] | None = None,
     ) -> T:
         """``phase`` for plain functions, also in a child process."""
+        self._check_in_thread("phase")
         result: T = self._steps.run_phase_in_thread(name, weight, function, args, returns)
         return result
 
@@ -346,6 +349,7 @@ class AttemptSteps(TwoModes):
         key: str | int | None = None,
     ) -> None:
         """``sleep`` for plain functions, also in a child process."""
+        self._check_in_thread("sleep")
         self._steps.sleep_in_thread(name, key, pause_until(seconds, until))
 
     @overload
@@ -401,6 +405,7 @@ class AttemptSteps(TwoModes):
         self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
     ) -> Any:
         """``wait_for_event`` for plain functions, also in a child process."""
+        self._check_in_thread("wait_for_event")
         return self._steps.wait_for_event_in_thread(name, key, model, checked_ttl("timeout", timeout))
 
 

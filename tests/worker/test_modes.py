@@ -211,3 +211,31 @@ def test_coroutines_that_are_over_are_not_kept() -> None:
             coroutine.send(None)
     assert len(unawaited._made) == 1
     unawaited.check(None)
+
+
+# --- calls that block the event loop ----------------------------------------------------------------------------------
+
+
+@methods
+async def test_a_blocking_method_in_a_coroutine(harness: PostgresHarness, method: str) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        getattr(attempt, f"{method}_sync")(*CALLS[method][1])
+        return 9
+
+    message = await misused(harness, handler)
+    assert f"attempt.{method}_sync() works in plain functions" in message
+    assert f"write await attempt.{method}(...)" in message
+
+
+async def test_a_blocking_method_in_a_thread_of_a_coroutine(harness: PostgresHarness) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        return await asyncio.to_thread(lambda: attempt.step_sync("z", int))
+
+    assert (await run(harness, handler)).status is JobStatus.COMPLETED
+
+
+async def test_a_coroutine_that_waits_for_an_abort_as_a_plain_function_does(harness: PostgresHarness) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        return attempt.abort.wait_sync(0)
+
+    assert "write await attempt.abort.wait(...)" in await misused(harness, handler)
