@@ -303,7 +303,7 @@ class Processors(Generic[S]):
                 f"a handler must be of a job type that workers complete, got {name_of(handler)} for {job_type.name!r}, "
                 "whose jobs a client completes: remove the handler, or completed_by='client'"
             )
-        check_handler(job_type, handler, batch=settings["batch_size"] is not None)
+        check_handler(job_type, handler, self.job_types, batch=settings["batch_size"] is not None)
         if (other := self._by_name.get(job_type.name)) is not None and not replace:
             raise DuplicateJobTypeError(
                 f"job type {job_type.name!r} has the handler {name_of(other.handler)} already, got "
