@@ -34,7 +34,7 @@ _PLAIN = (*_SCALARS, str, bytes)
 
 def name_of(handler: object) -> str:
     """Return the module and the qualified name of a handler."""
-    function = _function(handler)
+    function = function_of(handler)
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', None)}.{named.__qualname__}"
 
@@ -51,7 +51,7 @@ def check_handler(job_type: JobType[Any, Any], handler: object, job_types: HasJo
         _reject(job_type, handler, "must be a function, but it is a class", "register a function, or an instance")
     if not callable(handler):
         raise HandlerSignatureError(f"the handler of job type {job_type.name!r} must be a function, got {handler!r}")
-    function = _function(handler)
+    function = function_of(handler)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         _reject(job_type, handler, "must return one outcome, but it is a generator", "use return instead of yield")
     parameter = _check_parameters(job_type, handler, batch)
@@ -97,7 +97,7 @@ def _reject(job_type: JobType[Any, Any], handler: object, problem: str, advice: 
     raise HandlerSignatureError(f"the handler {name_of(handler)} of job type {job_type.name!r} {problem}: {advice}")
 
 
-def _function(handler: object) -> Any:
+def function_of(handler: object) -> Any:
     """Return the function behind a partial, a bound method or an object with ``__call__``."""
     while isinstance(handler, functools.partial):
         handler = handler.func
