@@ -210,11 +210,15 @@ class InProcessWorker:
             await store.open()
             runtime = self._new_runtime(store, self._hurry)
             await self._store_schedules(store, runtime.name)
+            # Before the lifespans: a login that may not work must not open and close what handlers use.
+            await runtime.heartbeat.record_first(store)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
-                await runtime.heartbeat.record_first(store)
             except BaseException:
-                await runtime.leave_lifespans(self._shutdown_timeout)
+                try:
+                    await runtime.leave_lifespans(self._shutdown_timeout)
+                finally:
+                    await runtime.heartbeat.withdraw(store)
                 raise
         except BaseException:
             self._started, self._loop = False, None  # Nothing was started: it may be called again.
