@@ -533,7 +533,7 @@ class StepMismatchError(AttemptError):
 
 class StepMisuseError(AttemptError):
     """A step was called inside another one or inside a block, with a name that was used before, or in the wrong mode;
-    see the message."""
+    or what a method of the attempt returned was never awaited. See the message."""
 
 
 class StepLimitError(AttemptError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
@@ -32,12 +32,14 @@ from queuert.outcomes import (
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
 from queuert.schedules import Tick, tick_in
+from queuert.state.paging import PageRequest
 from queuert.state.types import ClaimedJob
 from queuert.texts import check_text
 from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
+from queuert.worker.modes import Unawaited, check_event_loop, check_no_event_loop
 from queuert.worker.start_options import StartOptions
 from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
@@ -82,14 +84,27 @@ class AbortSignal:
         return self._reason is not None
 
     def wait_sync(self, timeout: float | None = None) -> AbortReason | None:
-        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
+        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; return the reason or None.
+
+        Raises:
+            StepMisuseError: an event loop runs here, which it would block: write ``await attempt.abort.wait(...)``.
+        """
+        check_no_event_loop("abort.wait")
         event = threading.Event()
         with self._listening(event.set):
             event.wait(timeout)
         return self._reason
 
-    async def wait(self, timeout: float | None = None) -> AbortReason | None:
-        """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; return the reason or None."""
+    def wait(self, timeout: float | None = None) -> Coroutine[Any, Any, AbortReason | None]:
+        """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; return the reason or None.
+
+        Raises:
+            StepMisuseError: no event loop runs here: a plain function calls ``attempt.abort.wait_sync(...)``.
+        """
+        check_event_loop("abort.wait")
+        return self._wait(timeout)
+
+    async def _wait(self, timeout: float | None) -> AbortReason | None:
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
 
@@ -271,6 +286,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         self._block_middleware = block_middleware
         self._blocks_used: BlockTracker | None = None
         self._steps_used: StepTracker | None = None
+        self._unawaited: Unawaited | None = None
         self._context: AttemptContext | None = None
         self._claimed = claimed
         self.input: I = input
@@ -383,7 +399,7 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
             )
         return client
 
-    async def read_start(self) -> StartOptions:
+    def read_start(self) -> Coroutine[Any, Any, StartOptions]:
         """Read the attributes of the chain and the limit key of the job, in a coroutine.
 
         The claim does not return them: this reads two rows. Pass them on to inherit them::
@@ -394,16 +410,21 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         Raises:
             JobNotFoundError: the job was deleted.
             StateUnavailableError: the store cannot be reached.
+            StepMisuseError: it is called in a plain function, which calls ``read_start_sync``.
         """
+        return self._to_await("read_start", None, self._read_start)
+
+    async def _read_start(self) -> StartOptions:
         self._host.check_event_loop()
         return await self._host.read_start()
 
     def read_start_sync(self) -> StartOptions:
         """``read_start`` for plain functions, also in a child process."""
+        self._check_in_thread("read_start")
         self._host.check_process()
         return self._host.read_start_in_thread()
 
-    async def read_earlier_jobs(self, *, limit: int = 50) -> EarlierJobs:
+    def read_earlier_jobs(self, *, limit: int = 50) -> Coroutine[Any, Any, EarlierJobs]:
         """Read the jobs of the chain before this one, with their inputs and kept outputs, in a coroutine.
 
         The claim does not return them: this is one statement, and none in the first job of a chain. A job keeps an
@@ -418,13 +439,17 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
         Raises:
             ConfigurationError: the limit is out of range.
             StateUnavailableError: the store cannot be reached.
+            StepMisuseError: it is called in a plain function, which calls ``read_earlier_jobs_sync``.
         """
+        return self._to_await("read_earlier_jobs", None, self._read_earlier_jobs, page_before(self._claimed, limit))
+
+    async def _read_earlier_jobs(self, page: PageRequest) -> EarlierJobs:
         self._host.check_event_loop()
-        page = page_before(self._claimed, limit)
         return EarlierJobs(await self._host.read_chain_jobs(page) if self._claimed.chain_index else ())
 
     def read_earlier_jobs_sync(self, *, limit: int = 50) -> EarlierJobs:
         """``read_earlier_jobs`` for plain functions, also in a child process."""
+        self._check_in_thread("read_earlier_jobs")
         self._host.check_process()
         page = page_before(self._claimed, limit)
         return EarlierJobs(self._host.read_chain_jobs_in_thread(page) if self._claimed.chain_index else ())

@@ -12,17 +12,19 @@ import inspect
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from pydantic import BaseModel, RootModel
 
 from queuert.errors import HandlerCallError, HandlerSignatureError, PayloadError
-from queuert.job_types import JobType
+from queuert.job_types import HasJobTypes, JobType
 from queuert.worker.attempt import Attempt
 from queuert.worker.finishes import OUTCOME_CLASSES
 
 _UNKNOWN = inspect.Parameter.empty
 """Of an annotation that is missing or cannot be resolved."""
+
+_Ends: TypeAlias = tuple[JobType[Any, Any], ...]
 
 _SCALARS = (int, float, complex, bool)
 """Type checkers accept one of these for another."""
@@ -32,13 +34,15 @@ _PLAIN = (*_SCALARS, str, bytes)
 
 def name_of(handler: object) -> str:
     """Return the module and the qualified name of a handler."""
-    function = _function(handler)
+    function = function_of(handler)
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', None)}.{named.__qualname__}"
 
 
-def check_handler(job_type: JobType[Any, Any], handler: object, *, batch: bool = False) -> None:
+def check_handler(job_type: JobType[Any, Any], handler: object, job_types: HasJobTypes, *, batch: bool = False) -> None:
     """Check the handler of a job type; with ``batch``, one that takes a list of attempts.
+
+    ``job_types`` have those that continue the chain.
 
     Raises:
         HandlerSignatureError: it cannot be the handler; the message says what it must be, and what was given.
@@ -47,16 +51,17 @@ def check_handler(job_type: JobType[Any, Any], handler: object, *, batch: bool =
         _reject(job_type, handler, "must be a function, but it is a class", "register a function, or an instance")
     if not callable(handler):
         raise HandlerSignatureError(f"the handler of job type {job_type.name!r} must be a function, got {handler!r}")
-    function = _function(handler)
+    function = function_of(handler)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         _reject(job_type, handler, "must return one outcome, but it is a generator", "use return instead of yield")
     parameter = _check_parameters(job_type, handler, batch)
     if hasattr(function, "__wrapped__"):
         return  # Its annotations may be those of the function that it wraps.
+    ends = _ends_of(job_type, job_types)
     if parameter is not None:
-        _check_attempt(job_type, handler, _resolved(function, parameter.annotation), batch)
+        _check_attempt(job_type, handler, _resolved(function, parameter.annotation), ends, batch)
     returned = getattr(function, "__annotations__", {}).get("return", _UNKNOWN)
-    _check_returned(job_type, handler, _resolved(function, returned), batch)
+    _check_returned(job_type, handler, _resolved(function, returned), ends, batch)
 
 
 def call_error(job_type: str, handler: object, error: BaseException) -> HandlerCallError | None:
@@ -92,7 +97,7 @@ def _reject(job_type: JobType[Any, Any], handler: object, problem: str, advice: 
     raise HandlerSignatureError(f"the handler {name_of(handler)} of job type {job_type.name!r} {problem}: {advice}")
 
 
-def _function(handler: object) -> Any:
+def function_of(handler: object) -> Any:
     """Return the function behind a partial, a bound method or an object with ``__call__``."""
     while isinstance(handler, functools.partial):
         handler = handler.func
@@ -148,7 +153,7 @@ def _resolved(function: Any, annotation: Any) -> Any:
 # --- what the annotations say -----------------------------------------------------------------------------------------
 
 
-def _check_attempt(job_type: JobType[Any, Any], handler: object, annotation: Any, batch: bool) -> None:
+def _check_attempt(job_type: JobType[Any, Any], handler: object, annotation: Any, ends: _Ends, batch: bool) -> None:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if batch and origin is not Attempt and annotation is not Attempt:
         if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable) and len(arguments) == 1):
@@ -179,23 +184,41 @@ def _check_attempt(job_type: JobType[Any, Any], handler: object, annotation: Any
             f"an Attempt[{_shown(arguments[0])}, ...]",
             "correct the annotation, or register it for the job type that it is meant for",
         )
-    if origin is Attempt and len(arguments) > 1 and _is_other_output(job_type, _members(arguments[1])):
-        declared = _shown(job_type.output_annotation)
+    if origin is Attempt and len(arguments) > 1 and _is_other_result(ends, _members(arguments[1])):
         _reject(
             job_type,
             handler,
-            f"must take an Attempt[..., {declared}], with the output of its job type, but it takes an "
+            f"must take an Attempt[..., {_result_of(ends)}], with the output of its "
+            f"{'chain' if job_type.continuations else 'job type'}, but it takes an "
             f"Attempt[..., {_shown(arguments[1])}]",
             "correct the annotation, or register it for the job type that it is meant for",
         )
 
 
-def _is_other_output(job_type: JobType[Any, Any], annotations: Iterable[Any]) -> bool:
-    """Whether these annotations certainly are no result of a chain that ends with this job type."""
+def _ends_of(job_type: JobType[Any, Any], job_types: HasJobTypes) -> _Ends:
+    """Return the job types that may end a chain which is at this one; none if they are not all known."""
+    found = {job_type.name: job_type}
+    left = [job_type]
+    while left:
+        for name in left.pop().continuations:
+            if name not in found:
+                next_type = job_types.get(name)
+                if next_type is None:
+                    return ()
+                found[name] = next_type
+                left.append(next_type)
+    return tuple(each for each in found.values() if each.can_complete)
+
+
+def _result_of(ends: _Ends) -> str:
+    """Return the result of a chain, as it is written."""
+    return " | ".join(dict.fromkeys(_shown(each) for end in ends for each in _members(end.output_annotation)))
+
+
+def _is_other_result(ends: _Ends, annotations: Iterable[Any]) -> bool:
+    """Whether these annotations certainly are no result of a chain that one of these job types ends."""
     found = list(annotations)
-    # With continuations, the result of the chain may be that of another job type.
-    ends_chain = job_type.can_complete and not job_type.continuations
-    return ends_chain and bool(found) and all(_no_outcome(job_type, each) for each in found)
+    return bool(ends) and bool(found) and all(_no_output(end, each) for each in found for end in ends)
 
 
 def _is_outcome(annotation: Any) -> bool:
@@ -203,7 +226,7 @@ def _is_outcome(annotation: Any) -> bool:
     return found is not None and any(not _differ(found, outcome) for outcome in OUTCOME_CLASSES)
 
 
-def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: Any, batch: bool) -> None:
+def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: Any, ends: _Ends, batch: bool) -> None:
     if batch:
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if not (isinstance(origin, type) and issubclass(origin, collections.abc.Iterable) and len(arguments) == 1):
@@ -212,21 +235,22 @@ def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: An
     if annotation is _UNKNOWN:
         return
     members = list(_members(annotation))
-    # Outcome[R] is R or what is no output.
-    results = [each for each in members if not _is_outcome(each)]
-    if all(_no_outcome(job_type, each) for each in members) or _is_other_output(job_type, results):
-        expected = ["Outcome[...]"]
-        if job_type.can_complete:
-            expected.insert(0, _shown(job_type.output_annotation))
+    # Outcome[R] is R or what is no output; Continues[R] is that without R.
+    outputs = [each for each in members if not _is_outcome(each)]
+    results = outputs or [result for each in members for result in typing.get_args(each)]
+    if all(_no_outcome(job_type, each) for each in members) or _is_other_result(ends, results):
+        known = _result_of(ends) if job_type.continuations and ends else "..."
+        first = _shown(job_type.output_annotation) if job_type.can_complete else f"Continues[{known}]"
         next_types = ", ".join(map(repr, job_type.continuations))
         written = _shown(annotation)
-        if 0 < len(results) < len(members):
-            written = f"Outcome[{' | '.join(map(_shown, results))}]"
+        if len(members) > len(outputs):
+            shown = " | ".join(dict.fromkeys(map(_shown, results)))
+            written = f"{'Outcome' if outputs else 'Continues'}[{shown}]"
         only = "" if job_type.can_complete else f" (it has no output, and continues with {next_types})"
         _reject(
             job_type,
             handler,
-            f"must return {' or '.join(expected)}{only}, but it is annotated to return {written}",
+            f"must return {first} or Outcome[{known}]{only}, but it is annotated to return {written}",
             "return an outcome of its job type, and annotate it so",
         )
 
@@ -238,8 +262,14 @@ def _no_outcome(job_type: JobType[Any, Any], annotation: Any) -> bool:
         return False
     if issubclass(found, collections.abc.Awaitable):
         return False  # A plain function may return what is awaited for it.
-    if not job_type.can_complete:
-        return True
+    return not job_type.can_complete or _no_output(job_type, annotation)
+
+
+def _no_output(job_type: JobType[Any, Any], annotation: Any) -> bool:
+    """Whether a job of this type certainly cannot end with an output of this annotation."""
+    found = _class(annotation)
+    if found is None or _is_outcome(annotation) or issubclass(found, collections.abc.Awaitable):
+        return False
     if found is types.NoneType:
         return _rejects_none(job_type)
     outputs = [_class(each) for each in _members(job_type.output_annotation)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 from queuert.errors import DefinitionError
 from queuert.worker import forks
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
+from queuert.worker.handler_signature import function_of, name_of
 from queuert.worker.transaction_blocks import GuardedTransaction, Transaction, WrappedBlock
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
@@ -92,13 +93,45 @@ def compose(middlewares: Sequence[Middleware], attempt: Attempt[Any, Any], handl
 def _layer(around: MiddlewareFunction, attempt: Attempt[Any, Any], inner: CallNext) -> CallNext:
     async def layer() -> Any:
         generation = forks.generation
+        made: list[Any] = []
+
+        def call_next() -> Awaitable[Any]:
+            made.append(inner())
+            return cast("Awaitable[Any]", made[-1])
+
         try:
-            return await around(attempt, inner)
+            returned = around(attempt, call_next)
+            if not inspect.isawaitable(returned):
+                raise _no_coroutine(around, returned)
+            outcome = await returned
+            if _close_unstarted(made):
+                # The handler would be left out without a word.
+                raise DefinitionError(
+                    f"the middleware {name_of(around)} has called call_next() and never awaited it: write "
+                    "return await call_next()"
+                )
+            return outcome
         finally:
             if forks.generation != generation:
                 forks.end_child()
+            _close_unstarted(made)
 
     return layer
+
+
+def _close_unstarted(made: list[Any]) -> bool:
+    """Close the coroutines that a middleware has not awaited, and return whether there were any."""
+    left = [one for one in made if inspect.getcoroutinestate(one) == inspect.CORO_CREATED]
+    for coroutine in left:
+        coroutine.close()
+    return bool(left)
+
+
+def _no_coroutine(around: MiddlewareFunction, returned: object) -> DefinitionError:
+    return DefinitionError(
+        f"the middleware {name_of(around)} must be a coroutine function, but its call returned "
+        f"{type(returned).__name__}: write async def, and return await call_next()"
+    )
 
 
 # --- inside transactions ----------------------------------------------------------------------------------------------
@@ -151,15 +184,56 @@ def _missing_method(middleware: AttemptMiddleware, existing: str, missing: str) 
 # --- checks of a definition -------------------------------------------------------------------------------------------
 
 
+def checked_middlewares(of: str, middlewares: object) -> tuple[Middleware, ...]:
+    """Return the middlewares that were passed for a group of processors, or for a handler.
+
+    Raises:
+        DefinitionError: one of them certainly cannot be called as a middleware; the message says why.
+    """
+    if not isinstance(middlewares, Iterable):
+        raise DefinitionError(f"middlewares of {of} must be a sequence, got {middlewares!r}: write middlewares=[...]")
+    given = tuple(middlewares)
+    for middleware in given:
+        if isinstance(middleware, AttemptMiddleware):
+            _check_function(of, middleware.around_handler)
+        elif isinstance(middleware, type) or not callable(middleware):
+            raise DefinitionError(
+                f"middlewares of {of} must be functions or instances of AttemptMiddleware, got {middleware!r}"
+            )
+        else:
+            _check_function(of, middleware)
+    return given
+
+
+def _check_function(of: str, middleware: Callable[..., Any]) -> None:
+    what = f"the middleware {name_of(middleware)} of {of}"
+    function = function_of(middleware)
+    # A lambda, and what a decorator has wrapped, may return the coroutine of another function.
+    plain = inspect.isfunction(function) and not hasattr(function, "__wrapped__") and function.__name__ != "<lambda>"
+    if plain and not inspect.iscoroutinefunction(function):
+        raise DefinitionError(
+            f"{what} must be a coroutine function, but it is a plain one: write async def, and return await call_next()"
+        )
+    if hasattr(middleware, "__signature__"):
+        return  # A decorator has written it; it need not be what the call accepts.
+    try:
+        signature = inspect.signature(middleware, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise DefinitionError(
+            f"{what} must take two arguments, but its parameters are {signature} ({error}): write "
+            "async def middleware(attempt, call_next)"
+        ) from None
+
+
 def check_middlewares(job_type: str, middlewares: Iterable[Middleware], executor: Executor) -> None:
-    """Raise DefinitionError if a middleware is not valid, or has only methods that this handler would not enter."""
+    """Raise DefinitionError if a middleware has only methods that this handler would not enter."""
     for middleware in middlewares:
         if isinstance(middleware, AttemptMiddleware):
             _check_blocks(job_type, middleware, executor)
-        elif isinstance(middleware, type) or not callable(middleware):
-            raise DefinitionError(
-                f"middlewares of {job_type!r} must be functions or instances of AttemptMiddleware, got {middleware!r}"
-            )
 
 
 def _check_blocks(job_type: str, middleware: AttemptMiddleware, executor: Executor) -> None:

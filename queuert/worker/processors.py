@@ -25,7 +25,7 @@ from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
 from queuert.worker.handler_signature import check_handler, name_of
 from queuert.worker.lifespan import GroupLifespan, Lifespan, checked_lifespan
-from queuert.worker.middleware import Middleware, check_middlewares, check_required
+from queuert.worker.middleware import Middleware, check_middlewares, check_required, checked_middlewares
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -73,7 +73,8 @@ class Processors(Generic[S]):
 
     Args:
         job_types: the job types that handlers may be registered for, and that they may continue with.
-        middlewares: wrap every attempt of these processors, the first one outermost.
+        middlewares: wrap every attempt of these processors, the first one outermost; coroutine functions, or instances
+            of :class:`~queuert.AttemptMiddleware`.
         retry: the retry policy of handlers without one of their own.
         lease: the lease policy of handlers without one of their own.
         retention: which closed chains are kept, for handlers without one of their own. By default completed and
@@ -89,8 +90,8 @@ class Processors(Generic[S]):
             module that makes the processors. Applications that share a store need different owners.
 
     Raises:
-        DefinitionError: ``job_types`` is not a JobTypes, ``after_attempt`` cannot be called, or ``lifespan`` takes
-            arguments or lacks its decorator.
+        DefinitionError: ``job_types`` is not a JobTypes, ``after_attempt`` or a middleware cannot be called so, or
+            ``lifespan`` takes arguments or lacks its decorator.
         ConfigurationError: ``retention`` is not a Retention, or two schedules have the same name.
         UnknownJobTypeError: a schedule's job type is not among ``job_types``.
         InvalidIdentifierError: the owner cannot be stored.
@@ -121,7 +122,7 @@ class Processors(Generic[S]):
         if not isinstance(job_types, JobTypes):
             raise DefinitionError(f"job_types must be a JobTypes, got {job_types!r}: use Processors(JobTypes(...))")
         self.job_types = job_types
-        self._middlewares = tuple(middlewares)
+        self._middlewares = checked_middlewares("the processors", middlewares)
         self._retry = retry or RetryPolicy()
         self._lease = lease or LeasePolicy()
         self._retention = _checked_retention(retention) or Retention()
@@ -270,7 +271,7 @@ class Processors(Generic[S]):
         settings = {
             "retry": retry or self._retry,
             "lease": lease or self._lease,
-            "middlewares": (*self._middlewares, *middlewares),
+            "middlewares": (*self._middlewares, *checked_middlewares(f"job type {job_type.name!r}", middlewares)),
             "timeout": executors.checked_timeout("timeout", timeout),
             "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
             "limits": _checked_limits(limits),
@@ -303,7 +304,7 @@ class Processors(Generic[S]):
                 f"a handler must be of a job type that workers complete, got {name_of(handler)} for {job_type.name!r}, "
                 "whose jobs a client completes: remove the handler, or completed_by='client'"
             )
-        check_handler(job_type, handler, batch=settings["batch_size"] is not None)
+        check_handler(job_type, handler, self.job_types, batch=settings["batch_size"] is not None)
         if (other := self._by_name.get(job_type.name)) is not None and not replace:
             raise DuplicateJobTypeError(
                 f"job type {job_type.name!r} has the handler {name_of(other.handler)} already, got "

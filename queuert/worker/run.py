@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -79,25 +80,40 @@ def run(
 
     If handlers do not end, it ends the process at once, with the exit code ABANDONED, and does not return.
 
+    In a thread that is not the main one, it handles no signals, since Python allows that only there: another thread
+    stops it by ``worker.request_stop()``. The process is not ended there; the event loop is left as it is.
+
     Raises:
         RunningEventLoopError: an event loop runs in this thread already, as in a notebook: use ``await worker.start()``
             and ``await worker.stop()``, or ``async with worker``.
     """
     _check_no_event_loop()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
     requested = asyncio.Event()
+    with ExitStack() as stack:
+        handles_signals = threading.current_thread() is threading.main_thread()
+        if handles_signals:
+            stack.enter_context(_signals_as_before())
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory))
+        loop = runner.get_loop()
+        loop.set_task_factory(forks.make_task)
+        main = loop.create_task(_main(worker, requested, health_file, budget if once else None, once=once))
+        code, all_ended = _run_until_complete(loop, main, requested, worker, handles_signals=handles_signals)
+        if not all_ended and handles_signals:
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        if not all_ended:
+            stack.pop_all()  # To close the event loop would wait for what does not end.
+        return code
+
+
+@contextmanager
+def _signals_as_before() -> Iterator[None]:
+    """Let signals be handled after a ``with`` block as they were before it."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            loop = runner.get_loop()
-            loop.set_task_factory(forks.make_task)
-            main = loop.create_task(_main(worker, requested, health_file, budget if once else None, once=once))
-            code, all_ended = _run_until_complete(loop, main, requested)
-            if not all_ended:
-                logging.shutdown()
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-            return code
+        yield
     finally:
         # Ignored signals would be inherited by processes that the caller starts later.
         for number, handler in before.items():
@@ -105,7 +121,12 @@ def run(
 
 
 def _run_until_complete(
-    loop: asyncio.AbstractEventLoop, main: asyncio.Task[tuple[ExitCode, bool]], requested: asyncio.Event
+    loop: asyncio.AbstractEventLoop,
+    main: asyncio.Task[tuple[ExitCode, bool]],
+    requested: asyncio.Event,
+    worker: InProcessWorker,
+    *,
+    handles_signals: bool,
 ) -> tuple[ExitCode, bool]:
     """Return what ``_main`` returns. An exception that leaves the event loop before stops the worker as a signal does.
 
@@ -120,7 +141,8 @@ def _run_until_complete(
             with forks.no_way_back():  # A child that leaves the event loop by an exception ends here.
                 code, all_ended = loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt, RuntimeError) as error:
-            if main.done() or loop.is_closed() or signal.getsignal(signal.SIGTERM) == before:
+            not_yet_or_over = handles_signals and signal.getsignal(signal.SIGTERM) == before
+            if main.done() or loop.is_closed() or not_yet_or_over:
                 raise
             did = "stopped the event loop" if isinstance(error, RuntimeError) else f"raised {type(error).__name__}"
             if unasked or requested.is_set():
@@ -128,7 +150,10 @@ def _run_until_complete(
                 continue
             unasked = True
             _log.critical("a task or callback %s, so the worker stops", did, exc_info=error)
-            signal.raise_signal(signal.SIGTERM)
+            if handles_signals:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                worker.request_stop()
         else:
             return ExitCode.UNASKED if unasked and code is ExitCode.STOPPED else code, all_ended
 
@@ -156,7 +181,10 @@ async def _main(
         requested.set()
         stops.add(asyncio.ensure_future(worker.stop()))
 
-    with forks.defaults_in_children(_SIGNALS), on_signals(stop):
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            stack.enter_context(forks.defaults_in_children(_SIGNALS))
+            stack.enter_context(on_signals(stop))
         work_off = partial(_work_off, worker, budget, stop) if once else None
         code = ExitCode.STOPPED
         try:

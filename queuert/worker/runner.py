@@ -253,6 +253,13 @@ class AttemptState:
         if asyncio.get_running_loop() is not self._worker.event_loop:
             raise CompletionMisuseError("in an event loop of your own, use: with attempt.complete() as tx, in a thread")
 
+    def in_event_loop(self) -> bool:
+        """Whether the worker's own event loop runs here."""
+        try:
+            return asyncio.get_running_loop() is self._worker.event_loop
+        except RuntimeError:
+            return False
+
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop."""
         return self._worker.stopping
@@ -633,8 +640,14 @@ class AttemptRunner:
             self._state.began = processor.executor is not Executor.PROCESS
             try:
                 if processor.middlewares:
-                    return await compose(processor.middlewares, attempt, partial(self._call_guarded, attempt))()
-                return await self._call_handler(attempt)
+                    outcome = await compose(processor.middlewares, attempt, partial(self._call_guarded, attempt))()
+                else:
+                    outcome = await self._call_handler(attempt)
+                _check_awaited(attempt)
+                return outcome
+            except BaseException as error:
+                _check_awaited(attempt, error)
+                raise
             finally:
                 if forks.generation != generation:
                     forks.end_child()
@@ -693,7 +706,12 @@ class AttemptRunner:
         """``_call_handler`` inside middlewares: children that the handler forks do not return to them."""
         generation = forks.generation
         try:
-            return await self._call_handler(attempt)
+            outcome = await self._call_handler(attempt)
+            _check_awaited(attempt)
+            return outcome
+        except BaseException as error:
+            _check_awaited(attempt, error)
+            raise
         finally:
             if forks.generation != generation:
                 forks.end_child()
@@ -811,3 +829,10 @@ class AttemptRunner:
         # A handler that cancels all tasks of the loop: the lease would be renewed for as long as the worker runs.
         if task.cancelled():
             self._leave_to_reaper(RuntimeError("the failure that replaces a rejected finish was cancelled"))
+
+
+def _check_awaited(attempt: Attempt[Any, Any], error: BaseException | None = None) -> None:
+    """The handler has returned, or raised ``error``: raise StepMisuseError if it has forgotten an ``await``."""
+    if (unawaited := attempt._unawaited) is not None:
+        # The attempt that a sleep ends has done nothing wrong either, and would forget the same the next time.
+        unawaited.check(None if error is None or sleeping_in(error) is not None else error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -34,6 +34,7 @@ from queuert.state.types import ClaimedJob
 from queuert.steps import step_codec
 from queuert.texts import check_step_name, check_text
 from queuert.worker import forks
+from queuert.worker.modes import TwoModes
 from queuert.worker.phases import PhaseTracker
 from queuert.worker.transaction_blocks import BlockHost, BlockTracker, GuardedBlock, GuardedTransaction
 
@@ -83,7 +84,7 @@ def sleeping_in(error: BaseException) -> AttemptSleeping | None:
     return error if isinstance(error, AttemptSleeping) else None
 
 
-class AttemptSteps:
+class AttemptSteps(TwoModes):
     """The methods of :class:`~queuert.Attempt` for durable steps, those that are declared as phases among them."""
 
     __slots__ = ()
@@ -94,7 +95,7 @@ class AttemptSteps:
         def _steps(self) -> StepTracker: ...
 
     @overload
-    async def step(
+    def step(
         self,
         name: str,
         function: Callable[[*Ts], Awaitable[T]],
@@ -102,9 +103,9 @@ class AttemptSteps:
         *args: *Ts,
         key: str | int | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> T: ...
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
-    async def step(
+    def step(
         self,
         name: str,
         function: Callable[[*Ts], T],
@@ -112,8 +113,8 @@ class AttemptSteps:
         *args: *Ts,
         key: str | int | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> T: ...
-    async def step(
+    ) -> Coroutine[Any, Any, T]: ...
+    def step(
         self,
         name: str,
         function: Callable[[*Ts], Any],
@@ -121,7 +122,7 @@ class AttemptSteps:
         *args: *Ts,
         key: str | int | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Call a function, record its result, and return it; or return the result that an earlier attempt recorded.
 
         The result is written under the lease before this returns, so later attempts of the job do not call the
@@ -144,13 +145,14 @@ class AttemptSteps:
         Raises:
             LeaseLostError: the lease is lost; the result was not recorded. Do not catch it.
             StepMismatchError: an earlier attempt has recorded another step here; the function was not called.
-            StepMisuseError: the name was used before, or it is called inside another step or a block.
+            StepMisuseError: the name was used before, or it is called inside another step or a block; or in a plain
+                function, which calls ``step_sync``.
             StepLimitError: the job has 1,000 steps, or 16 MiB of results.
             PayloadError: the result is not valid for its type, or exceeds the limits of the job type.
             DefinitionError: the type of the result is not known: annotate the function, or pass ``returns``.
             StateUnavailableError: the store cannot be reached. The attempt is repeated.
         """
-        return await self._steps.run(name, key, function, args, returns)
+        return self._to_await("step", name, self._steps.run, name, key, function, args, returns)
 
     def step_sync(
         self,
@@ -162,11 +164,12 @@ class AttemptSteps:
         returns: TypeForm[Any] | None = None,
     ) -> T:
         """``step`` for plain functions, also in a child process."""
+        self._check_in_thread("step")
         result: T = self._steps.run_in_thread(name, key, function, args, returns)
         return result
 
     @overload
-    async def step_transaction(
+    def step_transaction(
         self,
         name: str,
         function: Callable[[GuardedTransaction, *Ts], Awaitable[T]],
@@ -174,9 +177,9 @@ class AttemptSteps:
         *args: *Ts,
         key: str | int | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> T: ...
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
-    async def step_transaction(
+    def step_transaction(
         self,
         name: str,
         function: Callable[[GuardedTransaction, *Ts], T],
@@ -184,8 +187,8 @@ class AttemptSteps:
         *args: *Ts,
         key: str | int | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> T: ...
-    async def step_transaction(
+    ) -> Coroutine[Any, Any, T]: ...
+    def step_transaction(
         self,
         name: str,
         function: Callable[[GuardedTransaction, *Ts], Any],
@@ -193,7 +196,7 @@ class AttemptSteps:
         *args: *Ts,
         key: str | int | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """``step`` whose function writes on ``tx.connection``: its writes and its result commit together, exactly once.
 
         The function gets the transaction before its other arguments. The transaction is that of ``transaction()``::
@@ -212,7 +215,8 @@ class AttemptSteps:
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated, and finds
                 out.
         """
-        return await self._steps.run_transaction(name, key, function, args, returns)
+        run = self._steps.run_transaction
+        return self._to_await("step_transaction", name, run, name, key, function, args, returns)
 
     def step_transaction_sync(
         self,
@@ -224,11 +228,12 @@ class AttemptSteps:
         returns: TypeForm[Any] | None = None,
     ) -> T:
         """``step_transaction`` for plain functions, also in a child process."""
+        self._check_in_thread("step_transaction")
         result: T = self._steps.run_transaction_in_thread(name, key, function, args, returns)
         return result
 
     @overload
-    async def phase(
+    def phase(
         self,
         name: str,
         function: Callable[[*Ts], Awaitable[T]],
@@ -236,9 +241,9 @@ class AttemptSteps:
         *args: *Ts,
         weight: float | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> T: ...
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
-    async def phase(
+    def phase(
         self,
         name: str,
         function: Callable[[*Ts], T],
@@ -246,8 +251,8 @@ class AttemptSteps:
         *args: *Ts,
         weight: float | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> T: ...
-    async def phase(
+    ) -> Coroutine[Any, Any, T]: ...
+    def phase(
         self,
         name: str,
         function: Callable[[*Ts], Any],
@@ -255,7 +260,7 @@ class AttemptSteps:
         *args: *Ts,
         weight: float | None = None,
         returns: TypeForm[Any] | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Run a phase that the job type declares: a step that is shown with its status, its times and its progress.
 
         As by ``step``, the result is recorded, and later attempts get it instead of calling the function: a retry
@@ -284,7 +289,7 @@ class AttemptSteps:
             DefinitionError: the type of the result is not known: annotate the function, or pass ``returns``.
             StateUnavailableError: the store cannot be reached. The attempt is repeated.
         """
-        return await self._steps.run_phase(name, weight, function, args, returns)
+        return self._to_await("phase", name, self._steps.run_phase, name, weight, function, args, returns)
 
     def phase_sync(
         self,
@@ -296,10 +301,11 @@ class AttemptSteps:
         returns: TypeForm[Any] | None = None,
     ) -> T:
         """``phase`` for plain functions, also in a child process."""
+        self._check_in_thread("phase")
         result: T = self._steps.run_phase_in_thread(name, weight, function, args, returns)
         return result
 
-    async def sleep(
+    def sleep(
         self,
         name: str,
         seconds: float | timedelta | None = None,
@@ -307,7 +313,7 @@ class AttemptSteps:
         *,
         until: datetime | None = None,
         key: str | int | None = None,
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Let the job rest until a time, as a step: the attempt ends here, and one that begins later passes this point.
 
         The end of the sleep is recorded by the clock of the store; later attempts sleep for the rest of it. The slot is
@@ -331,7 +337,7 @@ class AttemptSteps:
             StepLimitError: the job has 1,000 steps.
             StateUnavailableError: the store cannot be reached. The attempt is repeated.
         """
-        await self._steps.sleep(name, key, pause_until(seconds, until))
+        return self._to_await("sleep", name, self._steps.sleep, name, key, pause_until(seconds, until))
 
     def sleep_sync(
         self,
@@ -343,19 +349,20 @@ class AttemptSteps:
         key: str | int | None = None,
     ) -> None:
         """``sleep`` for plain functions, also in a child process."""
+        self._check_in_thread("sleep")
         self._steps.sleep_in_thread(name, key, pause_until(seconds, until))
 
     @overload
-    async def wait_for_event(
+    def wait_for_event(
         self, name: str, model: type[T], /, timeout: float | timedelta, *, key: str | int | None = None
-    ) -> T: ...
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
-    async def wait_for_event(
+    def wait_for_event(
         self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
-    ) -> Any: ...
-    async def wait_for_event(
+    ) -> Coroutine[Any, Any, Any]: ...
+    def wait_for_event(
         self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Return the payload of an event that a client sends to the chain with ``send_event``, as a step.
 
         An event that was sent before is taken at once. Otherwise the attempt ends here, as by ``sleep``, and one that
@@ -383,7 +390,8 @@ class AttemptSteps:
             DefinitionError: pydantic has no schema for the type.
             StateUnavailableError: the store cannot be reached. The attempt is repeated.
         """
-        return await self._steps.wait_for_event(name, key, model, checked_ttl("timeout", timeout))
+        seconds = checked_ttl("timeout", timeout)
+        return self._to_await("wait_for_event", name, self._steps.wait_for_event, name, key, model, seconds)
 
     @overload
     def wait_for_event_sync(
@@ -397,6 +405,7 @@ class AttemptSteps:
         self, name: str, model: Any, /, timeout: float | timedelta, *, key: str | int | None = None
     ) -> Any:
         """``wait_for_event`` for plain functions, also in a child process."""
+        self._check_in_thread("wait_for_event")
         return self._steps.wait_for_event_in_thread(name, key, model, checked_ttl("timeout", timeout))
 
 

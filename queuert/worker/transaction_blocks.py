@@ -72,6 +72,10 @@ class BlockHost(Protocol):
         """Raise CompletionMisuseError unless the worker's own event loop runs here."""
         ...
 
+    def in_event_loop(self) -> bool:
+        """Whether the worker's own event loop runs here."""
+        ...
+
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop."""
         ...

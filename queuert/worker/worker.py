@@ -6,9 +6,11 @@ import asyncio
 import itertools
 import re
 import socket
+import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from queuert.client import AsyncClient, Client
 from queuert.client.schedules import checked_owner, checked_schedules, schedule_records
@@ -127,10 +129,13 @@ class InProcessWorker:
         self._started = False
         self._stop_requested = asyncio.Event()
         """Set when somebody has called :meth:`stop`: a signal, the end of a lifespan, or the program."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that it was started in."""
+        self._loop_lock = threading.Lock()
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
         self.stops: list[asyncio.Future[None]] = []
-        """Its own stop, after the early end of a lifespan."""
+        """Its own stops: after the early end of a lifespan, and those that other threads have requested."""
         self.lifespan_ended = asyncio.Event()
         """Set when a lifespan has ended early, so that the worker stops."""
         self._settings: dict[str, Any] = {
@@ -198,19 +203,25 @@ class InProcessWorker:
             raise ClosedError("a worker can be started once: make a new InProcessWorker")
         self._started = True
         self._hurry = asyncio.Event()
+        with self._loop_lock:
+            self._loop = asyncio.get_running_loop()
         store = self._client.state.async_store(max_connections=self._max_connections)
         try:
             await store.open()
             runtime = self._new_runtime(store, self._hurry)
             await self._store_schedules(store, runtime.name)
+            # Before the lifespans: a login that may not work must not open and close what handlers use.
+            await runtime.heartbeat.record_first(store)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
-                await runtime.heartbeat.record_first(store)
             except BaseException:
-                await runtime.leave_lifespans(self._shutdown_timeout)
+                try:
+                    await runtime.leave_lifespans(self._shutdown_timeout)
+                finally:
+                    await runtime.heartbeat.withdraw(store)
                 raise
         except BaseException:
-            self._started = False  # Nothing was started: it may be called again.
+            self._started, self._loop = False, None  # Nothing was started: it may be called again.
             await store.aclose()
             raise
         if self._stop_requested.is_set():
@@ -220,7 +231,7 @@ class InProcessWorker:
         try:
             self._client.notify.open(self._client.observers)
         except BaseException:
-            self._started = False
+            self._started, self._loop = False, None
             await self._undo_start(runtime, store)
             raise
         emit_store_warnings(self._client.state, store.risks, self.observers)
@@ -311,6 +322,30 @@ class InProcessWorker:
             self._hurry.set()
         await asyncio.shield(self._stopping)
 
+    def request_stop(self) -> None:
+        """Ask it to :meth:`stop`, from any thread, and return at once. A second call cancels the running handlers.
+
+        So ends a worker whose :meth:`run` is in another thread::
+
+            thread = threading.Thread(target=worker.run)
+            thread.start()
+            ...
+            worker.request_stop()
+            thread.join()
+
+        One that has not been started yet stops as soon as it is; one that has stopped is left alone.
+        """
+        with self._loop_lock:
+            loop = self._loop
+            if loop is None:
+                self._stop_requested.set()  # No event loop waits for it yet.
+                return
+        with suppress(RuntimeError):  # The loop is closed, so it has stopped.
+            loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        self.stops.append(asyncio.ensure_future(self.stop()))
+
     async def wait_stopped(self) -> None:
         """Wait until it has been stopped, by whomever."""
         await self._stop_requested.wait()
@@ -326,8 +361,21 @@ class InProcessWorker:
     ) -> None:
         await self.stop()
 
+    if not TYPE_CHECKING:  # Type checkers report it by themselves.
+
+        def __enter__(self) -> NoReturn:
+            raise DefinitionError(
+                "a worker runs in an event loop: write async with InProcessWorker(...), got with; or call run(), which "
+                "blocks the thread until a signal"
+            )
+
+        def __exit__(self, *error: object) -> None: ...
+
     def run(self) -> int:
         """Run until SIGTERM or SIGINT, then stop, and return the exit code. See :func:`queuert.worker.run.run`.
+
+        In a thread that is not the main one it handles no signals, which Python allows in the main thread only: call
+        :meth:`request_stop` from another thread.
 
         Raises:
             RunningEventLoopError: an event loop runs in this thread already: use ``async with worker``.

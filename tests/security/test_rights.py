@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +198,18 @@ def test_doctor_says_what_it_cannot_see(
     assert denied <= {"skipped"}
 
 
+def never_entered() -> AbstractAsyncContextManager[None]:
+    """A lifespan that opens what only a worker that may work needs."""
+    raise AssertionError("the lifespan was entered")
+
+
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.WORKER], ids=str)
 async def test_a_worker_is_refused(granted: str, login: LoginOf, scene: Scene, role: Role) -> None:
     """It would go on to fail for ever."""
     chain = scene.chain()
     client = AsyncClient(PostgresState(login(role)), rights_table.TYPES)
     with pytest.raises(RightMissingError, match=r"queuert worker needs .*GRANT queuert_worker TO LOGIN"):
-        await InProcessWorker(client, rights_table.processors).start()
+        await InProcessWorker(client, rights_table.processors.with_lifespan(never_entered)).start()
     assert scene.owner.get_job(chain).status == "ready"
 
 

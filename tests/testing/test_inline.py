@@ -28,7 +28,9 @@ class Weighed(Measured):
 
 remeasure = JobType("remeasure", input=Measured, output=Measured)
 survey = JobType("survey", input=str, output=Measured, continues_with=remeasure)
-JOB_TYPES = JobTypes(double, add, poll, orphan, survey, remeasure)
+forgetful = JobType("forgetful", input=str, output=int)
+plain = JobType("plain", input=str, output=int)
+JOB_TYPES = JobTypes(double, add, poll, orphan, survey, remeasure, forgetful, plain)
 processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=3))
 
 
@@ -55,6 +57,18 @@ async def poll_until_ready(attempt: Attempt[str, int]) -> Outcome[int]:
     if attempt.input == "twice" and attempt.number < 3:
         raise OSError("not yet")
     return attempt.retry(after=86_400) if attempt.number == 1 else attempt.continue_with(double, attempt.number)
+
+
+@processors.handles(forgetful)
+async def forget_to_await(attempt: Attempt[str, int]) -> Outcome[int]:
+    attempt.step("z", int)  # type: ignore[unused-coroutine]
+    return 9
+
+
+@processors.handles(plain)
+def wait_as_a_coroutine(attempt: Attempt[str, int]) -> Outcome[int]:
+    attempt.step("z", int)  # type: ignore[unused-coroutine]
+    return 9
 
 
 @processors.handles(survey)
@@ -120,3 +134,12 @@ def test_what_a_handler_returns_must_not_change_on_its_way(what: str, path: str)
         run_inline_sync(processors, survey, what)
     with pytest.raises(PayloadError, match="output: would change"):
         survey.encode_output(Weighed(length=1, weight=2))
+
+
+def test_a_handler_that_forgets_an_await() -> None:
+    with pytest.raises(
+        UnexpectedFailureError, match=r"attempt\.step\('z'\) was never awaited: write await attempt\.step"
+    ):
+        run_inline_sync(processors, forgetful, "go")
+    with pytest.raises(UnexpectedFailureError, match=r"a plain function calls attempt\.step_sync"):
+        run_inline_sync(processors, plain, "go")

@@ -32,6 +32,14 @@ class Published(BaseModel):
     address: str
 
 
+class Approved(BaseModel):
+    by: str
+
+
+class Shipped(BaseModel):
+    at: str
+
+
 class Loose(RootModel[str]):
     """Made of a text."""
 
@@ -46,7 +54,10 @@ number = JobType("number", input=int, output=int)
 loose = JobType("loose", input=PastDate, output=Loose)
 row = JobType("row", input=Row, output=None)
 either_way = JobType("either_way", input=Resize, output=Published, continues_with=publish)
-job_types = JobTypes(publish, relay, number, loose, row, either_way)
+approve = JobType("approve", input=Resize, output=Approved, continues_with="ship")
+ship = JobType("ship", input=Resize, output=Shipped, continues_with=("ship", "approve"))
+ask: JobType[Resize, Approved | Shipped] = JobType("ask", input=Resize, continues_with=("approve", "ask"))
+job_types = JobTypes(publish, relay, number, loose, row, either_way, approve, ship, ask)
 
 
 def no_parameter() -> Any: ...
@@ -77,6 +88,11 @@ def returns_none(attempt: Attempt[Resize, Published]) -> None: ...
 def returns_text(attempt: Attempt[Resize, Published]) -> str | int: ...  # type: ignore[empty-body]
 def ends_otherwise(attempt: Attempt[Resize, Resize]) -> Any: ...
 def outcome_of_input(attempt: Any) -> Outcome[Resize]: ...  # type: ignore[empty-body]
+def continues_to_input(attempt: Any) -> Continues[Resize]: ...  # type: ignore[empty-body]
+def returns_shipped(attempt: Any) -> Shipped: ...  # type: ignore[empty-body]
+def outcome_of_approved(attempt: Attempt[Resize, Approved]) -> Outcome[Approved]: ...  # type: ignore[empty-body]
+def continues_to_shipped(attempt: Attempt[Resize, Shipped]) -> Continues[Shipped]: ...  # type: ignore[empty-body]
+def outcome_of_both(attempt: Any) -> Outcome[Approved | Shipped]: ...  # type: ignore[empty-body]
 async def either(attempt: Any) -> Outcome[Resize | int]: ...  # type: ignore[empty-body]
 def none_or_retry(attempt: Any) -> Outcome[None]: ...
 def outcomes_of_input(attempts: Any) -> list[Outcome[Resize]]: ...  # type: ignore[empty-body]
@@ -130,6 +146,28 @@ def rejected(job_type: JobType[Any, Any], handler: Any, *, batch: bool = False) 
         (publish, returns_none, "but it is annotated to return None"),
         (publish, returns_text, "but it is annotated to return str | int"),
         (relay, returns_output, "(it has no output, and continues with 'publish'), but it is annotated to return Publ"),
+        (
+            either_way,
+            ends_otherwise,
+            "must take an Attempt[..., Published], with the output of its chain, but it takes",
+        ),
+        (either_way, outcome_of_input, "must return Published or Outcome[Published], but"),
+        (
+            ask,
+            outcome_of_input,
+            "must return Continues[Approved | Shipped] or Outcome[Approved | Shipped] (it has no ou",
+        ),
+        (ask, continues_to_input, "but it is annotated to return Continues[Resize]: return an outcome"),
+        (
+            ask,
+            returns_shipped,
+            "must return Continues[Approved | Shipped] or Outcome[Approved | Shipped] (it has no ou",
+        ),
+        (
+            ask,
+            ends_otherwise,
+            "must take an Attempt[..., Approved | Shipped], with the output of its chain, but it tak",
+        ),
         (number, takes_one, "must take an Attempt[int, ...]"),
         (publish, 7, "must be a function, got 7"),
     ],
@@ -183,7 +221,7 @@ def decorated(attempt: Any) -> Any:
     [
         (publish, right), (publish, narrower), (publish, vague), (publish, with_default), (publish, unresolved),
         (publish, never), (relay, continued), (relay, continues), (relay, continues_to), (publish, continues),
-        (either_way, ends_otherwise), (either_way, outcome_of_input), (publish, some_outcome),
+        (publish, some_outcome), (ask, outcome_of_approved), (ask, continues_to_shipped), (ask, outcome_of_both),
         (publish, published_or_none),
         (number, converted), (loose, past), (row, typed_dict),
         (publish, functools.partial(two, other=1)), (publish, functools.partial(two, 1)), (publish, decorated),

@@ -379,8 +379,6 @@ def function(attempt: Attempt[Any, Any]) -> Any:
         (CoroutineOnly(), function, "CoroutineOnly.*around_complete.*around_complete_sync"),
         (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_sync.*around_prepare"),
         (Undecorated(), coroutine, "contextmanager"),
-        (AttemptMiddleware, coroutine, "must be functions or instances of AttemptMiddleware"),
-        ("name", coroutine, "must be functions or instances"),
     ],
 )
 @pytest.mark.parametrize("place", ["group", "handler"])

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Processors, RetryPolicy
-from queuert.errors import StateError
+from queuert.errors import DefinitionError, StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker.run import ExitCode, run
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -112,3 +117,104 @@ def test_once_that_cannot_know_whether_jobs_are_due(
     monkeypatch.setattr(program.worker, "is_idle", refused)
     assert run(program.worker, once=True) is ExitCode.UNAVAILABLE
     assert "cannot read whether jobs are due, so the worker stops: permission denied for table job" in caplog.text
+
+
+# --- in a thread that is not the main one -----------------------------------------------------------------------------
+
+
+def in_thread(worker: InProcessWorker) -> tuple[threading.Thread, Future[int]]:
+    """Run a worker in another thread."""
+    code: Future[int] = Future()
+
+    def body() -> None:
+        try:
+            code.set_result(worker.run())
+        except BaseException as error:
+            code.set_exception(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    return thread, code
+
+
+def test_a_worker_in_another_thread_is_stopped_from_this_one(program: Program) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    began = threading.Event()
+
+    async def begin() -> None:
+        began.set()
+
+    program.then = begin
+    _, code = in_thread(program.worker)
+    assert began.wait(WAIT)
+    program.worker.request_stop()
+    assert code.result(WAIT) == ExitCode.STOPPED
+    assert program.output() == 7
+    program.worker.request_stop()  # Of one that has stopped: nothing.
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_second_request_cancels_the_running_handlers(program: Program) -> None:
+    began = threading.Event()
+
+    async def wait() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    program.then = wait
+    _, code = in_thread(program.worker)
+    assert began.wait(WAIT)
+    program.worker.request_stop()
+    program.worker.request_stop()
+    assert code.result(WAIT) == ExitCode.STOPPED
+    assert program.output() is None
+
+
+def test_a_stop_that_was_requested_before_the_start(program: Program) -> None:
+    program.worker.request_stop()
+    _, code = in_thread(program.worker)
+    assert code.result(WAIT) == ExitCode.STOPPED
+    assert program.output() is None
+
+
+def test_a_task_that_raises_system_exit_in_another_thread_stops_the_worker(program: Program) -> None:
+    tasks: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        async def exit_soon() -> None:
+            raise SystemExit(3)
+
+        tasks.append(asyncio.create_task(exit_soon()))
+
+    program.then = leave
+    _, code = in_thread(program.worker)
+    assert code.result(WAIT) == ExitCode.UNASKED
+    assert program.output() == 7
+
+
+def test_a_handler_that_does_not_end_leaves_the_process_of_another_thread_alone(program: Program) -> None:
+    began, end = threading.Event(), asyncio.Event()
+
+    async def stay() -> None:
+        began.set()
+        while not end.is_set():
+            with suppress(asyncio.CancelledError):
+                await end.wait()
+
+    program.then = stay
+    program.worker = program.worker.with_settings(shutdown_timeout=0)
+    thread, code = in_thread(program.worker)
+    assert began.wait(WAIT)
+    program.worker.request_stop()
+    assert code.result(WAIT) == ExitCode.ABANDONED
+    thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+def test_a_worker_that_is_entered_by_with_says_how_to_run_it(program: Program) -> None:
+    worker: Any = program.worker
+    with (
+        pytest.raises(DefinitionError, match=r"write async with InProcessWorker\(...\), got with; or call run\(\)"),
+        worker,
+    ):
+        pass

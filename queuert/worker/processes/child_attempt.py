@@ -301,6 +301,10 @@ class ChildAttempt:
         """Raise CompletionMisuseError: the worker's event loop is in another process."""
         raise CompletionMisuseError("in another process, use the blocks of an attempt with `with`, in a plain function")
 
+    def in_event_loop(self) -> bool:
+        """Return False: the worker's event loop is in another process."""
+        return False
+
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop."""
         return self.stopping

@@ -20,6 +20,7 @@ from queuert import (
 )
 from queuert.outcomes import WaitFor
 from queuert.worker import CallNext, ContextKey, GuardedTransaction, Transaction
+from queuert.worker.start_options import StartOptions
 
 page = JobType("page", input=int, output=str)
 sheet = JobType("sheet", input=int, continues_with=page)
@@ -47,6 +48,32 @@ async def joins(attempt: Attempt[str, int]) -> Outcome[int]:
     assert_type(attempt.output_of(header), bytes)
     assert_type(attempt.output_of(loop), int | str)
     return len(attempt.output_of(header))
+
+
+def number() -> int:
+    return 1
+
+
+async def text(tx: GuardedTransaction, part: bytes) -> str:
+    return part.decode()
+
+
+@processors.handles(page)
+async def awaits(attempt: Attempt[int, str]) -> Outcome[str]:
+    assert_type(await attempt.step("number", number), int)
+    assert_type(await attempt.step_transaction("text", text, b"x"), str)
+    assert_type(await attempt.phase("number", number), int)
+    assert_type(await attempt.wait_for_event("go", bytes, 5.0), bytes)
+    assert_type(await attempt.read_start(), StartOptions)
+    attempt.step("number", number)  # expect: error
+    attempt.step_transaction("text", text, b"x")  # expect: error
+    attempt.phase("number", number)  # expect: error
+    attempt.sleep("pause", 5.0)  # expect: error
+    attempt.wait_for_event("go", bytes, 5.0)  # expect: error
+    attempt.read_start()  # expect: error
+    attempt.read_earlier_jobs()  # expect: error
+    attempt.abort.wait()  # expect: error
+    return await attempt.step_transaction("text", text, "x")  # expect: error
 
 
 @processors.handles(named)
