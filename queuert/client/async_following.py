@@ -87,6 +87,7 @@ class AsyncEventFollower:
         while subscription.cursor is None:
             subscription.check_ended()
             await wakeup.wait(_LONG_PAUSE)
+        self._begin(subscription)
         return self
 
     async def __aexit__(
@@ -148,6 +149,11 @@ class AsyncEventFollower:
             self._subscription = self._client._event_feed().subscribe(self._filter, self._wakeup.set)
         return self._subscription, self._wakeup
 
+    def _begin(self, subscription: EventSubscription) -> None:
+        """Without ``after`` it begins where its queue does, also if the queue was full before anything was taken."""
+        if self._position is None and self._after is None:
+            self._position = subscription.cursor
+
     async def _read_page(self) -> None:
         """Read the next page after the position from the store; the last one was written before the queue began."""
         store = await self._client._open_store()
@@ -170,6 +176,7 @@ class AsyncEventFollower:
 
     def _take(self, subscription: EventSubscription) -> bool:
         """Take what is in the queue. Return whether there is something to do."""
+        self._begin(subscription)
         if subscription.take_overflow():
             self._behind = True
             return True
@@ -180,8 +187,6 @@ class AsyncEventFollower:
             # The feed may be behind what this follower has read by itself.
             if self._after is None if self._last is None else self._last <= key:
                 self._position = cursor
-        if self._position is None and self._after is None:
-            self._position = subscription.cursor
         if self._ready or not subscription.check_ended():
             return bool(self._ready)
         self._ended = True

@@ -155,6 +155,21 @@ async def test_a_slow_follower_misses_nothing(client: AsyncClient, monkeypatch: 
         assert await slow.next(timeout=0) is None
 
 
+async def test_a_follower_whose_queue_is_full_before_it_reads_begins_where_it_joined(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "QUEUE", 3)
+    await client.start_chains([_new(number) for number in range(5)])
+    async with client.follow_events(after="beginning") as events:
+        await _take(events, 5)  # What is visible now is before what the next one joins.
+    async with client.follow_events() as slow, client.follow_events() as other:
+        assert slow.cursor is not None
+        started = {chain.id for chain in await client.start_chains([_new(number) for number in range(10)])}
+        assert {one.job_id for one in await _take(other, 10)} == started  # So the feed has read them for both.
+        assert {one.job_id for one in await _take(slow, 10)} == started
+        assert await slow.next(timeout=0) is None
+
+
 async def test_a_cancelled_call_loses_no_event(client: AsyncClient) -> None:
     async with client.follow_events() as events:
         waiting = asyncio.ensure_future(anext(events))
