@@ -44,7 +44,8 @@ class AsyncEventFollower:
     transactions that are older than its own have ended.
 
     It subscribes when it is entered as a context manager, or when the first event is asked for; leaving the context
-    closes it. A call that is cancelled loses no event. It is for one task or thread at a time.
+    closes it. A call that is cancelled loses no event. It is for one task or thread at a time; another one may close
+    it, and a call that waits then ends as at the end of the events.
 
     Example::
 
@@ -84,7 +85,7 @@ class AsyncEventFollower:
 
     async def __aenter__(self) -> Self:
         subscription, wakeup = await self._subscribe()
-        while subscription.cursor is None:
+        while subscription.cursor is None and not self._ended:
             subscription.check_ended()
             await wakeup.wait(_LONG_PAUSE)
         self._begin(subscription)
@@ -96,7 +97,7 @@ class AsyncEventFollower:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop following. Idempotent."""
+        """Stop following. Idempotent. A call of :meth:`next` that waits returns None."""
         self._ended = True
         if self._subscription is not None:
             self._subscription.close()
@@ -147,6 +148,9 @@ class AsyncEventFollower:
             await self._client._open_store()
             self._wakeup = AsyncWakeup()
             self._subscription = self._client._event_feed().subscribe(self._filter, self._wakeup.set)
+            if self._ended:
+                # It was closed meanwhile, when there was no subscription yet.
+                self._subscription.close()
         return self._subscription, self._wakeup
 
     def _begin(self, subscription: EventSubscription) -> None:

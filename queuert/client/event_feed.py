@@ -81,9 +81,11 @@ class EventSubscription:
         self._error: Exception | None = None
 
     def close(self) -> None:
-        """Unsubscribe. Idempotent."""
-        # The feed removes it in its next tick: the garbage collector may close one within a loop over all of them.
+        """Unsubscribe, and wake the follower. Idempotent."""
+        # The feed removes it in its next tick: the garbage collector may close one within a loop over all of them. For
+        # the same reason no lock is taken here. From then on the feed would not wake who waits for the queue.
         self.closed = True
+        self.wake()
 
     def take(self) -> Taken:
         """Return the events that have come since the last call, in order."""

@@ -45,7 +45,8 @@ class EventFollower:
     transactions that are older than its own have ended.
 
     It subscribes when it is entered as a context manager, or when the first event is asked for; leaving the context
-    closes it. A call that is cancelled loses no event. It is for one task or thread at a time.
+    closes it. A call that is cancelled loses no event. It is for one task or thread at a time; another one may close
+    it, and a call that waits then ends as at the end of the events.
 
     Example::
 
@@ -85,7 +86,7 @@ class EventFollower:
 
     def __enter__(self) -> Self:
         subscription, wakeup = self._subscribe()
-        while subscription.cursor is None:
+        while subscription.cursor is None and not self._ended:
             subscription.check_ended()
             wakeup.wait(_LONG_PAUSE)
         self._begin(subscription)
@@ -97,7 +98,7 @@ class EventFollower:
         self.close()
 
     def close(self) -> None:
-        """Stop following. Idempotent."""
+        """Stop following. Idempotent. A call of :meth:`next` that waits returns None."""
         self._ended = True
         if self._subscription is not None:
             self._subscription.close()
@@ -148,6 +149,9 @@ class EventFollower:
             self._client._open_store()
             self._wakeup = Wakeup()
             self._subscription = self._client._event_feed().subscribe(self._filter, self._wakeup.set)
+            if self._ended:
+                # It was closed meanwhile, when there was no subscription yet.
+                self._subscription.close()
         return self._subscription, self._wakeup
 
     def _begin(self, subscription: EventSubscription) -> None:

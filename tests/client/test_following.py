@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.ids import new_id
 from queuert.new_chain import NewChain
 from queuert.state.adapter import StateAdapter
+from queuert.state.async_store import AsyncStore
 from queuert.state.paging import Page, PageRequest
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sync_store import Store
 from queuert.worker.attempt import Attempt
-from tests.support.waiting import WAIT
+from tests.support.waiting import WAIT, in_time, until
 
 echo = JobType("echo", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -225,6 +227,55 @@ async def test_followers_end_with_their_client(state: StateAdapter) -> None:
             await waiting
     with pytest.raises(ClosedError):
         await anext(client.follow_events())
+
+
+async def test_closing_a_follower_ends_its_reader_that_waits(client: AsyncClient) -> None:
+    follower = client.follow_events()
+    reading = asyncio.ensure_future(anext(follower, None))
+    await until(lambda: follower._subscription is not None and follower._subscription.cursor, "it waits for an event")
+    await follower.aclose()
+    assert await in_time(reading) is None
+    assert await in_time(follower.next()) is None
+
+
+def test_closing_a_follower_in_another_thread_ends_its_reader_that_waits(state: StateAdapter) -> None:
+    with Client(state, JOB_TYPES) as client, ThreadPoolExecutor(1) as threads:
+        follower = client.follow_events()
+        with follower:
+            reading = threads.submit(lambda: list(follower))
+            follower.close()
+            assert reading.result(WAIT) == []
+
+
+@pytest.mark.parametrize("begin", ["enter", "next"])
+async def test_a_follower_that_is_closed_before_it_has_subscribed_ends_its_reader(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch, begin: str
+) -> None:
+    opened = client._open_store
+
+    async def open_and_close() -> AsyncStore:
+        await follower.aclose()
+        return await opened()
+
+    # The feed never says where the queue begins: who waits for that has only the end of the follower to wake it.
+    monkeypatch.setattr(event_feed.EventFeed, "_tick", lambda feed, store: None)
+    monkeypatch.setattr(client, "_open_store", open_and_close)
+    follower = client.follow_events()
+    if begin == "enter":
+        await in_time(follower.__aenter__())
+    assert await in_time(follower.next()) is None
+    assert follower._subscription is None or follower._subscription.closed
+
+
+async def test_closing_a_follower_ends_who_waits_for_it_to_begin(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed.EventFeed, "_tick", lambda feed, store: None)
+    follower = client.follow_events()
+    entering = asyncio.ensure_future(follower.__aenter__())
+    await until(lambda: follower._subscription is not None, "it has subscribed")
+    await follower.aclose()
+    await in_time(entering)
 
 
 async def test_progress_is_an_event(client: AsyncClient) -> None:
