@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakSet
@@ -164,6 +165,7 @@ class EventFeed:
 
         Raises:
             ClosedError: the client is closed.
+            RuntimeError: the process can start no thread more. The feed is as before the call.
         """
         subscription = EventSubscription(self, filter, wake)
         with self.lock:
@@ -175,8 +177,14 @@ class EventFeed:
             if self._cursor is not None:
                 subscription.join(self._cursor)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="queuert-events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="queuert-events", daemon=True)
+                try:
+                    thread.start()
+                except BaseException:
+                    self._subscriptions.discard(subscription)
+                    raise
+                # Only now: whoever comes next would wait for a thread that does not run.
+                self._thread = thread
         self._wakeup.set()
         return subscription
 
@@ -194,32 +202,45 @@ class EventFeed:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        topics = [self._notify.subscribe(topic, self._on_notification) for topic in (Topic.CHAINS, Topic.JOBS)]
-        store = self._state.sync_store(max_connections=1)
-        is_open, failures = False, 0
         try:
-            while self._has_work():
-                try:
-                    if not is_open:
-                        store.open()
-                        is_open = True
-                    self._tick(store)
-                    if failures:
-                        self._observers.emit(LoopRecovered(worker="client", loop="follow", failures=failures))
-                        failures = 0
-                except StateUnavailableError as error:
-                    failures += 1
-                    failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=failures)
-                    self._observers.emit(failed)
-                except Exception as error:
-                    with self.lock:
-                        self._end_all(error)
-                self._stop.wait(MIN_PAUSE)
-                self._wakeup.wait(POLL)
-        finally:
-            for topic in topics:
-                topic.close()
-            store.close()
+            with ExitStack() as closing:
+                for topic in (Topic.CHAINS, Topic.JOBS):
+                    closing.callback(self._notify.subscribe(topic, self._on_notification).close)
+                store = self._state.sync_store(max_connections=1)
+                closing.callback(store.close)
+                self._read(store)
+        except BaseException as error:
+            with self.lock:
+                if self._thread is not threading.current_thread():
+                    # It had no followers any more, and those that have come since have another thread.
+                    raise
+                # The next follower gets a new thread.
+                self._thread = None
+                self._end_all(
+                    error if isinstance(error, Exception) else RuntimeError(f"the thread has ended: {error!r}")
+                )
+
+    def _read(self, store: Store) -> None:
+        """Read the log for as long as there are subscriptions."""
+        is_open, failures = False, 0
+        while self._has_work():
+            try:
+                if not is_open:
+                    store.open()
+                    is_open = True
+                self._tick(store)
+                if failures:
+                    self._observers.emit(LoopRecovered(worker="client", loop="follow", failures=failures))
+                    failures = 0
+            except StateUnavailableError as error:
+                failures += 1
+                failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=failures)
+                self._observers.emit(failed)
+            except Exception as error:
+                with self.lock:
+                    self._end_all(error)
+            self._stop.wait(MIN_PAUSE)
+            self._wakeup.wait(POLL)
 
     def _has_work(self) -> bool:
         """Wait for a subscription, if there is none. Return False, for the thread to end, if none comes."""

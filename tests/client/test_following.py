@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -13,7 +14,13 @@ import pytest
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState, Processors
 from queuert.client import event_feed
 from queuert.client.async_following import AsyncEventFollower
-from queuert.errors import ChainNotFoundError, ClosedError, ConfigurationError, InvalidCursorError
+from queuert.errors import (
+    ChainNotFoundError,
+    ClosedError,
+    ConfigurationError,
+    InvalidCursorError,
+    StateUnavailableError,
+)
 from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.ids import new_id
 from queuert.new_chain import NewChain
@@ -276,6 +283,47 @@ async def test_closing_a_follower_ends_who_waits_for_it_to_begin(
     await until(lambda: follower._subscription is not None, "it has subscribed")
     await follower.aclose()
     await in_time(entering)
+
+
+async def test_followers_have_a_feed_again_after_its_thread_could_not_start(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "queuert-events":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    first = client.follow_events()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for follower in (first, client.follow_events()):
+            with pytest.raises(RuntimeError, match="can't start"):
+                await in_time(follower.next())
+    async with asyncio.timeout(WAIT), first, client.follow_events() as second:
+        chain = await client.start_chain(echo, 1)
+        for follower in (first, second):
+            assert _summary(await _take(follower, 1)) == [(chain.id, "created")]
+
+
+@pytest.mark.parametrize("broken", ["notify.subscribe", "state.sync_store", "_event_feed()._has_work"])
+@pytest.mark.parametrize("error", [StateUnavailableError("an outage"), SystemExit("an outage")])
+async def test_followers_get_the_error_of_which_the_thread_of_the_feed_died_and_the_next_have_another(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch, broken: str, error: BaseException
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    where, name = broken.rsplit(".", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(client._event_feed() if where == "_event_feed()" else getattr(client, where), name, refuse)
+        for _ in range(2):
+            with pytest.raises((StateUnavailableError, RuntimeError), match="an outage"):
+                await in_time(client.follow_events().__aenter__())
+    async with asyncio.timeout(WAIT), client.follow_events() as events:
+        chain = await client.start_chain(echo, 1)
+        assert _summary(await _take(events, 1)) == [(chain.id, "created")]
 
 
 async def test_progress_is_an_event(client: AsyncClient) -> None:
