@@ -10,6 +10,7 @@ last event until it has caught up: it holds up nobody, and misses nothing.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
@@ -56,6 +57,21 @@ class Taken:
     events: Iterable[JobEvent]
     passed: tuple[Key, str] | None
     """If there are no events: the last event that the feed has read, and its cursor. None of those before match."""
+
+
+def _copy_of(error: Exception) -> Exception:
+    """The error of the feed for one call of one follower, with where it was raised and its cause.
+
+    Raising an error changes it: its traceback grows, and its context is what the caller was just handling. That is no
+    business of the other followers, some of which may serve other users.
+    """
+    try:
+        copied = copy.copy(error)
+    except Exception:
+        return error  # Its constructor does not take its arguments; none of ours is so.
+    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied.with_traceback(error.__traceback__)
 
 
 class EventSubscription:
@@ -110,8 +126,7 @@ class EventSubscription:
             if self._queue or self._overflowed:
                 return False
             if self._error is not None:
-                # The same error for each call: its traceback would grow.
-                raise self._error.with_traceback(None)
+                raise _copy_of(self._error)
             return self._ended
 
     # Called by the feed, which has its lock.

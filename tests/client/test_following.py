@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -18,6 +19,7 @@ from queuert.errors import (
     ChainNotFoundError,
     ClosedError,
     ConfigurationError,
+    EventsLostError,
     InvalidCursorError,
     StateUnavailableError,
 )
@@ -324,6 +326,42 @@ async def test_followers_get_the_error_of_which_the_thread_of_the_feed_died_and_
     async with asyncio.timeout(WAIT), client.follow_events() as events:
         chain = await client.start_chain(echo, 1)
         assert _summary(await _take(events, 1)) == [(chain.id, "created")]
+
+
+async def test_each_follower_gets_an_error_of_its_own(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(feed: event_feed.EventFeed, store: Store) -> None:
+        lost = EventsLostError("retention took them")
+        lost.cursor = "here"
+        raise lost from LookupError("no such day")
+
+    followers = [client.follow_events() for _ in range(2)]
+    for follower in followers:
+        await in_time(follower.__aenter__())
+    monkeypatch.setattr(event_feed.EventFeed, "_tick", lose)
+    for follower in followers:
+        with pytest.raises(EventsLostError):
+            await in_time(follower.next())
+    caught: list[EventsLostError] = []
+    for secret, follower in enumerate((*followers, *followers)):
+        try:
+            try:
+                raise ValueError(f"of reader {secret}")
+            except ValueError:
+                await follower.next()
+        except EventsLostError as error:
+            caught.append(error)
+    assert [str(one.__context__) for one in caught] == [f"of reader {number}" for number in range(4)]
+    lengths = set()
+    for error in caught:
+        assert (str(error), error.cursor, repr(error.__cause__)) == (
+            "retention took them",
+            "here",
+            "LookupError('no such day')",
+        )
+        names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        assert names[-1] == "lose"
+        lengths.add(len(names))
+    assert len(lengths) == 1
 
 
 async def test_progress_is_an_event(client: AsyncClient) -> None:
