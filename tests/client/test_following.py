@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -181,6 +182,81 @@ async def test_a_follower_whose_queue_is_full_before_it_reads_begins_where_it_jo
         assert await slow.next(timeout=0) is None
 
 
+@pytest.mark.parametrize("after", [None, "now", "beginning"])
+async def test_the_cursor_moves_on_before_any_event_has_matched(client: AsyncClient, after: str | None) -> None:
+    await client.start_chain(echo, 0)
+    begin = await client.event_cursor()
+    failures = client.follow_events(kinds=[EventKind.FAILED], after=begin if after == "now" else after)
+    async with client.follow_events() as every, failures:
+        for number in range(3):
+            chain = await client.start_chain(echo, number)
+            # From the queue, so that the feed has read it: perhaps after the one that was started first.
+            while (passed := (await _take(every, 1))[0]).chain_id != chain.id:
+                pass
+            assert await failures.next(timeout=0) is None
+            assert failures.cursor == passed.cursor
+    async with client.follow_events(after=failures.cursor) as resumed:
+        chain = await client.start_chain(echo, 1)
+        assert _summary(await _take(resumed, 1)) == [(chain.id, "created")]
+
+
+async def test_events_before_the_cursor_are_not_returned_if_the_feed_has_not_read_them_yet(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick, may_read = event_feed.EventFeed._tick, threading.Event()
+    async with client.follow_events() as others:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                event_feed.EventFeed, "_tick", lambda feed, store: tick(feed, store) if may_read.is_set() else None
+            )
+            before = await client.start_chain(echo, 1)
+            cursor = await client.event_cursor()
+            async with client.follow_events(after=cursor) as events:
+                assert await events.next(timeout=0) is None
+                assert events.cursor == cursor
+                may_read.set()
+                assert _summary(await _take(others, 1)) == [(before.id, "created")]
+                assert await events.next(timeout=0) is None
+                assert events.cursor == cursor
+                chain = await client.start_chain(echo, 2)
+                assert _summary(await _take(events, 1)) == [(chain.id, "created")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_reader_that_is_resumed_anywhere_gets_each_event_once(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(event_feed, "QUEUE", 2)
+    random = Random(seed)
+    readers: dict[tuple[str, ...], tuple[str | None, list[str]]] = {
+        kinds: (cursor, [])
+        for kinds in [("created",), ("cancelled",), ("created", "cancelled"), ("failed",)]
+        for cursor in [await client.event_cursor()]
+    }
+    async with client.follow_events() as every:
+        count = 0
+        for _ in range(12):
+            for chain in await client.start_chains([_new(number) for number in range(random.randrange(4))]):
+                count += 1
+                if random.random() < 0.5:
+                    await chain.cancel()
+                    count += 1
+            for kinds, (cursor, got) in readers.items():
+                async with client.follow_events(kinds=kinds, after=cursor) as events:
+                    for _ in range(random.randrange(6)):
+                        event = await events.next(timeout=0)
+                        got += [event.cursor] if event is not None else []
+                readers[kinds] = events.cursor, got
+        await _take(every, count)
+    logged = await client.list_events(oldest_first=True, limit=1_000)
+    for kinds, (cursor, got) in readers.items():
+        expected = [one.cursor for one in logged if one.kind in kinds]
+        async with client.follow_events(kinds=kinds, after=cursor) as events:
+            got += [one.cursor for one in await _take(events, len(expected) - len(got))]
+            assert await events.next(timeout=0) is None
+        assert got == expected
+
+
 async def test_a_cancelled_call_loses_no_event(client: AsyncClient) -> None:
     async with client.follow_events() as events:
         waiting = asyncio.ensure_future(anext(events))
@@ -351,14 +427,11 @@ async def test_each_follower_gets_an_error_of_its_own(client: AsyncClient, monke
         except EventsLostError as error:
             caught.append(error)
     assert [str(one.__context__) for one in caught] == [f"of reader {number}" for number in range(4)]
-    lengths = set()
-    for error in caught:
-        assert (str(error), error.cursor, repr(error.__cause__)) == (
-            "retention took them",
-            "here",
-            "LookupError('no such day')",
-        )
-        names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    lengths = set[int]()
+    for one in caught:
+        shown = str(one), one.cursor, repr(one.__cause__)
+        assert shown == ("retention took them", "here", "LookupError('no such day')")
+        names = [frame.name for frame in traceback.extract_tb(one.__traceback__)]
         assert names[-1] == "lose"
         lengths.add(len(names))
     assert len(lengths) == 1

@@ -167,6 +167,24 @@ async def test_what_a_filter_leaves_out_is_passed(harness: Harness, monkeypatch:
         assert shown(frames_of(await reading)[0]) == [("wanted", "created")]
 
 
+@pytest.mark.parametrize("beginning", [False, True])
+async def test_what_a_filter_leaves_out_is_passed_before_anything_has_matched(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, beginning: bool
+) -> None:
+    """A browser that connects to a quiet stream again continues near the end of the log."""
+    monkeypatch.setattr(streams, "PING", 0.05)
+    await harness.client.start_chain(number, 1)
+    after = "beginning" if beginning else await harness.client.event_cursor()
+    later: set[str | None] = set()
+    async with served(app_of(harness.client)) as web:
+        path = f"/events?kind=failed&after={after}"
+        reading = asyncio.create_task(read_until(web, path, lambda data: frames_of(data)[1] in later))
+        while not reading.done():
+            await harness.client.start_chain(number, 1)
+            later.add((await harness.client.list_events(limit=1)).items[0].cursor)
+        assert frames_of(await reading)[0] == []
+
+
 @pytest.mark.parametrize("state", ["postgres"], indirect=True)
 async def test_a_gap_is_reported(harness: Harness, dsn: str) -> None:
     await harness.client.start_chain(number, 1, id="lost")
