@@ -141,6 +141,18 @@ async def test_a_stream_continues_wherever_it_was_cut(harness: Harness) -> None:
         assert len(rest) == len(expected) + 1
 
 
+async def test_each_frame_is_read_alike_whatever_a_client_takes_for_the_end_of_a_line(harness: Harness) -> None:
+    reason = "a \u2028 b \u2029 c \u0085 d \x1c e \u202e f ä 日"
+    await harness.client.start_chain(number, 1, id="mine")
+    await harness.client.cancel_chain("mine", reason=reason)
+    async with served(app_of(harness.client)) as web:
+        state = await read_until(web, "/chains/mine/events", having(1))
+        events = await read_until(web, "/events?after=beginning", having(2))
+    for data in (state, events):
+        assert data.decode().splitlines() == data.decode().removesuffix("\n").split("\n")
+    assert frames_of(events)[0][-1].data["error"]["message"] == reason
+
+
 async def test_a_stream_without_events_says_where_to_continue(harness: Harness) -> None:
     async with served(app_of(harness.client)) as web:
         nothing = await read_until(web, "/events", lambda data: b"\n\n" in data)
