@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +85,16 @@ async def read_until(web: httpx.AsyncClient, path: str, enough: Any, headers: di
             if enough(data):
                 break
     return data
+
+
+async def read_around(web: httpx.AsyncClient, act: Callable[[], Awaitable[object]]) -> bytes:
+    """The bytes of the stream of the chain ``mine`` to its end; what ends it is done once the stream has its state."""
+    async with asyncio.timeout(WAIT), web.stream("GET", "/chains/mine/events") as response:
+        chunks, data = response.aiter_raw(), b""
+        while b"event: state" not in data:
+            data += await anext(chunks)
+        await act()
+        return data + b"".join([chunk async for chunk in chunks])
 
 
 def having(count: int) -> Any:
@@ -258,18 +268,9 @@ async def test_progress_is_streamed_its_message_with_payloads_only(harness: Harn
 
 async def test_a_chain_without_events_is_shown_when_it_has_closed(harness: Harness) -> None:
     await harness.client.set_event_level("off", job_types=["number"])
-    await harness.client.start_chain(number, 1, id="mine")
-    async with (
-        served(app_of(harness.client)) as web,
-        asyncio.timeout(WAIT),
-        web.stream("GET", "/chains/mine/events") as response,
-    ):
-        chunks, seen = response.aiter_raw(), b""
-        while b"event: state" not in seen:
-            seen += await anext(chunks)
-        await harness.client.cancel_chain("mine")
-        async for chunk in chunks:
-            seen += chunk
+    chain = await harness.client.start_chain(number, 1, id="mine")
+    async with served(app_of(harness.client)) as web:
+        seen = await read_around(web, chain.cancel)
     statuses = [(frame.event, frame.data["status"]) for frame in frames_of(seen)[0]]
     assert statuses == [("state", "open"), ("state", "cancelled")]
 
@@ -334,17 +335,8 @@ async def test_a_stream_ends_when_its_chain_is_deleted(
 ) -> None:
     await harness.client.set_event_level(level, job_types=["number"])
     chain = await harness.client.start_chain(number, 1, id="mine")
-    async with (
-        served(app_of(harness.client)) as web,
-        asyncio.timeout(WAIT),
-        web.stream("GET", "/chains/mine/events") as response,
-    ):
-        chunks, seen = response.aiter_raw(), b""
-        while b"event: state" not in seen:
-            seen += await anext(chunks)
-        await harness.client.delete_chain(chain)
-        async for chunk in chunks:
-            seen += chunk
+    async with served(app_of(harness.client)) as web:
+        await read_around(web, lambda: harness.client.delete_chain(chain))
     assert "Exception" not in caplog.text
 
 
