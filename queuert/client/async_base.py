@@ -117,15 +117,18 @@ class AsyncClientBase:
         """Send pending notifications and close all connections. Idempotent; the client cannot be used afterwards."""
         self._closed = True
         feed = self._feeds.pop(os.getpid(), None)
-        if feed is not None:
-            feed.close()
         store = self._stores.pop(os.getpid(), None)
+        # Each is closed whatever the others raise: nobody could close it later.
         try:
-            if store is not None:
-                await store.aclose()
+            if feed is not None:
+                feed.close()
         finally:
-            if self._finalizer is not None:
-                self._finalizer()
+            try:
+                if store is not None:
+                    await store.aclose()
+            finally:
+                if self._finalizer is not None:
+                    self._finalizer()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -164,8 +167,10 @@ class AsyncClientBase:
             raise
         if not self._adopt(store):
             # The client was closed meanwhile, or another call has opened a store.
-            self.notify.close()
-            await store.aclose()
+            try:
+                self.notify.close()
+            finally:
+                await store.aclose()
             return await self._open_store()
         emit_store_warnings(self.state, store.risks, self.observers)
         # Pending notifications should be sent even if nobody closes the client.

@@ -10,10 +10,12 @@ last event until it has caught up: it holds up nobody, and misses nothing.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakSet
@@ -57,6 +59,21 @@ class Taken:
     """If there are no events: the last event that the feed has read, and its cursor. None of those before match."""
 
 
+def _copy_of(error: Exception) -> Exception:
+    """The error of the feed for one call of one follower, with where it was raised and its cause.
+
+    Raising an error changes it: its traceback grows, and its context is what the caller was just handling. That is no
+    business of the other followers, some of which may serve other users.
+    """
+    try:
+        copied = copy.copy(error)
+    except Exception:
+        return error  # Its constructor does not take its arguments; none of ours is so.
+    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied.with_traceback(error.__traceback__)
+
+
 class EventSubscription:
     """The queue of one follower. The feed fills it, in its thread; the follower empties it.
 
@@ -81,9 +98,11 @@ class EventSubscription:
         self._error: Exception | None = None
 
     def close(self) -> None:
-        """Unsubscribe. Idempotent."""
-        # The feed removes it in its next tick: the garbage collector may close one within a loop over all of them.
+        """Unsubscribe, and wake the follower. Idempotent."""
+        # The feed removes it in its next tick: the garbage collector may close one within a loop over all of them. For
+        # the same reason no lock is taken here. From then on the feed would not wake who waits for the queue.
         self.closed = True
+        self.wake()
 
     def take(self) -> Taken:
         """Return the events that have come since the last call, in order."""
@@ -107,8 +126,7 @@ class EventSubscription:
             if self._queue or self._overflowed:
                 return False
             if self._error is not None:
-                # The same error for each call: its traceback would grow.
-                raise self._error.with_traceback(None)
+                raise _copy_of(self._error)
             return self._ended
 
     # Called by the feed, which has its lock.
@@ -162,6 +180,7 @@ class EventFeed:
 
         Raises:
             ClosedError: the client is closed.
+            RuntimeError: the process can start no thread more. The feed is as before the call.
         """
         subscription = EventSubscription(self, filter, wake)
         with self.lock:
@@ -173,8 +192,14 @@ class EventFeed:
             if self._cursor is not None:
                 subscription.join(self._cursor)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="queuert-events", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="queuert-events", daemon=True)
+                try:
+                    thread.start()
+                except BaseException:
+                    self._subscriptions.discard(subscription)
+                    raise
+                # Only now: whoever comes next would wait for a thread that does not run.
+                self._thread = thread
         self._wakeup.set()
         return subscription
 
@@ -192,32 +217,45 @@ class EventFeed:
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        topics = [self._notify.subscribe(topic, self._on_notification) for topic in (Topic.CHAINS, Topic.JOBS)]
-        store = self._state.sync_store(max_connections=1)
-        is_open, failures = False, 0
         try:
-            while self._has_work():
-                try:
-                    if not is_open:
-                        store.open()
-                        is_open = True
-                    self._tick(store)
-                    if failures:
-                        self._observers.emit(LoopRecovered(worker="client", loop="follow", failures=failures))
-                        failures = 0
-                except StateUnavailableError as error:
-                    failures += 1
-                    failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=failures)
-                    self._observers.emit(failed)
-                except Exception as error:
-                    with self.lock:
-                        self._end_all(error)
-                self._stop.wait(MIN_PAUSE)
-                self._wakeup.wait(POLL)
-        finally:
-            for topic in topics:
-                topic.close()
-            store.close()
+            with ExitStack() as closing:
+                for topic in (Topic.CHAINS, Topic.JOBS):
+                    closing.callback(self._notify.subscribe(topic, self._on_notification).close)
+                store = self._state.sync_store(max_connections=1)
+                closing.callback(store.close)
+                self._read(store)
+        except BaseException as error:
+            with self.lock:
+                if self._thread is not threading.current_thread():
+                    # It had no followers any more, and those that have come since have another thread.
+                    raise
+                # The next follower gets a new thread.
+                self._thread = None
+                self._end_all(
+                    error if isinstance(error, Exception) else RuntimeError(f"the thread has ended: {error!r}")
+                )
+
+    def _read(self, store: Store) -> None:
+        """Read the log for as long as there are subscriptions."""
+        is_open, failures = False, 0
+        while self._has_work():
+            try:
+                if not is_open:
+                    store.open()
+                    is_open = True
+                self._tick(store)
+                if failures:
+                    self._observers.emit(LoopRecovered(worker="client", loop="follow", failures=failures))
+                    failures = 0
+            except StateUnavailableError as error:
+                failures += 1
+                failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=failures)
+                self._observers.emit(failed)
+            except Exception as error:
+                with self.lock:
+                    self._end_all(error)
+            self._stop.wait(MIN_PAUSE)
+            self._wakeup.wait(POLL)
 
     def _has_work(self) -> bool:
         """Wait for a subscription, if there is none. Return False, for the thread to end, if none comes."""

@@ -118,15 +118,18 @@ class ClientBase:
         """Send pending notifications and close all connections. Idempotent; the client cannot be used afterwards."""
         self._closed = True
         feed = self._feeds.pop(os.getpid(), None)
-        if feed is not None:
-            feed.close()
         store = self._stores.pop(os.getpid(), None)
+        # Each is closed whatever the others raise: nobody could close it later.
         try:
-            if store is not None:
-                store.close()
+            if feed is not None:
+                feed.close()
         finally:
-            if self._finalizer is not None:
-                self._finalizer()
+            try:
+                if store is not None:
+                    store.close()
+            finally:
+                if self._finalizer is not None:
+                    self._finalizer()
 
     def __enter__(self) -> Self:
         self.open()
@@ -165,8 +168,10 @@ class ClientBase:
             raise
         if not self._adopt(store):
             # The client was closed meanwhile, or another call has opened a store.
-            self.notify.close()
-            store.close()
+            try:
+                self.notify.close()
+            finally:
+                store.close()
             return self._open_store()
         emit_store_warnings(self.state, store.risks, self.observers)
         # Pending notifications should be sent even if nobody closes the client.

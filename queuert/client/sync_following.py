@@ -17,7 +17,7 @@ from queuert.event_log import EventFilter, JobEvent
 from queuert.job_types import JobTypes
 from queuert.observability.adapter import Observers
 from queuert.observability.events import LoopRecovered, StoreCallFailed
-from queuert.state.paging import MAX_PAGE, PageRequest
+from queuert.state.paging import MAX_PAGE, PageRequest, Position
 from queuert.state.sync_store import Store
 
 BEGINNING = "beginning"
@@ -45,7 +45,8 @@ class EventFollower:
     transactions that are older than its own have ended.
 
     It subscribes when it is entered as a context manager, or when the first event is asked for; leaving the context
-    closes it. A call that is cancelled loses no event. It is for one task or thread at a time.
+    closes it. A call that is cancelled loses no event. It is for one task or thread at a time; another one may close
+    it, and a call that waits then ends as at the end of the events.
 
     Example::
 
@@ -61,8 +62,12 @@ class EventFollower:
         self._position = None if after == BEGINNING else after
         self._behind = after is not None
         """Whether the events after the position are to be read from the store, rather than taken from the queue."""
-        self._last: Key | None = None
-        """The key of the last event that was returned."""
+        self._key: Key | None = None
+        """The key of the position, up to which no event is returned any more; None if it is not known yet."""
+        self._begun = False
+        """Whether all was read that is before the queue."""
+        self._has_returned = False
+        """Whether an event was returned."""
         self._ready: deque[JobEvent] = deque()
         self._subscription: EventSubscription | None = None
         self._wakeup: Wakeup | None = None
@@ -74,7 +79,8 @@ class EventFollower:
     def cursor(self) -> str | None:
         """Where to continue: pass it as ``after`` to get the events after those that were returned.
 
-        It moves on while events pass that the filter does not match. None if there is no such position yet.
+        It moves on while events pass that the filter does not match, as often as :meth:`next` is called. None if there
+        is no such position yet.
         """
         return self._position
 
@@ -85,9 +91,11 @@ class EventFollower:
 
     def __enter__(self) -> Self:
         subscription, wakeup = self._subscribe()
-        while subscription.cursor is None:
+        while subscription.cursor is None and not self._ended:
             subscription.check_ended()
             wakeup.wait(_LONG_PAUSE)
+        if not self._behind:
+            self._begin(subscription)
         return self
 
     def __exit__(
@@ -96,7 +104,7 @@ class EventFollower:
         self.close()
 
     def close(self) -> None:
-        """Stop following. Idempotent."""
+        """Stop following. Idempotent. A call of :meth:`next` that waits returns None."""
         self._ended = True
         if self._subscription is not None:
             self._subscription.close()
@@ -136,7 +144,7 @@ class EventFollower:
         if not self._ready:
             return None
         event = self._ready.popleft()
-        self._position, self._last = event.cursor, (event.tx, event.seq)
+        self._position, self._key, self._has_returned = event.cursor, (event.tx, event.seq), True
         if self._filter.chain_id is not None and event.closes_chain:
             self.close()
         return decoded_event(self._client.job_types, event)
@@ -147,7 +155,21 @@ class EventFollower:
             self._client._open_store()
             self._wakeup = Wakeup()
             self._subscription = self._client._event_feed().subscribe(self._filter, self._wakeup.set)
+            if self._ended:
+                # It was closed meanwhile, when there was no subscription yet.
+                self._subscription.close()
         return self._subscription, self._wakeup
+
+    def _begin(self, subscription: EventSubscription) -> None:
+        """Move to where the queue begins: all that is before it was read, or is not asked for."""
+        if not self._begun and subscription.cursor is not None:
+            self._begun = True
+            self._move(subscription.cursor, Position.event_key(subscription.cursor))
+
+    def _move(self, cursor: str, key: Key | None) -> None:
+        """Move the position on; never back, as the feed may be behind what this follower has read by itself."""
+        if self._position is None or (self._key is not None and key is not None and self._key < key):
+            self._position, self._key = cursor, key
 
     def _read_page(self) -> None:
         """Read the next page after the position from the store; the last one was written before the queue began."""
@@ -164,13 +186,17 @@ class EventFollower:
         if self._failures:
             self._client.observers.emit(LoopRecovered(worker="client", loop="follow", failures=self._failures))
             self._failures = 0
+        if self._key is None and self._position is not None:
+            # The queue may have events that are before ``after``: the feed reads the log up to a second later.
+            self._key = Position.event_key(self._position)
         self._add(page.items)
         self._behind = page.next_cursor is not None
         if not page.items and page.next_cursor is not None:
-            self._position = page.next_cursor
+            self._position, self._key = page.next_cursor, Position.event_key(page.next_cursor)
 
     def _take(self, subscription: EventSubscription) -> bool:
         """Take what is in the queue. Return whether there is something to do."""
+        self._begin(subscription)
         if subscription.take_overflow():
             self._behind = True
             return True
@@ -178,18 +204,14 @@ class EventFollower:
         self._add(taken.events)
         if taken.passed is not None:
             key, cursor = taken.passed
-            # The feed may be behind what this follower has read by itself.
-            if self._after is None if self._last is None else self._last <= key:
-                self._position = cursor
-        if self._position is None and self._after is None:
-            self._position = subscription.cursor
+            self._move(cursor, key)
         if self._ready or not subscription.check_ended():
             return bool(self._ready)
         self._ended = True
-        if subscription.chain_missing and self._last is None and self._after in (None, BEGINNING):
+        if subscription.chain_missing and not self._has_returned and self._after in (None, BEGINNING):
             raise ChainNotFoundError(self._filter.chain_id or "")
         return True
 
     def _add(self, events: Iterable[JobEvent]) -> None:
-        """Add events that were not returned before. Those of the queue may have been read from the store as well."""
-        self._ready.extend(one for one in events if self._last is None or (one.tx, one.seq) > self._last)
+        """Add events that are after the position. Those of the queue may have been read from the store as well."""
+        self._ready.extend(one for one in events if self._key is None or (one.tx, one.seq) > self._key)

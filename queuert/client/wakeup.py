@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 
 class AsyncWakeup:
@@ -34,14 +34,21 @@ class Wakeup:
     """A flag that any thread sets, and one thread waits for."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        # Not an Event, whose lock is not re-entrant: the garbage collector may close a follower, and so set its flag,
+        # in a thread that is just setting it.
+        self._flag: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        """Wake the waiter."""
-        self._event.set()
+        """Wake the waiter. Safe from any thread, and within a call of itself."""
+        if self._flag.empty():
+            self._flag.put(None)
 
     def wait(self, timeout: float) -> bool:
         """Wait until the flag is set, at most ``timeout`` seconds, and clear it; return whether it was set."""
-        woken = self._event.wait(timeout)
-        self._event.clear()
-        return woken
+        try:
+            self._flag.get(timeout=max(0.0, timeout))
+        except Empty:
+            return False
+        with suppress(Empty):  # Two threads that set it at once may both have put something.
+            self._flag.get_nowait()
+        return True

@@ -173,10 +173,16 @@ class StoreGauges:
         return () if self._current() is not None else ("the database has not been read yet",)
 
     def open(self) -> None:
-        """Read the database in a thread of its own, until ``close``. A failed reading is logged and tried again."""
+        """Read the database in a thread of its own, until ``close``. A failed reading is logged and tried again.
+
+        Raises:
+            RuntimeError: the process can start no thread more. Call it again when it can.
+        """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._read_until_stopped, name="queuert-gauges", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._read_until_stopped, name="queuert-gauges", daemon=True)
+            thread.start()
+            # Only now: if the process can start no thread more, ``close`` has none to wait for.
+            self._thread = thread
 
     def close(self) -> None:
         """End the thread and the connection."""

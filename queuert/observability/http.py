@@ -69,7 +69,11 @@ class HttpServer:
         )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._server.server_close()  # The port is another server's to take: nobody leaves a block not entered.
+            raise
         return self
 
     def __exit__(

@@ -111,6 +111,26 @@ class Position:
         return int(key)
 
     @classmethod
+    def event_key(cls, cursor: str) -> tuple[int, int] | None:
+        """Return the ``tx`` and ``seq`` that a cursor of an event log is behind; None if it has none.
+
+        It only compares positions of one log; whether the log goes on from the cursor is checked when it is read.
+
+        On Postgres the cursor has a transaction and a number, elsewhere a number and the id of the log.
+
+        >>> Position.event_key(Position("12", "34:7123456789:1:").encode())
+        (12, 34)
+        >>> Position.event_key(Position("56", "0123456789abcdef:").encode())
+        (56, 56)
+        """
+        try:
+            position = cls.decode(cursor)
+            number, parts = int(position.key), position.id.split(":")
+            return number, number if len(parts) == 2 else int(parts[0])
+        except (InvalidCursorError, ValueError):
+            return None
+
+    @classmethod
     def decode_id(cls, cursor: str) -> str:
         """Return the id of a cursor of a listing by ids.
 

@@ -21,6 +21,7 @@ from queuert.documents import ChainStateDocument, Document, EventDocument
 from queuert.errors import ChainNotFoundError, EventsLostError, QueuertError
 from queuert.event_log import JobEvent
 from queuert.jobs import ChainState, ChainStatus
+from queuert.observability.escaping import escape_json
 from queuert.web.access import Action
 from queuert.web.answers import Gap
 from queuert.web.bodies import EventsQuery
@@ -251,4 +252,6 @@ def _gap_frame(error: EventsLostError) -> ServerSentEvent:
 
 
 def _frame(kind: str, data: Document, cursor: str | None) -> ServerSentEvent:
-    return ServerSentEvent(data.as_json(), event=kind, id=None if cursor == BEGINNING else cursor, sep="\n")
+    # Some clients take a line end of Unicode in a text for the end of the frame's line.
+    text = escape_json(data.as_json())
+    return ServerSentEvent(text, event=kind, id=None if cursor == BEGINNING else cursor, sep="\n")

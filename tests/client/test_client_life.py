@@ -16,6 +16,7 @@ from queuert.notify.adapter import Notification, Topic
 from queuert.notify.postgres import PostgresNotify
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.sqlite import SQLiteState
 from tests.support.waiting import WAIT, until
 
 
@@ -49,6 +50,35 @@ async def test_what_was_connected_meanwhile_is_closed(dsn: str, monkeypatch: pyt
         await opening
     with pytest.raises(ClosedError):
         await stores[0].get_jobs(["any"])
+
+
+@pytest.mark.parametrize("broken", ["feed", "store"])
+async def test_the_rest_is_closed_if_one_part_cannot_be(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    notify = InProcessNotify()
+    client = AsyncClient(SQLiteState(), JobTypes(), notify=notify)
+    async with client.follow_events():
+        store, feed = await client._open_store(), client._event_feed()
+    assert notify.healthy
+    closed: list[str] = []
+
+    def refuse() -> None:
+        closed.append(broken)
+        raise RuntimeError("cannot be closed")
+
+    async def note() -> None:
+        closed.append("store")
+        if broken == "store":
+            raise RuntimeError("cannot be closed")
+
+    monkeypatch.setattr(store, "aclose", note)
+    with monkeypatch.context() as patch:
+        if broken == "feed":
+            patch.setattr(feed, "close", refuse)
+        with pytest.raises(RuntimeError, match="cannot be closed"):
+            await client.aclose()
+    feed.close()
+    assert closed == [*(["feed"] if broken == "feed" else []), "store"]
+    assert not notify.healthy
 
 
 def test_threads_that_open_it_at_the_same_time_open_it_once(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

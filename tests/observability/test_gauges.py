@@ -195,6 +195,24 @@ def test_the_thread_reads_the_database(dsn: str, gauges: Gauges) -> None:
     assert found["queuert.event_log.lag"] == {(): 0}
 
 
+def test_gauges_whose_thread_cannot_start_can_be_closed_and_opened_again(
+    gauges: Gauges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_store = StoreGauges(SQLiteState(), meter_provider=gauges.provider)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            of_store.open()
+    of_store.open()
+    assert of_store._thread is not None
+    of_store.close()
+    assert not of_store._thread.is_alive()
+
+
 async def test_a_running_worker_shows_its_slots_and_pool(dsn: str, gauges: Gauges) -> None:
     job_types = JobTypes(task)
     processors = Processors(job_types)

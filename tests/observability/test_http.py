@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import logging
+import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 
@@ -78,3 +79,15 @@ def test_an_error_is_logged_and_not_shown(server: HttpServer, caplog: pytest.Log
 def test_a_port_that_is_taken(server: HttpServer) -> None:
     with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{server.port}: .*choose another port"):
         HttpServer({}, host="127.0.0.1", port=server.port)
+
+
+def test_a_server_whose_thread_cannot_start_leaves_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    first = HttpServer({}, host="127.0.0.1", port=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"), first:
+            pass
+    assert first._server.socket.fileno() == -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +93,16 @@ async def read_until(web: httpx.AsyncClient, path: str, enough: Any, headers: di
     return data
 
 
+async def read_around(web: httpx.AsyncClient, act: Callable[[], Awaitable[object]]) -> bytes:
+    """The bytes of the stream of the chain ``mine`` to its end; what ends it is done once the stream has its state."""
+    async with asyncio.timeout(WAIT), web.stream("GET", "/chains/mine/events") as response:
+        chunks, data = response.aiter_raw(), b""
+        while b"event: state" not in data:
+            data += await anext(chunks)
+        await act()
+        return data + b"".join([chunk async for chunk in chunks])
+
+
 def having(count: int) -> Any:
     """Enough are so many frames."""
     return lambda data: len(frames_of(data)[0]) >= count
@@ -147,6 +157,18 @@ async def test_a_stream_continues_wherever_it_was_cut(harness: Harness) -> None:
         assert len(rest) == len(expected) + 1
 
 
+async def test_each_frame_is_read_alike_whatever_a_client_takes_for_the_end_of_a_line(harness: Harness) -> None:
+    reason = "a \u2028 b \u2029 c \u0085 d \x1c e \u202e f ä 日"
+    await harness.client.start_chain(number, 1, id="mine")
+    await harness.client.cancel_chain("mine", reason=reason)
+    async with served(app_of(harness.client)) as web:
+        state = await read_until(web, "/chains/mine/events", having(1))
+        events = await read_until(web, "/events?after=beginning", having(2))
+    for data in (state, events):
+        assert data.decode().splitlines() == data.decode().removesuffix("\n").split("\n")
+    assert frames_of(events)[0][-1].data["error"]["message"] == reason
+
+
 async def test_a_stream_without_events_says_where_to_continue(harness: Harness) -> None:
     async with served(app_of(harness.client)) as web:
         nothing = await read_until(web, "/events", lambda data: b"\n\n" in data)
@@ -171,6 +193,24 @@ async def test_what_a_filter_leaves_out_is_passed(harness: Harness, monkeypatch:
         while not reading.done():  # Only what comes after the stream has begun to follow is passed.
             await harness.client.start_chain(number, 1)
         assert shown(frames_of(await reading)[0]) == [("wanted", "created")]
+
+
+@pytest.mark.parametrize("beginning", [False, True])
+async def test_what_a_filter_leaves_out_is_passed_before_anything_has_matched(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, beginning: bool
+) -> None:
+    """A browser that connects to a quiet stream again continues near the end of the log."""
+    monkeypatch.setattr(streams, "PING", 0.05)
+    await harness.client.start_chain(number, 1)
+    after = "beginning" if beginning else await harness.client.event_cursor()
+    later: set[str | None] = set()
+    async with served(app_of(harness.client)) as web:
+        path = f"/events?kind=failed&after={after}"
+        reading = asyncio.create_task(read_until(web, path, lambda data: frames_of(data)[1] in later))
+        while not reading.done():
+            await harness.client.start_chain(number, 1)
+            later.add((await harness.client.list_events(limit=1)).items[0].cursor)
+        assert frames_of(await reading)[0] == []
 
 
 @pytest.mark.parametrize("state", ["postgres"], indirect=True)
@@ -234,18 +274,9 @@ async def test_progress_is_streamed_its_message_with_payloads_only(harness: Harn
 
 async def test_a_chain_without_events_is_shown_when_it_has_closed(harness: Harness) -> None:
     await harness.client.set_event_level("off", job_types=["number"])
-    await harness.client.start_chain(number, 1, id="mine")
-    async with (
-        served(app_of(harness.client)) as web,
-        asyncio.timeout(WAIT),
-        web.stream("GET", "/chains/mine/events") as response,
-    ):
-        chunks, seen = response.aiter_raw(), b""
-        while b"event: state" not in seen:
-            seen += await anext(chunks)
-        await harness.client.cancel_chain("mine")
-        async for chunk in chunks:
-            seen += chunk
+    chain = await harness.client.start_chain(number, 1, id="mine")
+    async with served(app_of(harness.client)) as web:
+        seen = await read_around(web, chain.cancel)
     statuses = [(frame.event, frame.data["status"]) for frame in frames_of(seen)[0]]
     assert statuses == [("state", "open"), ("state", "cancelled")]
 
@@ -310,17 +341,8 @@ async def test_a_stream_ends_when_its_chain_is_deleted(
 ) -> None:
     await harness.client.set_event_level(level, job_types=["number"])
     chain = await harness.client.start_chain(number, 1, id="mine")
-    async with (
-        served(app_of(harness.client)) as web,
-        asyncio.timeout(WAIT),
-        web.stream("GET", "/chains/mine/events") as response,
-    ):
-        chunks, seen = response.aiter_raw(), b""
-        while b"event: state" not in seen:
-            seen += await anext(chunks)
-        await harness.client.delete_chain(chain)
-        async for chunk in chunks:
-            seen += chunk
+    async with served(app_of(harness.client)) as web:
+        await read_around(web, lambda: harness.client.delete_chain(chain))
     assert "Exception" not in caplog.text
 
 
