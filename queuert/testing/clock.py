@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _apart = itertools.count(1)
 """The microseconds by which a moved tick is later than it should be. The tick is part of its chain's id: if it equalled
-an earlier one, or one of the schedule itself, its chain would be taken for that tick's."""
+an earlier one, or one of the schedule itself, its chain would be taken for that tick's. Ticks that are caught up after
+it are moved as it is: ``ticks_to_run`` in ``queuert/schedules.py`` sees by these microseconds that it was moved."""
 
 
 class StoredTimes(Protocol):
