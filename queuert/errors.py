@@ -182,9 +182,6 @@ class ScheduleOwnerError(ConfigurationError):
         self.owner = owner
         self.given = given
 
-    def __reduce__(self) -> tuple[type[ScheduleOwnerError], tuple[str, str | None, str | None]]:
-        return type(self), (self.name, self.owner, self.given)
-
 
 class UnknownJobTypeError(QueuertError, LookupError):
     """No job type of this name is registered. Add it to the ``JobTypes`` of the client or worker."""
@@ -537,9 +534,6 @@ class EventTimeoutError(QueuertError, TimeoutError):
         )
         self.event = event
 
-    def __reduce__(self) -> tuple[type[EventTimeoutError], tuple[str]]:
-        return EventTimeoutError, (self.event,)
-
 
 class EventLimitError(QueuertError):
     """A chain keeps too many events that no job has taken, or too large ones; the message says which limit.
@@ -556,9 +550,6 @@ class EventLimitError(QueuertError):
         )
         self.chain_id = chain_id
         self.limit = limit
-
-    def __reduce__(self) -> tuple[type[EventLimitError], tuple[str, str]]:
-        return EventLimitError, (self.chain_id, self.limit)
 
 
 class BatchMismatchError(AttemptError):
@@ -671,9 +662,6 @@ class RightMissingError(StateError):
     roles: tuple[str, ...] | None
     """The roles that may do it, by their usual names, the one that may least first. It is empty if only the owner of
     the tables may, and None if it is not known."""
-
-    def __reduce__(self) -> tuple[type[RightMissingError], tuple[str, str | None, tuple[str, ...] | None]]:
-        return type(self), (self.reason, self.operation, self.roles)
 
 
 def _advice(roles: tuple[str, ...] | None) -> str:
