@@ -228,9 +228,8 @@ async def test_schedules_tick_at_each_advance_whether_it_lands_on_a_tick_or_not(
     state: StateAdapter, by: timedelta
 ) -> None:
     async with AsyncJobQueue(state, JOB_TYPES) as queue:
-        ticks = {"cron": "0 * * * *"} if by < timedelta(days=1) else {"cron": "0 3 * * *"}
-        schedule: Any = RecurringSchedule("own", plain, 1, missed="once", **ticks)
-        await queue.client.put_schedules([schedule])
+        cron = "0 * * * *" if by < timedelta(days=1) else "0 3 * * *"
+        await queue.client.put_schedules([RecurringSchedule("own", plain, 1, cron=cron, missed="once")])
         counts = []
         for _ in range(4):
             await queue.advance(by)

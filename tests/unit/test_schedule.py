@@ -316,7 +316,7 @@ def test_missed_over_a_change_of_clocks() -> None:
 
 
 def test_ticks_that_a_test_has_moved_take_those_that_follow_with_them() -> None:
-    """So that no id is that of an earlier tick. Those that a changed time zone has moved do not: they are seconds off."""
+    """So that no id is that of an earlier tick. A tick that a changed time zone has moved is whole seconds off."""
     apart = timedelta(microseconds=3)
     due = NOON - timedelta(hours=2, seconds=1) + apart
     ticks, upcoming = ticks_to_run(every(3600), MissedRuns.ALL, due, NOON)
