@@ -640,20 +640,28 @@ class MigrationError(StateError):
 class RightMissingError(StateError):
     """The login of the database may not do this; the message says which right it lacks, and which roles have it.
 
-    Nothing was written. Grant the login one of the ``roles``, as the owner of the schema. If it has one of them, the
-    rights of this version were not granted yet: run ``queuert migrate roles --apply``. ``docs/security.md`` has a table
-    of what each role may do.
+    Nothing was written. On Postgres, grant the login one of the ``roles``, as the owner of the schema. If it has one of
+    them, the rights of this version were not granted yet: run ``queuert migrate roles --apply``. ``docs/security.md``
+    has a table of what each role may do. On Redis, give the user the rights that it lists: ``ACL SETUSER``.
     """
 
     kind = ErrorKind.FORBIDDEN
 
-    def __init__(self, reason: str, operation: str | None = None, roles: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        operation: str | None = None,
+        roles: Iterable[str] | None = None,
+        *,
+        remedy: str | None = None,
+    ) -> None:
         names = None if roles is None else tuple(roles)
         needs = f"{operation or 'this'} needs a right that this login does not have"
-        super().__init__(f"{needs} ({reason}): {_advice(names)}")
+        super().__init__(f"{needs} ({reason}): {remedy or _advice(names)}")
         self.reason = reason
         self.operation = operation
         self.roles = names
+        self.remedy = remedy
 
     reason: str
     """What the server has refused."""
@@ -662,6 +670,8 @@ class RightMissingError(StateError):
     roles: tuple[str, ...] | None
     """The roles that may do it, by their usual names, the one that may least first. It is empty if only the owner of
     the tables may, and None if it is not known."""
+    remedy: str | None
+    """What to do about it on a store that has no roles; None on Postgres."""
 
 
 def _advice(roles: tuple[str, ...] | None) -> str:
