@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.texts import text_reason
 
 Password: TypeAlias = Callable[[], str]
 """Returns the current password. It is called in a thread of its own before each connection is made, and may block for
@@ -84,6 +85,9 @@ def _result(call: Future[object]) -> str:
     found = call.result()
     if not isinstance(found, str):
         raise ConfigurationError(f"the function that returns the password must return text, got {type(found).__name__}")
+    if (reason := text_reason(found)) is not None:
+        # A driver would cut it there, or show it in its error.
+        raise ConfigurationError(f"the function that returns the password must return text without {reason}")
     return found
 
 
