@@ -23,9 +23,10 @@ from queuert import (
     RetryPolicy,
     after,
 )
-from queuert.errors import EventTimeoutError
+from queuert.errors import ConfigurationError, EventTimeoutError
 from queuert.ids import new_token
 from queuert.state.adapter import StateAdapter
+from queuert.state.postgres import PostgresState
 from queuert.state.redis import RedisState
 from queuert.state.types import ClaimRequest, ReapRequest
 from queuert.testing import AsyncJobQueue
@@ -247,6 +248,24 @@ async def test_a_schedule_makes_up_for_all_ticks_of_each_advance(state: StateAda
             await queue.advance(days=7, minutes=5)
             counts.append(await ran(queue))
         assert counts == [7, 7, 7]
+
+
+async def advance_by_centuries(queue: AsyncJobQueue) -> None:
+    for _ in range(30):
+        await queue.advance(days=36_500)
+
+
+async def test_time_does_not_pass_where_a_store_has_no_times(state: StateAdapter) -> None:
+    """A queue that has refused it goes on as before."""
+    if isinstance(state, PostgresState):
+        pytest.skip("Postgres has times before the year 1")
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        await queue.client.start_chain(plain, 1, run_at=after(hours=1))
+        with pytest.raises(ConfigurationError, match="must stay after the year"):
+            await advance_by_centuries(queue)
+        assert [job.type for job in await queue.jobs()] == ["plain"]
+        await queue.advance(hours=1)
+        assert await ran(queue) == 1
 
 
 @pytest.mark.parametrize("leases", [False, True])
