@@ -78,10 +78,22 @@ def attributes_text(attributes: Attributes) -> str | None:
 
 
 def attributes_of(text: str | bytes | None) -> Attributes:
-    """Return attributes from stored JSON text."""
+    """Return attributes from stored JSON text. What cannot be read, such as a manual edit, is left out."""
     if not text:
         return {}
-    return {name: value if isinstance(value, str) else tuple(value) for name, value in json.loads(text).items()}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: value if isinstance(value, str) else tuple(value) for name, value in found.items() if _is_readable(value)
+    }
+
+
+def _is_readable(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
 
 
 def _name(name: object) -> str:

@@ -185,9 +185,6 @@ class ScheduleOwnerError(ConfigurationError):
         self.owner = owner
         self.given = given
 
-    def __reduce__(self) -> tuple[type[ScheduleOwnerError], tuple[str, str | None, str | None]]:
-        return type(self), (self.name, self.owner, self.given)
-
 
 class UnknownJobTypeError(QueuertError, LookupError):
     """No job type of this name is registered. Add it to the ``JobTypes`` of the client or worker."""
@@ -555,9 +552,6 @@ class EventTimeoutError(QueuertError, TimeoutError):
         )
         self.event = event
 
-    def __reduce__(self) -> tuple[type[EventTimeoutError], tuple[str]]:
-        return EventTimeoutError, (self.event,)
-
 
 class EventLimitError(QueuertError):
     """A chain keeps too many events that no job has taken, or too large ones; the message says which limit.
@@ -574,9 +568,6 @@ class EventLimitError(QueuertError):
         )
         self.chain_id = chain_id
         self.limit = limit
-
-    def __reduce__(self) -> tuple[type[EventLimitError], tuple[str, str]]:
-        return EventLimitError, (self.chain_id, self.limit)
 
 
 class BatchMismatchError(AttemptError):
@@ -663,10 +654,11 @@ _REFUSED_LOGIN = re.compile(
 
 
 def what_to_check(error: StateUnavailableError) -> str:
-    """Return what a person has to check who could not connect."""
+    """Return what a person has to check who could not connect; empty if the message says it."""
+    advice = "check the address, and that the server runs"
     if _REFUSED_LOGIN.search(str(error)):
-        return "check the user and the password"
-    return "check the address, and that the server runs"
+        advice = "check the user and the password"
+    return "" if advice in str(error) else f" ({advice})"
 
 
 class SchemaMissingError(StateError):
@@ -691,20 +683,28 @@ class MigrationError(StateError):
 class RightMissingError(StateError):
     """The login of the database may not do this; the message says which right it lacks, and which roles have it.
 
-    Nothing was written. Grant the login one of the ``roles``, as the owner of the schema. If it has one of them, the
-    rights of this version were not granted yet: run ``queuert migrate roles --apply``. ``docs/security.md`` has a table
-    of what each role may do.
+    Nothing was written. On Postgres, grant the login one of the ``roles``, as the owner of the schema. If it has one of
+    them, the rights of this version were not granted yet: run ``queuert migrate roles --apply``. ``docs/security.md``
+    has a table of what each role may do. On Redis, give the user the rights that it lists: ``ACL SETUSER``.
     """
 
     kind = ErrorKind.FORBIDDEN
 
-    def __init__(self, reason: str, operation: str | None = None, roles: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        operation: str | None = None,
+        roles: Iterable[str] | None = None,
+        *,
+        remedy: str | None = None,
+    ) -> None:
         names = None if roles is None else tuple(roles)
         needs = f"{operation or 'this'} needs a right that this login does not have"
-        super().__init__(f"{needs} ({reason}): {_advice(names)}")
+        super().__init__(f"{needs} ({reason}): {remedy or _advice(names)}")
         self.reason = reason
         self.operation = operation
         self.roles = names
+        self.remedy = remedy
 
     reason: str
     """What the server has refused."""
@@ -713,9 +713,8 @@ class RightMissingError(StateError):
     roles: tuple[str, ...] | None
     """The roles that may do it, by their usual names, the one that may least first. It is empty if only the owner of
     the tables may, and None if it is not known."""
-
-    def __reduce__(self) -> tuple[type[RightMissingError], tuple[str, str | None, tuple[str, ...] | None]]:
-        return type(self), (self.reason, self.operation, self.roles)
+    remedy: str | None
+    """What to do about it on a store that has no roles; None on Postgres."""
 
 
 def _advice(roles: tuple[str, ...] | None) -> str:

@@ -45,15 +45,39 @@ def checked_dsn(dsn: str) -> dict[str, Any]:
     """Return the parameters of a connection string.
 
     Raises:
-        ConfigurationError: libpq cannot parse it. The message does not repeat it, as it may contain a password.
+        ConfigurationError: libpq cannot parse it, or takes a part of a password for the host or the port. The message
+            does not repeat it, as it may contain a password.
     """
-    try:
-        return dict(conninfo_to_dict(dsn))
-    except psycopg.Error:
-        pass
+    found: dict[str, Any] | None = None
+    with suppress(psycopg.Error):
+        found = dict(conninfo_to_dict(dsn))
+    if found is not None:
+        _check_host(found)
+        return found
     scheme, separator, _ = dsn.partition("://")
     driver = "; leave out the driver after +" if separator and "+" in scheme else ""
     raise ConfigurationError(f"libpq cannot parse the connection string: write postgresql://user@host/database{driver}")
+
+
+def _check_host(parameters: dict[str, Any]) -> None:
+    """Refuse what follows an ``@``, a ``/`` or a ``:`` in a password: errors of the driver would show it."""
+    # An abstract Unix socket begins with an @.
+    hosts, ports = (str(parameters.get(name) or "").split(",") for name in ("host", "port"))
+    if any("@" in host[1:] for host in hosts):
+        raise ConfigurationError("the host in the connection string must have no @: write %40 for an @ in a password")
+    if not all(port.strip() == "" or port.strip().isdecimal() for port in ports):
+        raise ConfigurationError(
+            "the port in the connection string must be a number: write %40, %2F and %3A for @, / and : in a password"
+        )
+
+
+def forget_login(error: BaseException) -> None:
+    """Remove the connection from an error of psycopg: it keeps the password, which reports of errors may show."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, psycopg.Error) and getattr(found, "_pgconn", None) is not None:
+            found._pgconn = None
+        found = found.__cause__ or found.__context__
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +302,7 @@ def connect_to(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]
     try:
         return psycopg.connect(dsn, autocommit=autocommit, connect_timeout=10, application_name="queuert migrate")
     except psycopg.OperationalError as error:
+        forget_login(error)
         raise StateUnavailableError(f"cannot connect to the database: {error}") from error
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.texts import text_reason
 
 Password: TypeAlias = Callable[[], str]
 """Returns the current password. It is called in a thread of its own before each connection is made, and may block for
@@ -86,6 +87,9 @@ def _result(call: Future[object]) -> str:
         raise StateUnavailableError(
             f"the function that returns the password must return text, got {type(found).__name__}: correct it"
         )
+    if (reason := text_reason(found)) is not None:
+        # A driver would cut it there, or show it in its error.
+        raise StateUnavailableError(f"the function that returns the password must return text without {reason}")
     return found
 
 

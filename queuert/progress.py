@@ -35,9 +35,9 @@ def checked_progress(
             cannot be stored, or all of them are missing.
     """
     for name, value, most in (("done", done, math.inf), ("total", total, math.inf), ("fraction", fraction, 1)):
-        if value is not None and not (0 <= value <= most and math.isfinite(value)):
+        if value is not None and not (0 <= value <= most and _is_finite(value)):
             bounds = "between 0 and 1" if name == "fraction" else "a finite number of at least 0"
-            raise ConfigurationError(f"{name} of progress must be {bounds}, got {value!r}")
+            raise ConfigurationError(f"{name} of progress must be {bounds}, got {_shown(value)}")
     if done is None and fraction is None and message is None:
         raise ConfigurationError("progress needs at least one of done, fraction and message")
     if message is not None:
@@ -51,6 +51,21 @@ def checked_progress(
     if fraction is None and done is not None and total:
         fraction = min(done / total, 1.0)
     return JobProgress(fraction, done, total, message, datetime.now(UTC))
+
+
+def _shown(value: float) -> str:
+    try:
+        float(value)
+    except OverflowError:  # Python writes no integers of more than some thousand digits.
+        return "an integer of over 300 digits"
+    return repr(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # An integer that no float can be.
+        return False
 
 
 def stored_progress(job_type: JobType[Any, Any], attempt: int, progress: JobProgress) -> str:

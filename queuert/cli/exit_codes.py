@@ -76,7 +76,7 @@ def one_line(error: BaseException) -> str:
     """The error in one line, without passwords; an unexpected error also shows its class."""
     text = redacted(" ".join(str(error).split()))
     if isinstance(error, StateUnavailableError):
-        return f"{text} ({what_to_check(error)})"
+        return f"{text}{what_to_check(error)}"
     if isinstance(error, QueuertError):
         return text
     if isinstance(error, ImportError) and (remedy := how_to_install(error)):

@@ -73,5 +73,7 @@ COMMANDS: Mapping[str, frozenset[Role]] = MappingProxyType(
 def of_command(error: RightMissingError, args: argparse.Namespace) -> RightMissingError:
     """Return the error of a command instead of that of the method that it came to: what comes first may need less."""
     called = str(getattr(args, "called", ""))
+    if error.remedy is not None:  # Of a store without roles.
+        return RightMissingError(error.reason, called or error.operation, remedy=error.remedy)
     roles = COMMANDS.get(called.removeprefix("queuert "))
     return error if roles is None else RightMissingError(error.reason, called, names_of(roles, schema_name(args)))

@@ -256,15 +256,14 @@ class AsyncClientWebhooks(AsyncClientBase):
         Raises:
             WebhookNotFoundError: there is none of this id.
         """
+        id = check_text(webhook, what="webhook")
         store = await self._open_store()
         for kind in (ENDPOINT, HEALTH):
             for _ in range(_TRIES):
-                found = await store.get_webhook_records(kind, [webhook])
+                found = await store.get_webhook_records(kind, [id])
                 if not found and kind == ENDPOINT:
-                    raise WebhookNotFoundError(webhook)
-                if not found or await store.put_webhook_record(
-                    WebhookWrite(kind, webhook, None, new_token(), found[0].tag)
-                ):
+                    raise WebhookNotFoundError(id)
+                if not found or await store.put_webhook_record(WebhookWrite(kind, id, None, new_token(), found[0].tag)):
                     break
 
     async def ping_webhook(self, webhook: str) -> str:
@@ -296,6 +295,8 @@ class AsyncClientWebhooks(AsyncClientBase):
             ChainNotFoundError: the delivery is not kept any more; :meth:`replay_webhook` makes it from the event log.
             WebhookNotFoundError: its webhook was deleted.
         """
+        if webhook is not None:
+            check_text(webhook, what="webhook")
         store = await self._open_store()
         key = await self._webhook_key(store)
         [chain] = await store.get_chains([check_text(delivery, what="delivery")])

@@ -6,9 +6,11 @@ Whether the store can write on it is checked when it is used, see ``UnsupportedC
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 class AsyncCloses(Protocol):
@@ -45,8 +47,8 @@ class Proxy(Protocol):
     def __getattr__(self, name: str, /) -> Any: ...
 
 
-AsyncConnectionLike: TypeAlias = AsyncCloses | Proxy | sqlite3.Connection
-"""``connection=`` of an ``AsyncClient``; SQLite has only a sync driver."""
+AsyncConnectionLike: TypeAlias = "AsyncCloses | Proxy | sqlite3.Connection"
+"""``connection=`` of an ``AsyncClient``; SQLite has only a sync driver, which some builds of Python do not have."""
 
 ConnectionLike: TypeAlias = Closes | LendsConnections | Proxy
 """``connection=`` of a ``Client``."""

@@ -255,13 +255,14 @@ class ClientWebhooks(ClientBase):
         Raises:
             WebhookNotFoundError: there is none of this id.
         """
+        id = check_text(webhook, what="webhook")
         store = self._open_store()
         for kind in (ENDPOINT, HEALTH):
             for _ in range(_TRIES):
-                found = store.get_webhook_records(kind, [webhook])
+                found = store.get_webhook_records(kind, [id])
                 if not found and kind == ENDPOINT:
-                    raise WebhookNotFoundError(webhook)
-                if not found or store.put_webhook_record(WebhookWrite(kind, webhook, None, new_token(), found[0].tag)):
+                    raise WebhookNotFoundError(id)
+                if not found or store.put_webhook_record(WebhookWrite(kind, id, None, new_token(), found[0].tag)):
                     break
 
     def ping_webhook(self, webhook: str) -> str:
@@ -293,6 +294,8 @@ class ClientWebhooks(ClientBase):
             ChainNotFoundError: the delivery is not kept any more; :meth:`replay_webhook` makes it from the event log.
             WebhookNotFoundError: its webhook was deleted.
         """
+        if webhook is not None:
+            check_text(webhook, what="webhook")
         store = self._open_store()
         key = self._webhook_key(store)
         [chain] = store.get_chains([check_text(delivery, what="delivery")])

@@ -175,9 +175,13 @@ def _failure(value: Any) -> JobFailure | None:
 
 def _moment(value: str | int) -> datetime:
     """A time inside JSON: ISO 8601 from Postgres, microseconds since 1970 from the other stores."""
-    if isinstance(value, str):
-        return datetime.fromisoformat(value).astimezone(UTC)
-    return _EPOCH + timedelta(microseconds=value)
+    return _utc(value) if isinstance(value, str) else _EPOCH + timedelta(microseconds=value)
+
+
+def _utc(text: str) -> datetime:
+    """A time of ISO 8601; one without a zone is in UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def json_value(text: str | None) -> Any:
@@ -197,7 +201,7 @@ def _phase(found: Any, attempt: int) -> PhaseProgress:
         count=int(found["count"]),
         fraction=float(found["fraction"]),
         attempt=attempt,
-        started_at=datetime.fromisoformat(found["started_at"]),
+        started_at=_utc(found["started_at"]),
     )
 
 
@@ -216,7 +220,7 @@ def job_progress(text: str | None, attempt: int) -> JobProgress | None:
             None if found.get(name) is None else float(found[name]) for name in ("fraction", "done", "total")
         )
         phase = None if "phase" not in found else _phase(found["phase"], found["attempt"])
-        return JobProgress(fraction, done, total, found.get("message"), datetime.fromisoformat(found["at"]), phase)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return JobProgress(fraction, done, total, found.get("message"), _utc(found["at"]), phase)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         # A manual edit must not make reading the job fail.
         return None

@@ -312,7 +312,8 @@ class AsyncJobQueue:
         is true: then the lease of a running job has expired for the store, if it is not longer than this.
 
         Raises:
-            ConfigurationError: it is negative, or the times of this store cannot be moved.
+            ConfigurationError: it is negative, the times of this store cannot be moved, or one would be earlier than
+                the store has times: 1970 on Redis, the year 2 on SQLite.
         """
         seconds = after(delay, days=days, hours=hours, minutes=minutes, seconds=seconds).delay or 0.0
         times = times_of(self.state) if self._times is None else self._times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from queuert.errors import ConfigurationError
@@ -18,7 +19,20 @@ if TYPE_CHECKING:
 
 _apart = itertools.count(1)
 """The microseconds by which a moved tick is later than it should be. The tick is part of its chain's id: if it equalled
-an earlier one, or one of the schedule itself, its chain would be taken for that tick's."""
+an earlier one, or one of the schedule itself, its chain would be taken for that tick's. Ticks that are caught up after
+it are moved as it is: ``ticks_to_run`` in ``queuert/schedules.py`` sees by these microseconds that it was moved."""
+
+
+_YEAR_2 = (datetime(2, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+"""In microseconds. Python has no times before the year 1."""
+
+
+def too_early(year: str) -> ConfigurationError:
+    """Return the error of times that would be moved to where a store, or Python, has none."""
+    return ConfigurationError(
+        f"the times that a queue moves must stay after the year {year}, got an advance that moves a start before it: "
+        "advance by less, or start the chain anew"
+    )
 
 
 class StoredTimes(Protocol):
@@ -50,6 +64,9 @@ class SQLiteTimes:
         store.open()
         try:
             with store._writing() as connection:
+                [(first,)] = connection.execute("SELECT min(created_at) FROM queuert_job").fetchall()
+                if first is not None and first - by < _YEAR_2:
+                    raise too_early("2")
                 for table, columns in moved.items():
                     changes = ", ".join(f"{column} = {column} - {by}" for column, by in columns.items())
                     connection.execute(f"UPDATE queuert_{table} SET {changes}")
@@ -85,6 +102,10 @@ local function of_key(member)
     end))
 end
 
+-- Times have no sign. The start of a job is the earliest that it has.
+for _, key in ipairs(call('KEYS', P .. 'j:*')) do
+    if tonumber(call('HGET', key, 'created') or BY) < BY then return 1 end
+end
 for _, key in ipairs(call('KEYS', P .. '*')) do
     local kind = key:sub(#P + 1):match('^[^:]*')
     if kind == 'j' then
@@ -138,7 +159,9 @@ class RedisTimes:
         by, later = round(seconds * 1_000_000), next(_apart)
         pool = self._settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
         with redis.Redis.from_pool(pool) as client:
-            client.eval(_REDIS, 0, self._settings.prefix, str(by), str(later), "1" if leases else "0")
+            refused = client.eval(_REDIS, 0, self._settings.prefix, str(by), str(later), "1" if leases else "0")
+        if refused:
+            raise too_early("1970")
 
 
 def times_of(state: StateAdapter) -> StoredTimes:

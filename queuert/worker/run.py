@@ -351,7 +351,7 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
     try:
         await start
     except StateError as error:
-        advice = f" ({what_to_check(error)})" if isinstance(error, StateUnavailableError) else ""
+        advice = what_to_check(error) if isinstance(error, StateUnavailableError) else ""
         print(f"queuert: {error}{advice}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
     except LifespanError as error:

@@ -19,7 +19,7 @@ from tests.conftest import StartRedis
 
 number = JobType("number", input=int, output=int)
 CHECKS = {
-    *("server", "connection", "eviction", "persistence", "clock", "memory", "disk", "workers", "retention"),
+    *("server", "connection", "eviction", "persistence", "clock", "memory", "disk", "login", "workers", "retention"),
 }
 
 
@@ -89,6 +89,26 @@ def test_a_user_who_may_not_look(private_redis: StartRedis) -> None:
     assert findings["memory"].severity is Severity.SKIPPED
     assert findings["persistence"].severity is Severity.WARNING
     assert "+config|get" in findings["persistence"].remedy
+
+
+def test_a_login_that_is_refused(private_redis: StartRedis, capsys: pytest.CaptureFixture[str]) -> None:
+    url = private_redis().url(password="wrong")
+    one = problem(url, "login")
+    assert "invalid username-password" in one.found
+    assert main(["doctor", "--url", url]) == Exit.FAILED
+    assert "correct the user and the password" in capsys.readouterr().out
+
+
+def test_a_database_that_the_server_does_not_have(private_redis: StartRedis) -> None:
+    assert "out of range" in problem(private_redis().url(database=99), "server").found
+
+
+@pytest.mark.parametrize("rules", ["-xtrim", "-evalsha", "-time", "-zrangebyscore", "nocommands +@connection"])
+def test_a_user_who_may_not_run_the_scripts(private_redis: StartRedis, rules: str) -> None:
+    server = private_redis()
+    with redis.Redis.from_url(server.url()) as client:
+        client.execute_command("ACL", "SETUSER", "app", "on", ">word", "~*", "&*", "+@all", *rules.split())
+    assert "ACL SETUSER" in problem(server.url(user="app", password="word"), "login").remedy
 
 
 def test_what_is_in_it(redis_url: str) -> None:

@@ -59,6 +59,33 @@ def test_all_is_well(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {item["severity"] for item in items} == {"ok"}
 
 
+@pytest.mark.parametrize(
+    ("edit", "found"),
+    [
+        ("DROP TABLE queuert_job", "without queuert_job"),
+        ("DROP TABLE queuert_job_step", "without queuert_job_step"),
+        ("ALTER TABLE queuert_worker RENAME COLUMN job_types TO types", "without queuert_worker.job_types"),
+        ("DELETE FROM queuert_schema", "got []"),
+        ("UPDATE queuert_schema SET version = 'x'", "got ['x']"),
+        ("UPDATE queuert_schema SET version = -1", "got [-1]"),
+    ],
+)
+def test_tables_that_somebody_has_edited(file: Path, edit: str, found: str) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute(edit)
+    one = problem(file, "schema")
+    assert one.severity is Severity.ERROR
+    assert found in one.found
+
+
+def test_tables_that_are_newer_than_their_version(file: Path) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("UPDATE queuert_schema SET version = 1")
+    found = [one for one in SQLiteState(file).diagnose() if one.check == "schema"]
+    assert [one.severity for one in found] == [Severity.WARNING, Severity.ERROR]
+    assert "they are newer" in found[1].found
+
+
 def test_memory_has_no_file() -> None:
     assert [one.severity for one in SQLiteState().diagnose()] == [Severity.OK]
 

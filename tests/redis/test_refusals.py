@@ -9,7 +9,17 @@ import redis
 from redis._parsers import base
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Processors
-from queuert.errors import ChainNotFoundError, JobIdConflictError, StateError, StateUnavailableError
+from queuert.cli import main
+from queuert.cli.exit_codes import Exit
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    JobIdConflictError,
+    QueuertError,
+    RightMissingError,
+    StateError,
+    StateUnavailableError,
+)
 from queuert.observability.events import AttemptFailed, StoreCallFailed
 from queuert.state.redis import RedisState
 from queuert.state.redis.async_store import AsyncRedisStore
@@ -76,6 +86,7 @@ def as_the_driver_reads(answer: str) -> Exception:
         "CLUSTERDOWN The cluster is down",
         "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         "ERR invalid password",
+        "ERR ACL failure in script: User limited has no permissions to run the 'xtrim' command",
     ],
 )
 def test_what_a_server_refuses_for_now_is_an_outage(answer: str) -> None:
@@ -123,24 +134,50 @@ async def test_a_refusal_while_a_handler_runs_does_not_make_it_run_again(
     assert log.of(AttemptFailed) == []
 
 
-@pytest.mark.parametrize(
-    ("rules", "reason", "kind"),
-    [
-        (("resetpass", ">another"), "invalid username-password", StateUnavailableError),
-        (("-evalsha",), "no permissions", StateError),
-    ],
-)
-async def test_a_refusal_when_a_store_is_opened_is_that_of_postgres(
-    private_redis: StartRedis, rules: tuple[str, ...], reason: str, kind: type[StateError]
+@pytest.mark.parametrize("rules", [("resetpass", ">another"), ("off",)], ids=["login", "disabled"])
+async def test_a_login_that_is_refused_when_a_store_is_opened_says_what_to_check(
+    private_redis: StartRedis, rules: tuple[str, ...]
 ) -> None:
-    """A login may be accepted later; a right that is missing from the start is a wrong setting, and no outage."""
+    """As on Postgres: somebody may correct it on the server. A worker ends, and says so."""
+    server = private_redis()
+    with redis.Redis.from_url(server.url()) as admin:
+        admin.execute_command("ACL", "SETUSER", "limited", *RULES, *rules)
+    reason = "invalid username-password.*: check the user and the password"
+    await opens_with(RedisState(server.url(user="limited", password="word")), StateUnavailableError, reason)
+
+
+async def test_a_login_that_is_missing_says_what_to_check(private_redis: StartRedis) -> None:
+    server = private_redis()
+    state = RedisState(f"redis://127.0.0.1:{server.port}/0")
+    await opens_with(state, StateUnavailableError, "Authentication required.*: check the user and the password")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [("-evalsha",), ("-xtrim",), ("resetkeys", "~other*"), ("nocommands", "+@connection")],
+    ids=["command", "in a script", "keys", "most"],
+)
+async def test_a_right_that_is_missing_when_a_store_is_opened_is_named(
+    private_redis: StartRedis, rules: tuple[str, ...]
+) -> None:
     server = private_redis()
     with redis.Redis.from_url(server.url()) as admin:
         admin.execute_command("ACL", "SETUSER", "limited", *RULES, *rules)
     state = RedisState(server.url(user="limited", password="word"))
-    with pytest.raises(StateError, match=reason) as raised:
+    await opens_with(state, RightMissingError, r"(?i)no permissions.*: .*ACL SETUSER NAME")
+    assert main(["chains", "list", "--url", server.url(user="limited", password="word")]) == Exit.FAILED
+
+
+async def test_a_database_that_the_server_does_not_have_is_a_wrong_address(private_redis: StartRedis) -> None:
+    state = RedisState(private_redis().url(database=99))
+    await opens_with(state, ConfigurationError, "DB index is out of range.*: write /0")
+
+
+async def opens_with(state: RedisState, error: type[QueuertError], reason: str) -> None:
+    """Both modes of a store fail when they are opened, with this class and not another one."""
+    with pytest.raises(error, match=reason) as raised:
         await state.async_store().open()
-    assert type(raised.value) is kind
-    with pytest.raises(StateError, match=reason) as raised:
+    assert type(raised.value) is error
+    with pytest.raises(error, match=reason) as raised:
         state.sync_store().open()
-    assert type(raised.value) is kind
+    assert type(raised.value) is error

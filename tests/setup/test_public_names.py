@@ -15,6 +15,7 @@ import pytest
 
 import queuert
 from tests.support.public_names import ELSEWHERE, STORES, public_names
+from tests.support.waiting import WAIT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -115,3 +116,17 @@ def test_everything_public_is_documented(name: str) -> None:
     module = importlib.import_module(name)
     assert module.__doc__, "the module says nothing of itself"
     assert list(documented(module, module.__name__)) == []
+
+
+def test_queuert_is_imported_without_sqlite() -> None:
+    """Some builds of Python have no sqlite3: the other stores need none."""
+    program = (
+        "import sys\n"
+        "class Without:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name in ('sqlite3', '_sqlite3'): raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "import queuert\n"
+        "queuert.PostgresState, queuert.RedisState\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=WAIT)

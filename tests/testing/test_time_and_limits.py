@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,9 +23,10 @@ from queuert import (
     RetryPolicy,
     after,
 )
-from queuert.errors import EventTimeoutError
+from queuert.errors import ConfigurationError, EventTimeoutError
 from queuert.ids import new_token
 from queuert.state.adapter import StateAdapter
+from queuert.state.postgres import PostgresState
 from queuert.state.redis import RedisState
 from queuert.state.types import ClaimRequest, ReapRequest
 from queuert.testing import AsyncJobQueue
@@ -211,6 +212,61 @@ async def test_schedules_tick(state: StateAdapter) -> None:
         for _ in range(2):
             await queue.advance(hours=1)
             assert await ran(queue) == 1
+
+
+_ADVANCES = [
+    timedelta(hours=1),
+    timedelta(hours=1, seconds=1),
+    timedelta(hours=2),
+    timedelta(days=1),
+    timedelta(days=1, minutes=5),
+    timedelta(days=7),
+    timedelta(days=7, milliseconds=1),
+]
+
+
+@pytest.mark.parametrize("by", _ADVANCES, ids=str)
+async def test_schedules_tick_at_each_advance_whether_it_lands_on_a_tick_or_not(
+    state: StateAdapter, by: timedelta
+) -> None:
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        cron = "0 * * * *" if by < timedelta(days=1) else "0 3 * * *"
+        await queue.client.put_schedules([RecurringSchedule("own", plain, 1, cron=cron, missed="once")])
+        counts = []
+        for _ in range(4):
+            await queue.advance(by)
+            counts.append(await ran(queue))
+        assert counts == [1, 1, 1, 1]
+        assert len(await queue.jobs()) == 4
+
+
+async def test_a_schedule_makes_up_for_all_ticks_of_each_advance(state: StateAdapter) -> None:
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        noon = (datetime.now(UTC) + timedelta(hours=12)).hour
+        await queue.client.put_schedules([RecurringSchedule("all", plain, 1, cron=f"0 {noon} * * *", missed="all")])
+        counts = []
+        for _ in range(3):
+            await queue.advance(days=7, minutes=5)
+            counts.append(await ran(queue))
+        assert counts == [7, 7, 7]
+
+
+async def advance_by_centuries(queue: AsyncJobQueue) -> None:
+    for _ in range(30):
+        await queue.advance(days=36_500)
+
+
+async def test_time_does_not_pass_where_a_store_has_no_times(state: StateAdapter) -> None:
+    """A queue that has refused it goes on as before."""
+    if isinstance(state, PostgresState):
+        pytest.skip("Postgres has times before the year 1")
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        await queue.client.start_chain(plain, 1, run_at=after(hours=1))
+        with pytest.raises(ConfigurationError, match="must stay after the year"):
+            await advance_by_centuries(queue)
+        assert [job.type for job in await queue.jobs()] == ["plain"]
+        await queue.advance(hours=1)
+        assert await ran(queue) == 1
 
 
 @pytest.mark.parametrize("leases", [False, True])

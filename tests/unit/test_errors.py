@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 from collections.abc import Iterator
@@ -34,6 +35,10 @@ EXAMPLES: list[errors.QueuertError] = [
     errors.ChainCancelledError("a", "was cancelled"),
     errors.LeaseLostError("a", "not_found"),
     errors.StateUnavailableError("gone"),
+    errors.ScheduleOwnerError("nightly", "billing", None),
+    errors.EventTimeoutError("paid"),
+    errors.EventLimitError("a", "100 events"),
+    errors.RightMissingError("permission denied", "cancel_chains", ["queuert_operator"]),
 ]
 
 
@@ -47,10 +52,16 @@ def test_every_error_is_documented_and_in_the_tree(error: type[Exception]) -> No
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling(error: errors.QueuertError) -> None:
     """Process pools and Spark send them."""
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert vars(copy) == vars(error)
+    error.add_note("in job a")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+def test_errors_are_pickled_in_one_way() -> None:
+    """One with a way of its own would lose its notes, and what its users have added to it."""
+    assert [cls.__name__ for cls in subclasses(errors.QueuertError) if "__reduce__" in vars(cls)] == []
 
 
 def test_an_unknown_name_is_answered_with_close_ones() -> None:

@@ -313,3 +313,14 @@ def test_missed_over_a_change_of_clocks() -> None:
     ticks, upcoming = ticks_to_run(cron("30 2 * * *"), MissedRuns.ALL, due, datetime(2024, 4, 1, 12, tzinfo=UTC))
     assert [f"{tick:%d. %H:%M}" for tick in ticks] == ["30. 01:30", "31. 01:00", "01. 00:30"]
     assert upcoming == datetime(2024, 4, 2, 0, 30, tzinfo=UTC)
+
+
+def test_ticks_that_a_test_has_moved_take_those_that_follow_with_them() -> None:
+    """So that no id is that of an earlier tick. A tick that a changed time zone has moved is whole seconds off."""
+    apart = timedelta(microseconds=3)
+    due = NOON - timedelta(hours=2, seconds=1) + apart
+    ticks, upcoming = ticks_to_run(every(3600), MissedRuns.ALL, due, NOON)
+    assert ticks == [due, due + timedelta(hours=1), due + timedelta(hours=2)]
+    assert upcoming == NOON + timedelta(hours=1)
+    ticks, _ = ticks_to_run(every(3600), MissedRuns.ALL, due - apart, NOON)
+    assert ticks == [due - apart, *(NOON - timedelta(hours=back) for back in (2, 1, 0))]

@@ -235,6 +235,9 @@ async def test_its_message_is_sealed_as_the_payloads_are(harness: PostgresHarnes
     [
         ({"done": -1}, "done of progress must be .* got -1"),
         ({"done": math.nan}, "done of progress must be .* got nan"),
+        ({"done": 10**400}, "done of progress must be .* got an integer of over 300 digits"),
+        ({"done": 1, "total": 10**5_000}, "total of progress must be .* got an integer of over 300 digits"),
+        ({"fraction": 10**400}, "fraction of progress must be .* got an integer"),
         ({"fraction": 1.01}, "fraction of progress must be .* got 1.01"),
         ({"done": 1, "total": math.inf}, "total of progress must be .* got inf"),
         ({"message": "x" * 1_001}, "at most 1,000 characters"),

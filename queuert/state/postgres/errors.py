@@ -15,6 +15,7 @@ from queuert.errors import (
     StateError,
     StateUnavailableError,
 )
+from queuert.migrations import forget_login
 from queuert.rights import WORKING, requested_operation, roles_that_may
 from queuert.schema_names import DEFAULT_SCHEMA, upgrade_command
 
@@ -42,6 +43,7 @@ def mapped_errors(schema: str = DEFAULT_SCHEMA) -> Iterator[None]:
 
 def mapped(error: psycopg.Error, schema: str = DEFAULT_SCHEMA) -> Exception:
     """Return the error of Queuert for one of psycopg. ``schema`` is that of the tables, for the advice."""
+    forget_login(error)
     if isinstance(error, _MISSING):
         return SchemaMissingError(
             f"no usable Queuert schema {schema!r} here ({_first_line(error)}): run {upgrade_command(schema)}"

@@ -18,7 +18,6 @@ from queuert.activity import (
     ActivityReport,
     summed,
 )
-from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
 from queuert.limits import PausedType, TypeTraits
 from queuert.policies import checked_ttl
@@ -32,7 +31,7 @@ from queuert.state.redis.async_transaction import AsyncRedisTransaction
 from queuert.state.redis.async_webhooks import AsyncRedisWebhooks
 from queuert.state.redis.connections import AsyncConnections
 from queuert.state.redis.encode import Arguments
-from queuert.state.redis.errors import mapped_errors, refuse_connection
+from queuert.state.redis.errors import mapped_errors, refuse_connection, right_missing
 from queuert.state.redis.portions import HELD, READ, TYPES, WRITTEN, portions
 from queuert.state.redis.server_check import async_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
@@ -106,10 +105,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
             self.risks = (*reported, *address_warnings(self._settings))
             refused = decode.text(await self._run("check_event_log", []))
             if refused:
-                raise StateError(
-                    f"the Redis user must be allowed to use the event log, got {refused!r}: "
-                    "ACL SETUSER NAME +xadd +xrange +xrevrange +xtrim"
-                )
+                raise right_missing(refused, "ACL SETUSER NAME +xadd +xrange +xrevrange +xtrim, for the event log")
         except BaseException:
             await self._connections.aclose()
             raise

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from queuert.errors import QueuertError, StateUnavailableError
+from queuert.errors import QueuertError, RightMissingError, StateUnavailableError
 from queuert.state.diagnosis import (
     Finding,
     Thresholds,
@@ -21,7 +21,13 @@ from queuert.state.diagnosis import (
     warning,
 )
 from queuert.state.redis.connections import Connections
-from queuert.state.redis.errors import mapped_errors
+from queuert.state.redis.errors import (
+    lacks_right,
+    mapped_errors,
+    refuses_database,
+    refuses_login,
+    right_missing,
+)
 from queuert.state.redis.server_check import MINIMUM, Risk, ServerFindings, sync_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.redis.sync_store import RedisStore
@@ -44,14 +50,20 @@ def diagnose(settings: RedisSettings, thresholds: Thresholds) -> list[Finding]:
     """
     connections = Connections(settings, 1)
     try:
+        try:
+            with mapped_errors(opening=True):
+                client = connections.open()
+                server = sync_server_findings(client)
+        except QueuertError as failure:
+            if (found := _refused(failure)) is None:
+                raise
+            return [found]
         with mapped_errors(opening=True):
-            client = connections.open()
-            server = sync_server_findings(client)
             findings = [
                 *_server(server),
                 *connection_findings(address_warnings(settings), secure="local, or encrypted with a verified server"),
                 *_persistence(server),
-                clock_finding(lambda: _seconds(client.time()), thresholds),
+                _clock(client, thresholds),
                 *_memory_and_disk(client, thresholds),
             ]
         if not server.replica:
@@ -59,6 +71,32 @@ def diagnose(settings: RedisSettings, thresholds: Thresholds) -> list[Finding]:
         return findings
     finally:
         connections.close()
+
+
+def _refused(failure: QueuertError) -> Finding | None:
+    """The finding of a login, a database or a right that the server refuses; None for another error."""
+    cause = failure.__cause__
+    reason = "no job runs, since the server refuses what workers and clients do"
+    if refuses_login(cause):
+        remedy = "correct the user and the password in the address, or ACL SETUSER NAME on >PASSWORD"
+        return error("login", f"the login is refused: {cause}", reason, remedy)
+    if refuses_database(cause):
+        remedy = "write /0 in the address, or raise databases in redis.conf"
+        return error("server", f"the database of the address is refused: {cause}", reason, remedy)
+    if lacks_right(cause):
+        failure = right_missing(str(cause))
+    if isinstance(failure, RightMissingError):
+        return error("login", f"the user lacks a right: {failure.reason}", reason, str(failure.remedy))
+    return None
+
+
+def _clock(client: Any, thresholds: Thresholds) -> Finding:
+    try:
+        return clock_finding(lambda: _seconds(client.time()), thresholds)
+    except redis.ResponseError as failure:
+        if not lacks_right(failure):
+            raise
+        return skipped("clock", str(failure), "let the user read it: ACL SETUSER NAME +time")
 
 
 def _seconds(time: tuple[int, int]) -> float:
@@ -131,9 +169,13 @@ def _on_store(settings: RedisSettings, thresholds: Thresholds) -> Iterator[Findi
     try:
         store.open()
         yield from store_findings(store, thresholds)
-    except StateUnavailableError:
-        raise
+        yield ok("login", "the user may read what the store keeps")
     except QueuertError as failure:
+        if (found := _refused(failure)) is not None:
+            yield found
+            return
+        if isinstance(failure, StateUnavailableError):
+            raise
         yield skipped("workers", str(failure), "use a user who may run the store's scripts")
     finally:
         store.close()

@@ -21,13 +21,22 @@ from queuert.errors import (
     JobTypeMismatchError,
     LeaseLostError,
     QueuertError,
+    RightMissingError,
     ScheduleOverlapError,
     StateError,
     StateUnavailableError,
     UnsupportedConnectionError,
 )
 from queuert.jobs import AbortReason
+from queuert.rights import requested_operation
 from queuert.state.steps import event_limit
+
+_LOGIN = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+"""A login is refused. Administrators renew and correct them, and rights, while workers run."""
+
+_NO_DATABASE = ("DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode")
+
+_REMEDY = "give the user the rights that docs/security.md lists, ACL SETUSER NAME ..."
 
 _PASSING_ERRORS = (
     exceptions.ReadOnlyError,
@@ -62,7 +71,7 @@ def mapped_errors(*, opening: bool = False) -> Iterator[None]:
     """Raise errors of the driver as Queuert errors, with the driver's error as the cause.
 
     Args:
-        opening: no operation has succeeded yet, so that a missing right is no outage but a wrong setting.
+        opening: no operation has succeeded yet, so that a refused right is no outage but a wrong setting.
     """
     try:
         yield
@@ -83,16 +92,42 @@ def mapped(error: BaseException, *, opening: bool = False) -> QueuertError:
             f"({message}): use an address that leads to the node that has it"
         )
         return StateError(message) if opening else StateUnavailableError(message)
-    code = _in_lua(message)
-    if isinstance(error, exceptions.NoPermissionError) or code.startswith("NOPERM"):
-        # Administrators correct rights while workers run.
-        return StateError(message) if opening else StateUnavailableError(message)
-    # A refused login is among these, as on Postgres: administrators renew passwords while workers run.
+    if refuses_login(error):
+        advice = f"the server must accept the login, got {message!r}: check the user and the password"
+        return StateUnavailableError(advice if opening else message)
+    if lacks_right(error):
+        return right_missing(message) if opening else StateUnavailableError(message)
+    if opening and refuses_database(error):
+        return ConfigurationError(
+            f"the database in the Redis address must be one that the server has, got a number that it refuses "
+            f"({message}): write /0, or raise databases in redis.conf; a cluster has only /0"
+        )
     if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError | OSError):
         return StateUnavailableError(message)
-    if isinstance(error, _PASSING_ERRORS) or code.startswith(_PASSING):
+    if isinstance(error, _PASSING_ERRORS) or _in_lua(message).startswith(_PASSING):
         return StateUnavailableError(message)
     return StateError(message)
+
+
+def refuses_login(error: BaseException | None) -> bool:
+    """Whether an error of the driver is that of a refused login."""
+    return isinstance(error, _LOGIN)
+
+
+def refuses_database(error: BaseException | None) -> bool:
+    """Whether an error of the driver is that of a number of a database which the server does not have."""
+    return isinstance(error, exceptions.ResponseError) and str(error).removeprefix("ERR ").startswith(_NO_DATABASE)
+
+
+def lacks_right(error: BaseException | None) -> bool:
+    """Whether an error of the driver is that of a right which the user does not have."""
+    code = _in_lua(str(error))
+    return isinstance(error, exceptions.NoPermissionError) or code.startswith(("NOPERM", "ACL failure in script"))
+
+
+def right_missing(reason: str, remedy: str = _REMEDY) -> RightMissingError:
+    """Return the error for what the rights of the user do not allow."""
+    return RightMissingError(reason, requested_operation(), remedy=remedy)
 
 
 def _in_lua(message: str) -> str:

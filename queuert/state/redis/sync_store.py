@@ -19,7 +19,6 @@ from queuert.activity import (
     ActivityReport,
     summed,
 )
-from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainState, ChainStatus, Job, TtlUpdate
 from queuert.limits import PausedType, TypeTraits
 from queuert.policies import checked_ttl
@@ -29,7 +28,7 @@ from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, P
 from queuert.state.redis import decode, encode
 from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
-from queuert.state.redis.errors import mapped_errors, refuse_connection
+from queuert.state.redis.errors import mapped_errors, refuse_connection, right_missing
 from queuert.state.redis.portions import HELD, READ, TYPES, WRITTEN, portions
 from queuert.state.redis.server_check import sync_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
@@ -107,10 +106,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
             self.risks = (*reported, *address_warnings(self._settings))
             refused = decode.text(self._run("check_event_log", []))
             if refused:
-                raise StateError(
-                    f"the Redis user must be allowed to use the event log, got {refused!r}: "
-                    "ACL SETUSER NAME +xadd +xrange +xrevrange +xtrim"
-                )
+                raise right_missing(refused, "ACL SETUSER NAME +xadd +xrange +xrevrange +xtrim, for the event log")
         except BaseException:
             self._connections.close()
             raise

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from queuert.errors import StateError
+from queuert.errors import StateError, StateUnavailableError
 from queuert.state.diagnosis import Finding, Severity, Thresholds, error, ok, skipped, store_findings, warning
 from queuert.state.sqlite.connection import MEMORY
 from queuert.state.sqlite.errors import mapped_errors
-from queuert.state.sqlite.schema import SCHEMA_VERSION
+from queuert.state.sqlite.schema import SCHEMA_VERSION, missing_parts, stored_version
 
 if TYPE_CHECKING:
     from queuert.state.sqlite.adapter import SQLiteState
@@ -47,13 +47,24 @@ def diagnose(state: SQLiteState, path: str, synchronous: str, thresholds: Thresh
     findings = list(_file(file))
     if all(finding.severity is not Severity.ERROR for finding in findings):
         findings += [*_synchronous(synchronous), *_log_size(file)]
-        store = state.sync_store()
-        store.open()
-        try:
-            findings += store_findings(store, thresholds)
-        finally:
-            store.close()
+        findings += _on_store(state, thresholds)
     return [*findings, *_disk(file, thresholds), *_file_system(file)]
+
+
+def _on_store(state: SQLiteState, thresholds: Thresholds) -> Iterator[Finding]:
+    store = state.sync_store()
+    try:
+        store.open()
+    except StateUnavailableError:
+        raise
+    except StateError as failure:
+        found, _, remedy = str(failure).partition(": ")
+        yield error("schema", found, "clients and workers cannot open the file", remedy)
+        return
+    try:
+        yield from store_findings(store, thresholds)
+    finally:
+        store.close()
 
 
 def _file(file: Path) -> Iterator[Finding]:
@@ -71,16 +82,24 @@ def _file(file: Path) -> Iterator[Finding]:
 
 
 def _schema(connection: sqlite3.Connection) -> Iterator[Finding]:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queuert_schema'").fetchone():
+    try:
+        version = stored_version(connection)
+    except StateError as failure:
+        found, _, remedy = str(failure).partition(": ")
+        yield error("schema", found, "clients and workers refuse to open the file", remedy)
+        return
+    if not version:
         yield warning("schema", "the file has no tables of Queuert", "there are no jobs", "open it with a client once")
         return
-    [(version,)] = connection.execute("SELECT version FROM queuert_schema").fetchall()
     if version > SCHEMA_VERSION:
         reason = f"this program knows version {SCHEMA_VERSION} and refuses to open it"
         yield error("schema", f"version {version}", reason, "upgrade queuert")
     elif version < SCHEMA_VERSION:
         remedy = "open it with a client or worker of this version"
         yield warning("schema", f"version {version} of {SCHEMA_VERSION}", "the next open upgrades it", remedy)
+    elif missing := missing_parts(connection):
+        found = f"version {version}, without {', '.join(missing[:5])}{' and others' if missing[5:] else ''}"
+        yield error("schema", found, "what needs them fails", "restore the file from a backup")
     else:
         yield ok("schema", f"version {version}, the newest")
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from queuert.errors import ClosedError, StateError, StateUnavailableError
+from queuert.errors import ClosedError, SchemaMissingError, StateError, StateUnavailableError
 
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 """Codes that say that another connection has locked the database."""
 _NO_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+_MISSING = re.compile(
+    r"no such table: (\w+\.)?queuert_|no such column: |table (\w+\.)?queuert_\w+ has no column named "
+)
 _ADVICE = (
     "another transaction has kept the database locked for too long. Keep transactions short, and pass connection= to "
     "starts inside a transaction of a handler"
@@ -35,6 +39,11 @@ def mapped(error: sqlite3.Error) -> Exception:
         return StateUnavailableError(f"{error}: {_ADVICE}")
     if code in _NO_DATABASE:
         return StateError(f"the file is not a usable SQLite database: {error}")
+    if _MISSING.match(str(error)):
+        return SchemaMissingError(
+            f"the file must have all tables of Queuert with all columns, got {str(error)!r}: restore it from a backup, "
+            "or name another file, in which a client or worker creates them"
+        )
     if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
         return StateUnavailableError(str(error))
     return StateError(str(error))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sqlite3
 import time
 
@@ -33,6 +35,9 @@ UPGRADES: tuple[str, ...] = (
 )
 """Names of the sections of ``schema.sql`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 
+_EXISTS = re.compile("duplicate column name|already exists")
+"""What SQLite says of a column, a table or an index that a migration adds and that is there."""
+
 _PAUSE = 0.01
 
 
@@ -41,10 +46,10 @@ def prepare(link: LockedConnection) -> None:
 
     Raises:
         SchemaMissingError: a newer version of Queuert has written the file; nothing was changed.
-        StateError: the file is not a database.
+        StateError: the file is not a database, or does not say which version of the tables it has.
     """
     with link.held() as connection:
-        found = _version(connection)
+        found = stored_version(connection)
     if found < SCHEMA_VERSION:
         with link.writing() as connection:
             _upgrade(connection)
@@ -55,21 +60,63 @@ def prepare(link: LockedConnection) -> None:
         )
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def stored_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables in a file, 0 if it has none.
+
+    Raises:
+        StateError: it cannot be read, since somebody has edited it.
+    """
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queuert_schema'").fetchone():
         return 0
-    return int(connection.execute("SELECT version FROM queuert_schema").fetchone()[0])
+    found = [version for (version,) in connection.execute("SELECT version FROM queuert_schema")]
+    if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
+        raise StateError(
+            f"the table queuert_schema must have one row with the version of the tables, got {found[:3]}: restore the "
+            f"file from a backup; or write the version, which was {SCHEMA_VERSION} if this queuert has opened the file"
+        )
+    return found[0]
+
+
+def missing_parts(connection: sqlite3.Connection) -> list[str]:
+    """Return which tables and columns of this version a file does not have, such as ``queuert_job.status``."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as new:
+        _execute_all(new, "schema")
+        wanted, there = _columns(new), _columns(connection)
+    tables = [table for table in wanted if table not in there]
+    columns = [f"{table}.{name}" for table, names in wanted.items() for name in sorted(names - there.get(table, names))]
+    return [*tables, *columns]
+
+
+def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
+    found = connection.execute(
+        "SELECT one.name, part.name FROM sqlite_master AS one, pragma_table_info(one.name) AS part "
+        "WHERE one.type = 'table' AND one.name LIKE 'queuert%' ORDER BY one.name"
+    )
+    columns = dict[str, set[str]]()
+    for table, column in found:
+        columns.setdefault(table, set()).add(column)
+    return columns
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
     # Another process may have migrated the file meanwhile.
-    found = _version(connection)
-    if found == 0:
-        _execute_all(connection, "schema")
-        connection.execute("INSERT INTO queuert_schema (version) VALUES (?)", [SCHEMA_VERSION])
-        return
-    for name in UPGRADES[found - 1 : SCHEMA_VERSION - 1]:
-        _execute_all(connection, name)
+    found = stored_version(connection)
+    try:
+        if found == 0:
+            _execute_all(connection, "schema")
+            connection.execute("INSERT INTO queuert_schema (version) VALUES (?)", [SCHEMA_VERSION])
+            return
+        for name in UPGRADES[found - 1 : SCHEMA_VERSION - 1]:
+            _execute_all(connection, name)
+    except sqlite3.OperationalError as error:
+        if not _EXISTS.search(str(error)):
+            raise
+        said = f"version {found}" if found else "no version"
+        raise StateError(
+            f"the table queuert_schema must say which version the tables have, got {said}, but they are newer "
+            f"({error}): restore the file from a backup; or write the version, which was {SCHEMA_VERSION} if this "
+            "queuert has opened the file"
+        ) from error
     connection.execute("UPDATE queuert_schema SET version = ?", [max(found, SCHEMA_VERSION)])
 
 

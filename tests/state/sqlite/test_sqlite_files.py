@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,29 @@ def test_the_applications_tables_are_in_the_same_file(path: Path) -> None:
     others = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'queuert_%' AND name NOT LIKE 'sqlite_%'"
     assert connection.execute(others).fetchall() == [("job",)]
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("edit", "error", "reason"),
+    [
+        ("DELETE FROM queuert_schema", StateError, r"must have one row .* got \[\]: restore"),
+        ("INSERT INTO queuert_schema (version) VALUES (1)", StateError, "must have one row"),
+        ("UPDATE queuert_schema SET version = 'x'", StateError, r"got \['x'\]: restore"),
+        ("UPDATE queuert_schema SET version = 0", StateError, r"got \[0\]: restore"),
+        ("UPDATE queuert_schema SET version = 1", StateError, r"got version 1, but they are newer .*: restore"),
+        ("DROP TABLE queuert_schema", StateError, "got no version, but they are newer"),
+        ("DROP TABLE queuert_job", SchemaMissingError, "no such table: queuert_job.*: restore"),
+        ("ALTER TABLE queuert_job RENAME COLUMN priority TO p", SchemaMissingError, "priority.*: restore"),
+    ],
+)
+def test_a_file_whose_tables_somebody_has_edited(path: Path, edit: str, error: type[StateError], reason: str) -> None:
+    with Client(SQLiteState(path), JOB_TYPES) as client:
+        client.start_chain(single, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(edit)
+    with pytest.raises(error, match=reason) as caught, Client(SQLiteState(path), JOB_TYPES) as client:
+        client.start_chain(single, 1)
+    assert type(caught.value) is error
 
 
 def test_a_file_of_a_newer_version(path: Path) -> None:
