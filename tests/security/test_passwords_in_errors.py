@@ -59,6 +59,6 @@ def test_an_error_of_a_login_keeps_no_connection(connect: Callable[[str], object
 
 @pytest.mark.parametrize("end", ["\0", "\ud800"], ids=["NUL", "surrogate"])
 def test_a_password_that_no_driver_can_send_is_refused(end: str) -> None:
-    with pytest.raises(ConfigurationError, match="must return text without a") as caught:
+    with pytest.raises(StateUnavailableError, match="must return text without a") as caught:
         current_password(lambda: SECRET + end)
     assert SECRET not in shown_by_reports(caught.value)

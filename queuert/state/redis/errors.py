@@ -14,6 +14,7 @@ from queuert.errors import (
     ChainAlreadyClosedError,
     ChainNotFoundError,
     ChainNotRetriableError,
+    ConfigurationError,
     EventLimitError,
     JobIdConflictError,
     JobNotFoundError,
