@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState, Processors, migrations
 from queuert.embedded import EmbeddedServerError
-from queuert.errors import ChainNotFoundError, ConfigurationError, SchemaMissingError
+from queuert.errors import ChainNotFoundError, ConfigurationError, SchemaMissingError, UnsuitableServerError
 from queuert.notify import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.state.adapter import StateAdapter
@@ -128,7 +128,7 @@ def test_namespaces_of_redis(redis_url: str) -> None:
 
 def test_redis_that_is_to_flush_before_it_answers(redis_url: str) -> None:
     starts_and_finds(f"{redis_url}?wait_for_flush=no")
-    with pytest.raises(ConfigurationError, match="appendonly"):
+    with pytest.raises(UnsuitableServerError, match="appendonly"):
         Client.from_url(f"{redis_url}?wait_for_flush=yes", JOB_TYPES).open()
 
 
