@@ -49,6 +49,7 @@ from queuert.worker.attempt import AbortSignal, Attempt
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.leases import HeldLease, lease_time
 from queuert.worker.middleware import BlockMiddlewares, compose
+from queuert.worker.modes import Unawaited
 from queuert.worker.phases import PhaseReport
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
@@ -643,10 +644,12 @@ class AttemptRunner:
                     outcome = await compose(processor.middlewares, attempt, partial(self._call_guarded, attempt))()
                 else:
                     outcome = await self._call_handler(attempt)
-                _check_awaited(attempt)
+                if attempt._unawaited is not None:
+                    _check_awaited(attempt._unawaited)
                 return outcome
             except BaseException as error:
-                _check_awaited(attempt, error)
+                if attempt._unawaited is not None:
+                    _check_awaited(attempt._unawaited, error)
                 raise
             finally:
                 if forks.generation != generation:
@@ -707,10 +710,12 @@ class AttemptRunner:
         generation = forks.generation
         try:
             outcome = await self._call_handler(attempt)
-            _check_awaited(attempt)
+            if attempt._unawaited is not None:
+                _check_awaited(attempt._unawaited)
             return outcome
         except BaseException as error:
-            _check_awaited(attempt, error)
+            if attempt._unawaited is not None:
+                _check_awaited(attempt._unawaited, error)
             raise
         finally:
             if forks.generation != generation:
@@ -831,8 +836,7 @@ class AttemptRunner:
             self._leave_to_reaper(RuntimeError("the failure that replaces a rejected finish was cancelled"))
 
 
-def _check_awaited(attempt: Attempt[Any, Any], error: BaseException | None = None) -> None:
+def _check_awaited(unawaited: Unawaited, error: BaseException | None = None) -> None:
     """The handler has returned, or raised ``error``: raise StepMisuseError if it has forgotten an ``await``."""
-    if (unawaited := attempt._unawaited) is not None:
-        # The attempt that a sleep ends has done nothing wrong either, and would forget the same the next time.
-        unawaited.check(None if error is None or sleeping_in(error) is not None else error)
+    # The attempt that a sleep ends has done nothing wrong either, and would forget the same the next time.
+    unawaited.check(None if error is None or sleeping_in(error) is not None else error)
