@@ -61,9 +61,9 @@ def checked_dsn(dsn: str) -> dict[str, Any]:
 
 def _check_host(parameters: dict[str, Any]) -> None:
     """Refuse what follows an ``@``, a ``/`` or a ``:`` in a password: errors of the driver would show it."""
-    # An abstract Unix socket begins with an @.
+    # An abstract Unix socket begins with an @, and the directory of another one, which may have one, with a /.
     hosts, ports = (str(parameters.get(name) or "").split(",") for name in ("host", "port"))
-    if any("@" in host[1:] for host in hosts):
+    if any("@" in host[1:] and not host.startswith("/") for host in hosts):
         raise ConfigurationError("the host in the connection string must have no @: write %40 for an @ in a password")
     if not all(port.strip() == "" or port.strip().isdecimal() for port in ports):
         raise ConfigurationError(
@@ -72,12 +72,17 @@ def _check_host(parameters: dict[str, Any]) -> None:
 
 
 def forget_login(error: BaseException) -> None:
-    """Remove the connection from an error of psycopg: it keeps the password, which reports of errors may show."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, psycopg.Error) and getattr(found, "_pgconn", None) is not None:
+    """Remove the connection from an error of psycopg, and from those of the other hosts that it tried before: it keeps
+    the password, which reports of errors may show.
+
+    What the caller is handling meanwhile is no business of this. Errors can refer to each other in a circle.
+    """
+    found, seen = error, set[int]()
+    while isinstance(found, psycopg.Error) and id(found) not in seen:
+        seen.add(id(found))
+        if getattr(found, "_pgconn", None) is not None:
             found._pgconn = None
-        found = found.__cause__ or found.__context__
+        found = found.__cause__ or found.__context__ if isinstance(found, psycopg.OperationalError) else None
 
 
 @dataclass(frozen=True, slots=True)

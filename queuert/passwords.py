@@ -46,7 +46,8 @@ def current_password(password: Password) -> str:
     """Return the current password.
 
     Raises:
-        StateUnavailableError: the function raised, has not returned in time, or returned no text.
+        StateUnavailableError: the function raised, has not returned in time, or returned no text, or one with a NUL or
+            a lone surrogate.
     """
     call = _call(password)
     wait([call], _SECONDS)

@@ -47,8 +47,12 @@ class Proxy(Protocol):
     def __getattr__(self, name: str, /) -> Any: ...
 
 
-AsyncConnectionLike: TypeAlias = "AsyncCloses | Proxy | sqlite3.Connection"
-"""``connection=`` of an ``AsyncClient``; SQLite has only a sync driver, which some builds of Python do not have."""
+if TYPE_CHECKING:
+    AsyncConnectionLike: TypeAlias = AsyncCloses | Proxy | sqlite3.Connection
+    """``connection=`` of an ``AsyncClient``; SQLite has only a sync driver."""
+else:
+    # Some builds of Python have no sqlite3. It is no text, since annotations of the methods are evaluated by others.
+    AsyncConnectionLike = AsyncCloses | Proxy
 
 ConnectionLike: TypeAlias = Closes | LendsConnections | Proxy
 """``connection=`` of a ``Client``."""

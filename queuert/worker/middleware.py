@@ -208,11 +208,10 @@ def checked_middlewares(of: str, middlewares: object) -> tuple[Middleware, ...]:
 def _check_function(of: str, middleware: Callable[..., Any]) -> None:
     what = f"the middleware {name_of(middleware)} of {of}"
     function = function_of(middleware)
-    # A lambda, and what a decorator has wrapped, may return the coroutine of another function.
-    plain = inspect.isfunction(function) and not hasattr(function, "__wrapped__") and function.__name__ != "<lambda>"
-    if plain and not inspect.iscoroutinefunction(function):
+    # A plain function may return the coroutine of another one: what it returns is checked when it is called.
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(
-            f"{what} must be a coroutine function, but it is a plain one: write async def, and return await call_next()"
+            f"{what} must be a coroutine function, but it is a generator: write async def, and return await call_next()"
         )
     if hasattr(middleware, "__signature__"):
         return  # A decorator has written it; it need not be what the call accepts.

@@ -145,7 +145,7 @@ def _run_until_complete(
             if main.done() or loop.is_closed() or not_yet_or_over:
                 raise
             did = "stopped the event loop" if isinstance(error, RuntimeError) else f"raised {type(error).__name__}"
-            if unasked or requested.is_set():
+            if unasked or requested.is_set() or worker.stop_requested:
                 _log.error("a task or callback %s while the worker stops", did, exc_info=error)
                 continue
             unasked = True
@@ -337,10 +337,12 @@ def tuned_gc() -> Iterator[None]:
 
 
 async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode | None:
-    """Start the worker. Return an exit code if that failed, or if a signal came first."""
-    start, stop = asyncio.ensure_future(worker.start()), asyncio.ensure_future(requested.wait())
-    await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
+    """Start the worker. Return an exit code if that failed, or if a signal or another thread stopped it first."""
+    start = asyncio.ensure_future(worker.start())
+    stops = {asyncio.ensure_future(requested.wait()), asyncio.ensure_future(worker.wait_stopped())}
+    await asyncio.wait({start, *stops}, return_when=asyncio.FIRST_COMPLETED)
+    for stop in stops:
+        stop.cancel()
     if not start.done():
         for _ in range(_CANCELS_OF_START):
             # After the first cancellation a driver asks the server to cancel its statement, and waits for that.

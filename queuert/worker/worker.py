@@ -346,6 +346,11 @@ class InProcessWorker:
     def _begin_to_stop(self) -> None:
         self.stops.append(asyncio.ensure_future(self.stop()))
 
+    @property
+    def stop_requested(self) -> bool:
+        """Whether a stop was requested: by a signal, the end of a lifespan, or the program."""
+        return self._stop_requested.is_set()
+
     async def wait_stopped(self) -> None:
         """Wait until it has been stopped, by whomever."""
         await self._stop_requested.wait()

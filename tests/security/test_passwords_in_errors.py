@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import psycopg
 import pytest
 
 from queuert import PostgresState, migrations
 from queuert.errors import ConfigurationError, StateUnavailableError
-from queuert.migrations import checked_dsn
+from queuert.migrations import checked_dsn, forget_login
 from queuert.passwords import current_password
 
 SECRET = "TopS3cret"
@@ -62,3 +64,23 @@ def test_a_password_that_no_driver_can_send_is_refused(end: str) -> None:
     with pytest.raises(StateUnavailableError, match="must return text without a") as caught:
         current_password(lambda: SECRET + end)
     assert SECRET not in shown_by_reports(caught.value)
+
+
+def test_errors_that_refer_to_each_other_are_no_endless_loop() -> None:
+    """SQLAlchemy sets the cause of its error to the driver's, and callers raise that one from it."""
+    one, other = psycopg.OperationalError("one"), psycopg.OperationalError("other")
+    one.__cause__, other.__cause__ = other, one
+    forget_login(one)
+
+
+def test_the_connection_of_an_error_that_the_caller_handles_stays() -> None:
+    theirs, ours = psycopg.errors.UniqueViolation("theirs"), psycopg.errors.UniqueViolation("ours")
+    connection: Any = object()
+    theirs._pgconn, ours._pgconn, ours.__context__ = connection, connection, theirs
+    forget_login(ours)
+    assert (theirs._pgconn, ours._pgconn) == (connection, None)
+
+
+@pytest.mark.parametrize("host", ["@abstract", "/run/user@1000/postgres"])
+def test_hosts_of_sockets_may_have_an_at(host: str) -> None:
+    assert checked_dsn(f"host={host} dbname=x")["host"] == host

@@ -47,6 +47,16 @@ class CalledRight:
         return await call_next()
 
 
+def passes_on(attempt: Any, call_next: CallNext) -> Any:
+    """What a decorator without functools.wraps returns."""
+    return right(attempt, call_next)
+
+
+class PassesOn(AttemptMiddleware):
+    def around_handler(self, attempt: Any, call_next: CallNext) -> Any:
+        return super().around_handler(attempt, call_next)
+
+
 @functools.wraps(right)
 def decorated(*arguments: Any) -> Any:
     return right(*arguments)
@@ -55,13 +65,13 @@ def decorated(*arguments: Any) -> Any:
 @pytest.mark.parametrize(
     ("middleware", "said"),
     [
-        (plain, "test_middleware_checks.plain of {} must be a coroutine function, but it is a plain one: write async"),
-        (functools.partial(plain), "must be a coroutine function"),
-        (Called(), "Called.__call__ of {} must be a coroutine function"),
-        (Plain(), "Plain.around_handler of {} must be a coroutine function"),
         (one_argument, "must take two arguments, but its parameters are (attempt: 'Any')"),
         (lambda attempt: attempt, "must take two arguments"),
-        (generator, "must be a coroutine function"),
+        (
+            generator,
+            "test_middleware_checks.generator of {} must be a coroutine function, but it is a generator: write",
+        ),
+        (functools.partial(generator), "must be a coroutine function"),
         (Plain, "must be functions or instances of AttemptMiddleware"),
         (AttemptMiddleware, "must be functions or instances of AttemptMiddleware"),
         (5, "must be functions or instances of AttemptMiddleware, got 5"),
@@ -88,7 +98,17 @@ def test_a_middleware_without_its_list_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     "middleware",
-    [right, functools.partial(right, more=2), CalledRight(), decorated, lambda a, n: right(a, n), AttemptMiddleware()],
+    [
+        right,
+        functools.partial(right, more=2),
+        CalledRight(),
+        decorated,
+        lambda a, n: right(a, n),
+        AttemptMiddleware(),
+        passes_on,
+        functools.partial(passes_on),
+        PassesOn(),
+    ],  # fmt: skip
 )
 async def test_what_may_be_a_middleware_is_called(harness: PostgresHarness, middleware: Any) -> None:
     assert (await run(harness, middleware)).status is JobStatus.COMPLETED
@@ -116,6 +136,22 @@ async def fails(harness: PostgresHarness, middleware: Any) -> str:
     assert (job.status, job.attempt, job.last_error.kind) == (JobStatus.FAILED, 1, "programming")
     message: str = job.last_error.message
     return message
+
+
+@pytest.mark.parametrize(
+    ("middleware", "name"),
+    [
+        (plain, "test_middleware_checks.plain"),
+        (functools.partial(plain), "test_middleware_checks.plain"),
+        (Called(), "Called"),
+        (Plain(), "Plain.around_handler"),
+    ],
+)
+async def test_a_plain_one_that_returns_no_coroutine_is_named(
+    harness: PostgresHarness, middleware: Any, name: str
+) -> None:
+    message = await fails(harness, middleware)
+    assert name in message and "must be a coroutine function, but its call returned int" in message
 
 
 async def test_one_that_returns_no_coroutine_is_named(harness: PostgresHarness) -> None:

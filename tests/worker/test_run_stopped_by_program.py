@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobT
 from queuert.errors import DefinitionError, StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker.run import ExitCode, run
-from tests.support.waiting import WAIT
+from tests.support.waiting import WAIT, until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -175,6 +175,47 @@ def test_a_stop_that_was_requested_before_the_start(program: Program) -> None:
     _, code = in_thread(program.worker)
     assert code.result(WAIT) == ExitCode.STOPPED
     assert program.output() is None
+
+
+def test_a_stop_that_is_requested_while_a_lifespan_waits(program: Program) -> None:
+    waits = threading.Event()
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        waits.set()
+        await asyncio.Event().wait()
+        yield
+
+    processors = Processors(TYPES, lifespan=lifespan)
+    processors.handles(work)(program.handle)
+    worker = InProcessWorker(AsyncClient(program.state, TYPES), processors)
+    _, code = in_thread(worker)
+    assert waits.wait(WAIT)
+    worker.request_stop()
+    assert code.result(WAIT) is ExitCode.STOPPED
+
+
+def test_an_exit_while_a_requested_stop_goes_on_is_no_second_request(program: Program) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def raise_exit() -> None:
+        raise SystemExit(3)
+
+    async def then() -> None:
+        began.set()
+        await until(lambda: program.worker.stop_requested, "a stop was requested")
+        left = asyncio.ensure_future(raise_exit())
+        await until(left.done, "it has raised")
+        assert isinstance(left.exception(), SystemExit)
+        ended.set()
+
+    program.then = then
+    _, code = in_thread(program.worker)
+    assert began.wait(WAIT)
+    program.worker.request_stop()
+    assert code.result(WAIT) is ExitCode.STOPPED
+    assert ended.is_set(), "the handler was cancelled"
+    assert program.output() == 7
 
 
 def test_a_task_that_raises_system_exit_in_another_thread_stops_the_worker(program: Program) -> None:

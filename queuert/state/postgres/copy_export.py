@@ -215,7 +215,8 @@ def exported_snapshot(settings: BulkSettings) -> Iterator[str]:
     with export_session(settings) as session, _on_snapshot(session, None) as connection:
         # This transaction is idle on purpose, so a timeout of the server for idle transactions must not end it.
         connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
-        # Parts of the jobs are ranges of blocks: until it ends, VACUUM FULL and the like, which move rows, must wait.
+        # Parts of the jobs are ranges of blocks: until it ends, VACUUM FULL and the like, which move rows, must wait,
+        # with all who need the table behind them. So they should have a lock_timeout, as our migrations have.
         # The log has no such lock, which would stop all writers while retention waits to drop a day.
         fetch(connection, session.sql.read_to_lock_jobs)
         yield fetch(connection, b"SELECT pg_export_snapshot()")[0][0]

@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTi
 
 from queuert.errors import ClosedError, StateUnavailableError
 from queuert.state.postgres.bounds import Bounds, milliseconds
+from queuert.migrations import forget_login
 from queuert.state.postgres.errors import mapped, mapped_errors
 from queuert.state.postgres.other_drivers import AnyConnection, AsyncAnyConnection
 from queuert.state.postgres.protocol import (
@@ -287,6 +288,7 @@ class _Base:
             # a statement was prepared ("cached plan must not change result type"), only a new session can run it.
             connection.pgconn.finish()
         if self._watchdog.has_cut(connection):
+            forget_login(error)
             # psycopg says that the server has closed the connection, which we did.
             return StateUnavailableError(
                 f"the server sent no answer within {self._watchdog.seconds:g} s (answer_timeout): it cannot be "

@@ -136,10 +136,12 @@ class PostgresClaiming(PostgresBase):
             if found and old["types"]:
                 fetch(connection, self._sql.prune_rate_window, old)
             if others:
-                # What fits beside the others: jobs of these types would starve behind large ones.
+                # One at least, even if it does not fit beside the others, which may be of a worse rank: jobs of these
+                # types would wait behind large ones.
                 rest = claiming.claim(
                     claiming.unlimited(request, others), expansion=self._expansion.factor, space=space
                 )
+                rest["begun"] = False
                 answer = fetch(connection, self._sql.claim_rest, rest, lenient=True)
                 more = [row for row in answer if row[claiming.ID] is not None]
                 space.note(more, cut=answer[0][claiming.MISSING] == claiming.TOO_LARGE)
