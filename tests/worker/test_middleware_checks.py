@@ -108,7 +108,7 @@ def test_a_middleware_without_its_list_is_rejected() -> None:
         passes_on,
         functools.partial(passes_on),
         PassesOn(),
-    ],  # fmt: skip
+    ],
 )
 async def test_what_may_be_a_middleware_is_called(harness: PostgresHarness, middleware: Any) -> None:
     assert (await run(harness, middleware)).status is JobStatus.COMPLETED
@@ -151,7 +151,8 @@ async def test_a_plain_one_that_returns_no_coroutine_is_named(
     harness: PostgresHarness, middleware: Any, name: str
 ) -> None:
     message = await fails(harness, middleware)
-    assert name in message and "must be a coroutine function, but its call returned int" in message
+    assert name in message
+    assert "must be a coroutine function, but its call returned int" in message
 
 
 async def test_one_that_returns_no_coroutine_is_named(harness: PostgresHarness) -> None:

@@ -18,8 +18,9 @@ def snapshot(url: str | None = None, **options: str) -> Iterator[str]:
     All parts and DataFrames that are read with it see the database as it was when the block was entered. Run the
     actions inside the block, since a DataFrame is read only when it is used. While it is open, vacuum cannot remove
     rows that changed since, which slows a busy queue after some minutes, and what rewrites the table of jobs (``VACUUM
-    FULL``, some migrations) waits, and all workers wait behind it: set ``lock_timeout`` for it. Retention does not wait: once it has dropped a day since, a read of events raises
-    ``EventsLostError``. For older data use ``settled`` reads instead, without a snapshot.
+    FULL``, some migrations) waits, and all workers wait behind it: set ``lock_timeout`` for it. Retention does not
+    wait: once it has dropped a day since, a read of events raises ``EventsLostError``. For older data use ``settled``
+    reads instead, without a snapshot.
 
     Args:
         url: the URL of the database; by default that of ``QUEUERT_URL``.

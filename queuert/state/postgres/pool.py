@@ -18,8 +18,8 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
 from queuert.errors import ClosedError, StateUnavailableError
-from queuert.state.postgres.bounds import Bounds, milliseconds
 from queuert.migrations import forget_login
+from queuert.state.postgres.bounds import Bounds, milliseconds
 from queuert.state.postgres.errors import mapped, mapped_errors
 from queuert.state.postgres.other_drivers import AnyConnection, AsyncAnyConnection
 from queuert.state.postgres.protocol import (
