@@ -77,7 +77,8 @@ def forget_login(error: BaseException) -> None:
 
     What the caller is handling meanwhile is no business of this. Errors can refer to each other in a circle.
     """
-    found, seen = error, set[int]()
+    found: BaseException | None = error
+    seen = set[int]()
     while isinstance(found, psycopg.Error) and id(found) not in seen:
         seen.add(id(found))
         if getattr(found, "_pgconn", None) is not None:
