@@ -131,7 +131,8 @@ class InProcessWorker:
         """Set when somebody has called :meth:`stop`: a signal, the end of a lifespan, or the program."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that it was started in."""
-        self._loop_lock = threading.Lock()
+        self._loop_lock = threading.RLock()
+        """Re-entrant: a signal handler may call :meth:`request_stop` in the main thread while that has the lock."""
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
         self.stops: list[asyncio.Future[None]] = []
