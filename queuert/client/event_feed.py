@@ -10,7 +10,6 @@ last event until it has caught up: it holds up nobody, and misses nothing.
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakSet
 
+from queuert._error_copies import copy_of
 from queuert.client.wakeup import Wakeup
 from queuert.errors import ClosedError, StateUnavailableError
 from queuert.event_log import EventFilter, EventKind, JobEvent
@@ -57,21 +57,6 @@ class Taken:
     events: Iterable[JobEvent]
     passed: tuple[Key, str] | None
     """If there are no events: the last event that the feed has read, and its cursor. None of those before match."""
-
-
-def _copy_of(error: Exception) -> Exception:
-    """The error of the feed for one call of one follower, with where it was raised and its cause.
-
-    Raising an error changes it: its traceback grows, and its context is what the caller was just handling. That is no
-    business of the other followers, some of which may serve other users.
-    """
-    try:
-        copied = copy.copy(error)
-    except Exception:
-        return error  # Its constructor does not take its arguments; none of ours is so.
-    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
-    copied.__suppress_context__ = error.__suppress_context__
-    return copied.with_traceback(error.__traceback__)
 
 
 class EventSubscription:
@@ -126,7 +111,7 @@ class EventSubscription:
             if self._queue or self._overflowed:
                 return False
             if self._error is not None:
-                raise _copy_of(self._error)
+                raise copy_of(self._error)
             return self._ended
 
     # Called by the feed, which has its lock.

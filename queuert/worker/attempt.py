@@ -39,7 +39,7 @@ from queuert.trace_context import decoded_context
 from queuert.worker import blocker_outputs
 from queuert.worker.earlier_jobs import EarlierJobs, page_before
 from queuert.worker.finishes import check_continuation
-from queuert.worker.modes import Unawaited, check_event_loop, check_no_event_loop
+from queuert.worker.modes import Unawaited, check_event_loop, check_no_event_loop, mark_coroutine_function
 from queuert.worker.start_options import StartOptions
 from queuert.worker.steps import AttemptSteps, StepTracker
 from queuert.worker.transaction_blocks import (
@@ -714,3 +714,6 @@ class Attempt(AttemptSteps, Generic[I, R, S]):
                 repeated.
         """
         return Completion(self._host, self._blocks, self._around("complete"))
+
+
+mark_coroutine_function(AbortSignal.wait)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
+from queuert._error_copies import copy_of
 from queuert.errors import BatchInterruptedError, BatchMismatchError, LeaseLostError
 from queuert.worker import forks
 from queuert.worker.attempt import Attempt
@@ -141,7 +142,7 @@ def _set_outcomes(members: Sequence[_Member], outcomes: Sequence[Any] = (), erro
             interrupted.__cause__ = error
             future.set_exception(interrupted)
         elif isinstance(error, Exception):
-            future.set_exception(error)
+            future.set_exception(copy_of(error))  # What one attempt notes on it is not the failure of another.
         else:
             # A future cannot carry what would end the event loop.
             future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}: {error}"))

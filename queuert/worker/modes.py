@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,12 +98,30 @@ def check_no_event_loop(method: str) -> None:
         raise _blocks_event_loop(method)
 
 
+def mark_coroutine_function(function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+    """Let a plain function that returns a coroutine pass for a coroutine function.
+
+    Mocks ask for that: they would else return no coroutine, and a test of a handler could not await it.
+    """
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(function)
+    else:
+        # What asyncio.iscoroutinefunction looks at. Type checkers do not know it.
+        vars(function)["_is_coroutine"] = vars(asyncio.coroutines)["_is_coroutine"]
+
+
 class TwoModes:
     """What the methods of an attempt that wait have in common."""
 
     __slots__ = ("_unawaited",)
 
     _unawaited: Unawaited | None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        for name, method in vars(cls).items():
+            if f"{name}_sync" in vars(cls) and inspect.isfunction(method):
+                mark_coroutine_function(method)
 
     if TYPE_CHECKING:
         _host: BlockHost

@@ -38,6 +38,10 @@ _GC_THRESHOLD = 10_000
 """New objects, less those that were freed, after which the garbage collector runs. Python's default is 700."""
 
 
+_left_behind: list[object] = []
+"""The event loops, with their tasks, of workers in other threads than the main one whose handlers did not end."""
+
+
 class ExitCode(IntEnum):
     """The exit codes of a worker process."""
 
@@ -104,7 +108,9 @@ def run(
             sys.stderr.flush()
             os._exit(code)
         if not all_ended:
-            stack.pop_all()  # To close the event loop would wait for what does not end.
+            # To close the event loop would wait for what does not end. The garbage collector would end the coroutines
+            # of an event loop that nobody refers to, in whatever thread it runs.
+            _left_behind.append((stack.pop_all(), asyncio.all_tasks(loop)))
         return code
 
 
@@ -192,20 +198,24 @@ async def _main(
             if code is ExitCode.ABANDONED or await _all_ended(threads):
                 return code, code is not ExitCode.ABANDONED
         except asyncio.CancelledError:
-            _log.critical("somebody cancelled all tasks while the worker starts or stops: the process ends at once")
+            then = "the process ends at once" if _in_main_thread() else "run() returns and leaves what still runs"
+            _log.critical("somebody cancelled all tasks while the worker starts or stops: %s", then)
             if health_file is not None:
                 remove_health_file(health_file)
         return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 async def _all_ended(threads: CountedThreads) -> bool:
     """Cancel what handlers have left in the event loop, and return whether it has ended within a timeout."""
     tasks, calls = await cancel_leftovers(_CANCEL_TIMEOUT, threads)
     if tasks or calls:
-        message = (
-            "tasks that handlers left behind do not end (%d), or calls in threads (%d): the process ends without them"
-        )
-        _log.warning(message, tasks, calls)
+        then = "the process ends without them" if _in_main_thread() else "run() returns and leaves them"
+        message = "tasks that handlers left behind do not end (%d), or calls in threads (%d): %s"
+        _log.warning(message, tasks, calls, then)
     return not tasks and not calls
 
 
@@ -323,8 +333,12 @@ def tuned_gc() -> Iterator[None]:
 
     Existing objects are frozen, since they live as long as the process. Attempts leave nothing to the collector, which
     by default would run for every hundred of them, and scan all that are running. A process that has switched it off,
-    or has a higher threshold, is not changed.
+    or has a higher threshold, is not changed. Nor is it by a worker in a thread that is not the main one: the collector
+    is that of the process, which others set up, and of several workers each would restore what another one has set.
     """
+    if not _in_main_thread():
+        yield
+        return
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()

@@ -11,7 +11,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple, cast, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    TypeVarTuple,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from queuert.errors import (
     CapabilityMissingError,
@@ -798,7 +810,7 @@ def _check_connection(tx: GuardedTransaction) -> None:
 
 
 def _returned_type(function: Callable[..., Any]) -> Any:
-    """Return the annotation of what a function returns.
+    """Return the annotation of what a function returns; of one that is awaited, that of the result.
 
     Raises:
         DefinitionError: it has none, or one that cannot be resolved.
@@ -811,9 +823,12 @@ def _returned_type(function: Callable[..., Any]) -> Any:
     if inspect.isclass(inner):
         return inner
     try:
-        return get_type_hints(inner, include_extras=True)["return"]
+        returned = get_type_hints(inner, include_extras=True)["return"]
     except Exception as error:
         name = getattr(inner, "__qualname__", repr(inner))
         raise DefinitionError(
             f"the function of a step must have a return annotation, or returns= must be the type of its result: {name}"
         ) from error
+    # A plain function that returns a coroutine, as the methods of an attempt do, is annotated with the coroutine.
+    awaited = get_args(returned) if get_origin(returned) in (Awaitable, Coroutine) else ()
+    return awaited[-1] if awaited else returned

@@ -131,7 +131,8 @@ class InProcessWorker:
         """Set when somebody has called :meth:`stop`: a signal, the end of a lifespan, or the program."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop that it was started in."""
-        self._loop_lock = threading.Lock()
+        self._loop_lock = threading.RLock()
+        """Re-entrant: a signal handler may call :meth:`request_stop` in the main thread while that has the lock."""
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
         self.stops: list[asyncio.Future[None]] = []
@@ -214,6 +215,8 @@ class InProcessWorker:
             await runtime.heartbeat.record_first(store)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
+                # Nobody renews the first one meanwhile, and it expires while a lifespan takes long to enter.
+                await runtime.heartbeat.record_first(store)
             except BaseException:
                 try:
                     await runtime.leave_lifespans(self._shutdown_timeout)

@@ -115,6 +115,25 @@ async def test_an_error_is_a_failed_attempt_of_all(harness: PostgresHarness) -> 
         assert [await chain.result(WAIT) for chain in chains] == [2, 2, 2]
 
 
+async def test_what_one_attempt_notes_on_the_error_is_not_in_the_others(harness: PostgresHarness) -> None:
+    async def forgets_and_fails(attempts: Numbers) -> list[Outcome[int]]:
+        for attempt in attempts:
+            if attempt.input == 1:
+                attempt.step("z", int)  # type: ignore[unused-coroutine]
+        error = ValueError("no")
+        error.add_note("of all")
+        raise error
+
+    batched(harness, forgets_and_fails, size=3, retry=RetryPolicy(max_attempts=1))
+    chains = await start(harness, 1, 2, 3)
+    async with harness.worker(concurrency=3):
+        await in_time(harness.client.wait(chains))
+    errors = [(await harness.client.get_job(chain.id)).last_error for chain in chains]
+    tracebacks = [error.traceback or "" for error in errors if error is not None]
+    assert ["never awaited" in one for one in tracebacks] == [True, False, False]
+    assert ["of all" in one and "forgets_and_fails" in one for one in tracebacks] == [True, True, True]
+
+
 @pytest.mark.parametrize("wrong", [[], [1, 2, 3], None, "ab", 5])
 async def test_other_than_one_outcome_each_fails_all(harness: PostgresHarness, wrong: Any) -> None:
     async def returns(attempts: Numbers) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,23 @@ def test_a_worker_process_has_the_collector_look_seldom(before: int, inside: int
     with tuned_gc():
         assert gc.get_threshold() == (inside, 7, 8)
     assert gc.get_threshold() == (before, 7, 8)
+
+
+@pytest.mark.usefixtures("thresholds_afterwards")
+def test_a_worker_in_another_thread_leaves_the_collector_alone() -> None:
+    """Of two that run at once each would restore, at its end, what the other has set."""
+    seen: list[object] = []
+
+    def body() -> None:
+        frozen = gc.get_freeze_count()
+        with tuned_gc():
+            seen.append((gc.get_threshold(), gc.get_freeze_count() > frozen))
+
+    gc.set_threshold(700, 7, 8)
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join(WAIT)
+    assert seen == [((700, 7, 8), False)]
 
 
 class _Stub:

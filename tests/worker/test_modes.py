@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock, create_autospec
 
 import pytest
 
 from queuert import Attempt, JobStatus, Outcome
 from queuert.worker import CallNext
+from queuert.worker.attempt import AbortSignal
 from queuert.worker.modes import Unawaited
+from queuert.worker.start_options import StartOptions
+from queuert.worker.steps import _returned_type
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, anything
 from tests.support.waiting import WAIT
@@ -64,6 +68,61 @@ async def misused(harness: PostgresHarness, handler: Any, **settings: Any) -> st
 def test_the_methods_with_two_modes_are_all_here() -> None:
     found = {name.removesuffix("_sync") for name in dir(Attempt) if name.endswith("_sync")} - {"client"}
     assert found == set(CALLS)
+
+
+# --- they pass for coroutine functions --------------------------------------------------------------------------------
+
+
+@methods
+def test_mocks_of_an_attempt_return_coroutines(method: str) -> None:
+    for mock in (MagicMock(spec=Attempt), create_autospec(Attempt, instance=True)):
+        assert isinstance(getattr(mock, method), AsyncMock)
+        assert not isinstance(getattr(mock, f"{method}_sync"), AsyncMock)
+
+
+def test_a_mock_of_the_abort_signal_returns_coroutines() -> None:
+    mock = MagicMock(spec=AbortSignal)
+    assert isinstance(mock.wait, AsyncMock)
+    assert not isinstance(mock.wait_sync, AsyncMock)
+
+
+async def test_a_mock_can_be_awaited() -> None:
+    attempt = MagicMock(spec=Attempt)
+    attempt.step.return_value = 7
+    assert await attempt.step("z", int) == 7
+    attempt.step.assert_awaited_once_with("z", int)
+
+
+async def test_a_step_that_calls_one_has_the_type_of_its_result(harness: PostgresHarness) -> None:
+    seen: list[Any] = []
+
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        seen.append(await attempt.step("s", attempt.read_start))
+        return attempt.retry() if attempt.number == 1 else 9
+
+    assert (await run(harness, handler)).status is JobStatus.COMPLETED
+    first, replayed = seen
+    assert isinstance(first, StartOptions)
+    assert replayed == first
+
+
+def returns_coroutine() -> Coroutine[Any, Any, int]:
+    raise NotImplementedError
+
+
+def returns_awaitable() -> Awaitable[int]:
+    raise NotImplementedError
+
+
+def returns_list() -> list[int]:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("function", "returned"), [(returns_coroutine, int), (returns_awaitable, int), (returns_list, list[int])]
+)
+def test_what_a_step_records_is_what_is_awaited(function: Any, returned: Any) -> None:
+    assert _returned_type(function) == returned
 
 
 # --- forgotten awaits -------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import asyncio
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import SimpleNamespace
@@ -69,6 +71,19 @@ async def test_listed_while_it_lives(harness: PostgresHarness) -> None:
         assert [one.id for one in await harness.client.list_workers()] == [first.name]
     assert await harness.client.list_workers() == []
     assert harness.rows("select id from queuert.worker") == []
+
+
+async def test_listed_after_a_lifespan_that_took_longer_than_a_heartbeat_lasts(harness: PostgresHarness) -> None:
+    @contextmanager
+    def slow() -> Iterator[None]:
+        harness.one("update queuert.worker set expires_at = now() - interval '1 second' returning id")
+        yield
+
+    processors = harness.new_processors(lifespan=slow)
+    processors.handles(number)(echo)
+    worker = harness.worker(processors)
+    async with worker:
+        assert [one.id for one in await harness.client.list_workers()] == [worker.name]
 
 
 async def test_it_records_what_clients_complete(harness: PostgresHarness) -> None:

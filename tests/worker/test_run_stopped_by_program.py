@@ -17,6 +17,7 @@ import uvloop
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Processors, RetryPolicy
 from queuert.errors import DefinitionError, StateError
 from queuert.state.sqlite import SQLiteState
+from queuert.worker import run as run_module
 from queuert.worker.run import ExitCode, run
 from tests.support.waiting import WAIT, until
 
@@ -248,6 +249,59 @@ def test_a_handler_that_does_not_end_leaves_the_process_of_another_thread_alone(
     assert began.wait(WAIT)
     program.worker.request_stop()
     assert code.result(WAIT) == ExitCode.ABANDONED
+    thread.join(WAIT)
+    assert not thread.is_alive()
+
+
+def test_what_is_left_behind_in_another_thread_is_said_to_be_left(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process goes on, so the log must not say that it ends."""
+    monkeypatch.setattr(run_module, "_CANCEL_TIMEOUT", 0.1)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def stay() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def leave() -> None:
+        tasks.append(asyncio.create_task(stay()))
+        await asyncio.sleep(0)
+        program.worker.request_stop()
+
+    program.then = leave
+    _, code = in_thread(program.worker)
+    assert code.result(WAIT) == ExitCode.ABANDONED
+    assert "calls in threads (0): run() returns and leaves them" in caplog.text
+    assert "the process ends" not in caplog.text
+
+
+def test_all_tasks_cancelled_while_a_worker_in_another_thread_stops(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks() -> None:
+        program.worker.request_stop()
+        await until(lambda: program.worker.health().stopping, "stopping")
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    program.then = breaks
+    _, code = in_thread(program.worker)
+    assert code.result(WAIT) == ExitCode.ABANDONED
+    assert "starts or stops: run() returns and leaves what still runs" in caplog.text
+    assert "the process ends" not in caplog.text
+
+
+def test_a_signal_handler_may_request_the_stop_at_any_moment(program: Program) -> None:
+    """Also while the thread that it interrupts has the lock: that was for ever."""
+
+    def body() -> None:
+        with program.worker._loop_lock:
+            program.worker.request_stop()
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
     thread.join(WAIT)
     assert not thread.is_alive()
 
