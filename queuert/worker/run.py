@@ -352,11 +352,14 @@ def tuned_gc() -> Iterator[None]:
 
 async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode | None:
     """Start the worker. Return an exit code if that failed, or if a signal or another thread stopped it first."""
-    start = asyncio.ensure_future(worker.start())
-    stops = {asyncio.ensure_future(requested.wait()), asyncio.ensure_future(worker.wait_stopped())}
-    await asyncio.wait({start, *stops}, return_when=asyncio.FIRST_COMPLETED)
-    for stop in stops:
-        stop.cancel()
+    start, signalled = asyncio.ensure_future(worker.start()), asyncio.ensure_future(requested.wait())
+    stopped = asyncio.ensure_future(worker.wait_stopped())
+    await asyncio.wait({start, signalled, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if worker.lifespan_ended.is_set():
+        # That stops the worker too, once it has started: its exit code says why.
+        await asyncio.wait({start, signalled}, return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    stopped.cancel()
     if not start.done():
         for _ in range(_CANCELS_OF_START):
             # After the first cancellation a driver asks the server to cancel its statement, and waits for that.
