@@ -118,7 +118,8 @@ class NewChain(Generic[R]):
     def __post_init__(self) -> None:
         if not isinstance(self.job_type, JobType):
             raise not_a_job_type(self.job_type)
-        if not isinstance(self.blockers, tuple | str):
+        # The type first, since this runs for each chain.
+        if type(self.blockers) is not tuple and not isinstance(self.blockers, tuple | str):
             self.blockers = tuple(listed(self.blockers, "blockers must be a sequence"))
 
     def replace(self, **changes: Any) -> NewChain[R]:
@@ -213,7 +214,10 @@ MANY = 2 * PART
 
 def may_conflict(starts: Sequence[NewChain[Any]]) -> bool:
     """Whether a chain may exist already, or depend on another one, so that all must be written at a time."""
-    return any(start.id is not None or start.blockers or start.deduplication is not None for start in starts)
+    for start in starts:  # noqa: SIM110  (a third faster than any(), for each chain)
+        if start.id is not None or start.blockers or start.deduplication is not None:
+            return True
+    return False
 
 
 async def async_listed(jobs: Iterable[NewJob]) -> list[NewJob]:
@@ -312,11 +316,11 @@ def checked_priority(priority: object) -> int:
     Raises:
         ConfigurationError: it is not.
     """
-    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
-        raise ConfigurationError(
-            f"priority must be an integer between -{MAX_PRIORITY:,} and {MAX_PRIORITY:,}, got {priority!r}"
-        )
-    return int(priority)
+    if isinstance(priority, int) and type(priority) is not bool and -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        return int(priority)
+    raise ConfigurationError(
+        f"priority must be an integer between -{MAX_PRIORITY:,} and {MAX_PRIORITY:,}, got {priority!r}"
+    )
 
 
 def listed(values: Iterable[T], must: str) -> list[T]:

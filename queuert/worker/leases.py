@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Protocol
 
 from queuert.errors import StateError
@@ -33,10 +34,11 @@ _AFTER_ERROR = 0.1
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 """None on macOS and Windows, where the system decides whether the monotonic clock counts a suspend."""
 
+lease_time: Callable[[], float] = time.monotonic if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
+"""Return seconds since some moment in the past, by a clock that never goes back, and counts a suspend too.
 
-def lease_time() -> float:
-    """Return seconds since some moment in the past, by a clock that never goes back, and counts a suspend too."""
-    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
+No function of ours, since each job asks for it twice.
+"""
 
 
 _FINISH_LEASES = 3

@@ -349,7 +349,8 @@ class Slots:
         while runner is not None:
             self.start_pending = False
             try:
-                attempt, context = runner.run(task), self._context.copy()
+                attempt = runner.run(task)
+                runner.context = context = self._context.copy()
             except BaseException:
                 runner.release()
                 raise

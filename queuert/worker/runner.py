@@ -460,7 +460,7 @@ class AttemptRunner:
         self._handler_task: asyncio.Task[Any] | None = None
         """The task of the attempt, while its handler runs in it."""
         self.context: Context | None = None
-        """The context of the attempt, once its handler has ended."""
+        """The context in which its handler runs, since it began."""
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log records of its handler."""
@@ -539,13 +539,13 @@ class AttemptRunner:
         Its finish is written later. Return whether the task may run another attempt.
         """
         current_attempt.set(self)
-        worker, state = self._worker, self._state
+        worker, state, held = self._worker, self._state, self.held
         handler_began = False
         try:
             worker.attempts.add(self)
-            state.began_at = lease_time()
+            state.began_at = began_at = lease_time()
             worker.reporter.started(self.job)
-            if state.began_at >= self.held.deadline:
+            if began_at >= held.deadline:
                 # The claim was answered late, or the process was suspended: another worker may have the job by now. If
                 # none has, this finish releases it at once, before the reaper.
                 finish: Finish | None = finishes.late(self.job)
@@ -554,19 +554,18 @@ class AttemptRunner:
                 if worker.tracing is not None:
                     state.trace = worker.tracing.begin_attempt(self.job, worker.name)
                 finish = await self._outcome(task)
-            self.context = copy_context()
             ended_at = lease_time()
-            self.duration = ended_at - state.began_at
-            if finish is not None and self.held.unlogged_progress is not None:
-                self.held.finish_since = ended_at  # Its handler has ended: a worker that stops must not cut it off.
+            self.duration = ended_at - began_at
+            if held.unlogged_progress is not None and finish is not None:
+                held.finish_since = ended_at  # Its handler has ended: a worker that stops must not cut it off.
                 finish = await state.with_last_progress(finish)
-                self.held.finish_since = None
+                held.finish_since = None
             worker.on_handler_ended(self)
             if finish is None or state.finishing or state.indeterminate or self._processor.after_attempt is not None:
                 await self._finish(finish)
             else:
                 state.finishing = True
-                self.held.finish_since = ended_at
+                held.finish_since = ended_at
                 if state.trace is not None:
                     self._end_trace(finish)
                 worker.completer.submit(finish, self)
@@ -587,10 +586,11 @@ class AttemptRunner:
 
     def _leave_to_reaper(self, error: Exception) -> None:
         """Let the lease expire, since the finish cannot be written."""
-        context = self.context
+        # A copy, since this may run in the context itself.
+        context = copy_context() if self.context is None else self.context.copy()
         # First, since the report may fail for lack of memory: a lease that is renewed for nobody would never expire.
         self.cleanup()
-        (context or copy_context()).run(self._worker.reporter.finish_failed, self.job, error)
+        context.run(self._worker.reporter.finish_failed, self.job, error)
 
     def cleanup(self) -> None:
         """Remove the attempt from the parts of the worker, since it is over. Idempotent."""
