@@ -34,7 +34,9 @@ _AFTER_ERROR = 0.1
 _BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 """None on macOS and Windows, where the system decides whether the monotonic clock counts a suspend."""
 
-lease_time: Callable[[], float] = time.monotonic if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
+lease_time: Callable[[], float] = (
+    partial(time.monotonic) if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
+)
 """Return seconds since some moment in the past, by a clock that never goes back, and counts a suspend too.
 
 No function of ours, since each job asks for it twice.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from queuert.testing.events import EventLog
 from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer, lease_time
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import echo, number
+from tests.support.lease_clock import lease_clock
 from tests.support.waiting import WAIT
 
 LEASE = 60.0
@@ -31,32 +32,21 @@ class Suspend:
 
     def __init__(self) -> None:
         self._passed = 0.0
-        self._clock = time.clock_gettime
-        self._replace(self._now)
 
-    @staticmethod
-    def _replace(clock: Callable[[int], float]) -> None:
-        """Let ``lease_time``, which many modules have imported, ask this function for the clock that it names."""
-        partial: Any = lease_time
-        partial.__setstate__((clock, partial.args, {}, None))
-
-    def _now(self, clock: int) -> float:
-        return self._clock(clock) + (self._passed if clock == time.CLOCK_BOOTTIME else 0.0)
+    def clock_gettime(self, clock: int) -> float:
+        """The time by one of them."""
+        return time.clock_gettime(clock) + (self._passed if clock == time.CLOCK_BOOTTIME else 0.0)
 
     def lasts(self, seconds: float) -> None:
         """The machine was suspended for so long."""
         self._passed += seconds
 
-    def restore(self) -> None:
-        """Let the clocks of the machine count again."""
-        self._replace(self._clock)
-
 
 @pytest.fixture
 def suspend() -> Iterator[Suspend]:
     suspend = Suspend()
-    yield suspend
-    suspend.restore()
+    with lease_clock(suspend.clock_gettime):
+        yield suspend
 
 
 class Owner:

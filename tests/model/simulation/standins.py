@@ -22,6 +22,7 @@ import queuert.worker.leases
 import queuert.worker.runtime
 import queuert.worker.threads
 from tests.model.simulation.world import Thread, Waiter, World
+from tests.support.lease_clock import lease_clock
 
 _THREADED = (queuert.worker.attempt, queuert.worker.leases, queuert.worker.threads)
 """Modules whose threads are simulated. The locks of the others are never waited for: one thing runs at a time."""
@@ -38,10 +39,6 @@ class Clock:
         return self._world.now
 
     time = monotonic
-
-    def clock_gettime(self, _: int) -> float:
-        """Nobody suspends it."""
-        return self._world.now
 
 
 class Event:
@@ -145,6 +142,7 @@ def simulated(world: World, seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for module in _modules_with(time):
             stack.enter_context(patch.object(module, "time", Clock(world)))
+        stack.enter_context(lease_clock(lambda *_: world.now))
         for module in _THREADED:
             stack.enter_context(patch.object(module, "threading", Threading(world)))
         stack.enter_context(patch.object(queuert.worker.threads, "SimpleQueue", lambda: Queue(world)))
