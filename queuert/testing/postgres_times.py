@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from queuert.testing.clock import too_early
+
 if TYPE_CHECKING:
     from queuert.state.postgres.settings import PostgresSettings
 
+# Python has no times before the year 1. The other times of a job are later than its start.
+_IS_TOO_EARLY = sql.SQL("""
+SELECT coalesce(least(
+    (SELECT min(created_at) FROM {job}),
+    (SELECT min(least(created_at, last_at, next_at)) FROM {schedule})
+) < timestamptz '0002-01-01 00:00:00+00' + {by}, false)
+""")
 _JOBS = sql.SQL("""
 UPDATE {job} SET
     created_at = created_at - {by},
@@ -56,6 +65,9 @@ class PostgresTimes:
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(self._apart)))
         with psycopg.connect(self._settings.current_dsn()) as connection:
+            [(is_too_early,)] = connection.execute(_IS_TOO_EARLY.format(by=by, **names)).fetchall()
+            if is_too_early:
+                raise too_early("2")
             for statement in (
                 _JOBS,
                 _STEPS,
