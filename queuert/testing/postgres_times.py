@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import sql
 
+from queuert.state.postgres.errors import mapped_errors
 from queuert.testing.clock import too_early
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class PostgresTimes:
         names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(self._apart)))
-        with psycopg.connect(self._settings.current_dsn()) as connection:
+        with mapped_errors(self._settings.schema), psycopg.connect(self._settings.current_dsn()) as connection:
             [(is_too_early,)] = connection.execute(_IS_TOO_EARLY.format(by=by, **names)).fetchall()
             if is_too_early:
                 raise too_early("2")
