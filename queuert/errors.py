@@ -633,6 +633,9 @@ class RetryLater(QueuertError):
 class StateError(QueuertError):
     """The store refused or failed to execute a statement, through no fault of the caller; see ``__cause__``."""
 
+    remedy: str | None = None
+    """What to do about it, with which the message ends; None if it is not known apart from the message."""
+
 
 class StateUnavailableError(StateError):
     """The store cannot be reached, closed the connection, or did not confirm that a write was flushed.
