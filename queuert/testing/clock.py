@@ -188,7 +188,7 @@ def times_of(state: StateAdapter) -> StoredTimes:
     if isinstance(state, _loaded("queuert.state.postgres", "PostgresState")):
         from queuert.testing.postgres_times import PostgresTimes
 
-        return PostgresTimes(cast("PostgresState", state)._settings, _apart)
+        return PostgresTimes(cast("PostgresState", state)._settings, _apart, too_early)
     if isinstance(state, _loaded("queuert.state.redis", "RedisState")):
         return RedisTimes(cast("RedisState", state)._settings)
     raise ConfigurationError(

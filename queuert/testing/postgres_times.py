@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from queuert.state.postgres.errors import mapped_errors
-from queuert.testing.clock import too_early
 
 if TYPE_CHECKING:
     from queuert.state.postgres.settings import PostgresSettings
@@ -55,9 +54,10 @@ UPDATE {schedule} SET
 class PostgresTimes:
     """Moves the times of the tables in a schema of Postgres."""
 
-    def __init__(self, settings: PostgresSettings, apart: Iterator[int]) -> None:
+    def __init__(self, settings: PostgresSettings, apart: Iterator[int], too_early: Callable[[str], Exception]) -> None:
         self._settings = settings
         self._apart = apart
+        self._too_early = too_early
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
@@ -68,7 +68,7 @@ class PostgresTimes:
         with mapped_errors(self._settings.schema), psycopg.connect(self._settings.current_dsn()) as connection:
             [(is_too_early,)] = connection.execute(_IS_TOO_EARLY.format(by=by, **names)).fetchall()
             if is_too_early:
-                raise too_early("2")
+                raise self._too_early("2")
             for statement in (
                 _JOBS,
                 _STEPS,
