@@ -69,7 +69,7 @@ def test_a_commit_in_doubt_says_under_which_id_it_is_repeated(dsn: str, monkeypa
         raise StateUnavailableError("the connection is lost") from psycopg.OperationalError()
 
     one = writer(dsn)
-    messages = [one.write(iter([batch(1)]))]
+    messages: list[Any] = [one.write(iter([batch(1)]))]
     with monkeypatch.context() as patch:
         patch.setattr(batch_module, "commit_write", lost)
         with pytest.raises(StateUnavailableError, match="may have been committed: write again with writeId") as caught:
@@ -87,7 +87,7 @@ def test_a_commit_that_the_server_refused_is_not_in_doubt(dsn: str, monkeypatch:
         raise StateUnavailableError("deadlock detected") from psycopg.errors.DeadlockDetected()
 
     one = writer(dsn)
-    messages = [one.write(iter([batch(1)]))]
+    messages: list[Any] = [one.write(iter([batch(1)]))]
     monkeypatch.setattr(batch_module, "commit_write", refused)
     with pytest.raises(StateUnavailableError, match=r"^deadlock detected$"):
         one.commit(messages)
