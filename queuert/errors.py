@@ -72,7 +72,6 @@ There is one warning, :class:`DefinitionWarning`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
@@ -634,6 +633,9 @@ class RetryLater(QueuertError):
 class StateError(QueuertError):
     """The store refused or failed to execute a statement, through no fault of the caller; see ``__cause__``."""
 
+    remedy: str | None = None
+    """What to do about it, with which the message ends; None if it is not known apart from the message."""
+
 
 class StateUnavailableError(StateError):
     """The store cannot be reached, closed the connection, or did not confirm that a write was flushed.
@@ -643,22 +645,6 @@ class StateUnavailableError(StateError):
     """
 
     kind = ErrorKind.UNAVAILABLE
-
-
-_REFUSED_LOGIN = re.compile(
-    r"authentication (?:failed|required)|no password supplied|username-password pair|not permitted to log in"
-    r"|role \".*\" does not exist|\bNOAUTH\b|\bWRONGPASS\b",
-    re.IGNORECASE,
-)
-"""What servers say of a refused login. Drivers tell it from other failures to connect by nothing else."""
-
-
-def what_to_check(error: StateUnavailableError) -> str:
-    """Return what a person has to check who could not connect; empty if the message says it."""
-    advice = "check the address, and that the server runs"
-    if _REFUSED_LOGIN.search(str(error)):
-        advice = "check the user and the password"
-    return "" if advice in str(error) else f" ({advice})"
 
 
 class SchemaMissingError(StateError):

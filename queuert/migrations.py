@@ -86,6 +86,16 @@ def forget_login(error: BaseException) -> None:
         found = found.__cause__ or found.__context__ if isinstance(found, psycopg.OperationalError) else None
 
 
+@contextmanager
+def forgetting_login() -> Iterator[None]:
+    """Remove the connection from the errors of psycopg of the block: those of an attempt to connect have one."""
+    try:
+        yield
+    except psycopg.Error as error:
+        forget_login(error)
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
     """The revision of a database, and the revisions that it lacks."""
@@ -306,9 +316,9 @@ def connect_to(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]
     """
     checked_dsn(dsn)
     try:
-        return psycopg.connect(dsn, autocommit=autocommit, connect_timeout=10, application_name="queuert migrate")
+        with forgetting_login():
+            return psycopg.connect(dsn, autocommit=autocommit, connect_timeout=10, application_name="queuert migrate")
     except psycopg.OperationalError as error:
-        forget_login(error)
         raise StateUnavailableError(f"cannot connect to the database: {error}") from error
 
 

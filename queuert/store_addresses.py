@@ -1,6 +1,6 @@
 """Addresses of stores: the scheme that says which store it is, and the options after a question mark.
 
-What is at an address, :mod:`queuert.urls` opens.
+What is at an address, :mod:`queuert.urls` opens; who cannot is told what to check.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, StateUnavailableError
 
 POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss", "unix")
@@ -99,3 +99,19 @@ def _shown(name: str, value: str) -> str:
     if name.isidentifier() and "@" not in value:
         return repr(name)
     return "of that name (write %3F for a ? in a password)"
+
+
+_REFUSED_LOGIN = re.compile(
+    r"authentication (?:failed|required)|no password supplied|username-password pair|not permitted to log in"
+    r"|role \".*\" does not exist|\bNOAUTH\b|\bWRONGPASS\b",
+    re.IGNORECASE,
+)
+"""What servers say of a refused login. Drivers tell it from other failures to connect by nothing else."""
+
+
+def what_to_check(error: StateUnavailableError) -> str:
+    """Return what a person has to check who could not connect; empty if the message says it."""
+    advice = "check the address, and that the server runs"
+    if _REFUSED_LOGIN.search(str(error)):
+        advice = "check the user and the password"
+    return "" if advice in str(error) else f" ({advice})"

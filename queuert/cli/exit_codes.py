@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from enum import IntEnum
 
-from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError, what_to_check
+from queuert.errors import ConfigurationError, ErrorKind, QueuertError, StateUnavailableError
 from queuert.optional_packages import how_to_install
+from queuert.store_addresses import what_to_check
 
 
 class Exit(IntEnum):

@@ -22,6 +22,7 @@ import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
+from queuert.migrations import forgetting_login
 from queuert.notify.adapter import Topic
 from queuert.notify.encoding import WILDCARD, encode
 from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify, ListenSession, Subscribers, Waker
@@ -104,7 +105,9 @@ class ListenConnection:
         Raises:
             psycopg.OperationalError: the server cannot be reached, or rejects the connection.
         """
-        return cls(psycopg.connect(settings.current_dsn(), **settings.connection_arguments()), waker)
+        with forgetting_login():
+            connection = psycopg.connect(settings.current_dsn(), **settings.connection_arguments())
+        return cls(connection, waker)
 
     @property
     def backend_pid(self) -> int:

@@ -313,7 +313,7 @@ class AsyncJobQueue:
 
         Raises:
             ConfigurationError: it is negative, the times of this store cannot be moved, or one would be earlier than
-                the store has times: 1970 on Redis, the year 2 on SQLite.
+                the store has times: 1970 on Redis, the year 2 on Postgres and SQLite.
         """
         seconds = after(delay, days=days, hours=hours, minutes=minutes, seconds=seconds).delay or 0.0
         times = times_of(self.state) if self._times is None else self._times

@@ -30,8 +30,8 @@ _YEAR_2 = (datetime(2, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // 
 def too_early(year: str) -> ConfigurationError:
     """Return the error of times that would be moved to where a store, or Python, has none."""
     return ConfigurationError(
-        f"the times that a queue moves must stay after the year {year}, got an advance that moves a start before it: "
-        "advance by less, or start the chain anew"
+        f"the times that a queue moves must stay after the year {year}, got an advance that moves a start or a tick "
+        "before it: advance by less, or begin with new chains and schedules"
     )
 
 
@@ -41,6 +41,14 @@ class StoredTimes(Protocol):
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past by this much, in one step; with ``leases`` the ends of leases as well."""
         ...
+
+
+_FIRST_TIMES = """
+SELECT min(created_at) FROM queuert_job
+UNION ALL SELECT min(last_at) FROM queuert_schedule
+UNION ALL SELECT min(next_at) FROM queuert_schedule
+"""
+"""The earliest times that a list shows: the other times of a job are later than its start."""
 
 
 class SQLiteTimes:
@@ -64,8 +72,7 @@ class SQLiteTimes:
         store.open()
         try:
             with store._writing() as connection:
-                [(first,)] = connection.execute("SELECT min(created_at) FROM queuert_job").fetchall()
-                if first is not None and first - by < _YEAR_2:
+                if any(first < _YEAR_2 + by for (first,) in connection.execute(_FIRST_TIMES) if first is not None):
                     raise too_early("2")
                 for table, columns in moved.items():
                     changes = ", ".join(f"{column} = {column} - {by}" for column, by in columns.items())
@@ -105,6 +112,11 @@ end
 -- Times have no sign. The start of a job is the earliest that it has.
 for _, key in ipairs(call('KEYS', P .. 'j:*')) do
     if tonumber(call('HGET', key, 'created') or BY) < BY then return 1 end
+end
+for _, schedule in ipairs(call('HVALS', P .. 'schedules')) do
+    for _, name in ipairs({'last_at', 'next_at'}) do
+        if tonumber(schedule:match('"' .. name .. '":%s*"?(%d+)') or BY) < BY then return 1 end
+    end
 end
 for _, key in ipairs(call('KEYS', P .. '*')) do
     local kind = key:sub(#P + 1):match('^[^:]*')
@@ -176,7 +188,7 @@ def times_of(state: StateAdapter) -> StoredTimes:
     if isinstance(state, _loaded("queuert.state.postgres", "PostgresState")):
         from queuert.testing.postgres_times import PostgresTimes
 
-        return PostgresTimes(cast("PostgresState", state)._settings, _apart)
+        return PostgresTimes(cast("PostgresState", state)._settings, _apart, too_early)
     if isinstance(state, _loaded("queuert.state.redis", "RedisState")):
         return RedisTimes(cast("RedisState", state)._settings)
     raise ConfigurationError(

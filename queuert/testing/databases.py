@@ -13,6 +13,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from queuert.migrations import forgetting_login
+
 _TODAY = "select (clock_timestamp() at time zone 'UTC')::date::text"
 _SESSIONS = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
 _END_SESSIONS = """select pg_terminate_backend(pid) from pg_stat_activity
@@ -47,7 +49,8 @@ class TemplateDatabases:
         self._template: str | None = None
         self._day = ""
         self._count = 0
-        self._admin = psycopg.connect(dsn, autocommit=True)
+        with forgetting_login():
+            self._admin = psycopg.connect(dsn, autocommit=True)
 
     def create(self) -> str:
         """Make a copy of the template and return its connection string; the first call makes the template.

@@ -54,7 +54,7 @@ class FreshStores(Protocol):
 def fresh_stores(dsn: str, prepare: Prepare) -> Iterator[FreshStores]:
     """Create stores on this server: in a database of its own for each, or in one schema that is emptied, as the role
     allows."""
-    with psycopg.connect(dsn) as connection:
+    with migrations.forgetting_login(), psycopg.connect(dsn) as connection:
         row = connection.execute(_MAY_CREATE).fetchone()
     if row is not None and row[0]:
         with TemplateDatabases(dsn, lambda made: _migrate(made, prepare)) as databases:
@@ -66,7 +66,7 @@ def fresh_stores(dsn: str, prepare: Prepare) -> Iterator[FreshStores]:
         try:
             yield _EmptiedSchema(dsn, schema)
         finally:
-            with psycopg.connect(dsn) as connection:
+            with migrations.forgetting_login(), psycopg.connect(dsn) as connection:
                 connection.execute(sql.SQL("drop schema {} cascade").format(sql.Identifier(schema)))
 
 
@@ -89,7 +89,7 @@ class _EmptiedSchema:
     def __init__(self, dsn: str, schema: str) -> None:
         self._dsn = dsn
         self._schema = schema
-        with psycopg.connect(dsn) as connection:
+        with migrations.forgetting_login(), psycopg.connect(dsn) as connection:
             query = sql.SQL(_SETTINGS).format(sql.Identifier(schema, "event_log"))
             [(self._settings,)] = connection.execute(query).fetchall()
 
@@ -98,7 +98,7 @@ class _EmptiedSchema:
         try:
             yield self._dsn, PostgresState(self._dsn, schema=self._schema)
         finally:
-            with psycopg.connect(self._dsn) as connection:
+            with migrations.forgetting_login(), psycopg.connect(self._dsn) as connection:
                 self._empty(connection)
 
     def _empty(self, connection: psycopg.Connection[Any]) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
+from queuert.state.postgres.errors import mapped_errors
+
 if TYPE_CHECKING:
     from queuert.state.postgres.settings import PostgresSettings
 
+# Python has no times before the year 1. The other times of a job are later than its start.
+_IS_TOO_EARLY = sql.SQL("""
+SELECT coalesce(least(
+    (SELECT min(created_at) FROM {job}),
+    (SELECT min(least(created_at, last_at, next_at)) FROM {schedule})
+) < timestamptz '0002-01-01 00:00:00+00' + {by}, false)
+""")
 _JOBS = sql.SQL("""
 UPDATE {job} SET
     created_at = created_at - {by},
@@ -45,9 +54,10 @@ UPDATE {schedule} SET
 class PostgresTimes:
     """Moves the times of the tables in a schema of Postgres."""
 
-    def __init__(self, settings: PostgresSettings, apart: Iterator[int]) -> None:
+    def __init__(self, settings: PostgresSettings, apart: Iterator[int], too_early: Callable[[str], Exception]) -> None:
         self._settings = settings
         self._apart = apart
+        self._too_early = too_early
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Move all stored times into the past, in one transaction."""
@@ -55,7 +65,10 @@ class PostgresTimes:
         names = {name: sql.Identifier(self._settings.schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         later = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(next(self._apart)))
-        with psycopg.connect(self._settings.current_dsn()) as connection:
+        with mapped_errors(self._settings.schema), psycopg.connect(self._settings.current_dsn()) as connection:
+            [(is_too_early,)] = connection.execute(_IS_TOO_EARLY.format(by=by, **names)).fetchall()
+            if is_too_early:
+                raise self._too_early("2")
             for statement in (
                 _JOBS,
                 _STEPS,

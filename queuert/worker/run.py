@@ -15,7 +15,8 @@ from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from queuert.errors import LifespanError, RunningEventLoopError, StateError, StateUnavailableError, what_to_check
+from queuert.errors import LifespanError, RunningEventLoopError, StateError, StateUnavailableError
+from queuert.store_addresses import what_to_check
 from queuert.worker import forks
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop

@@ -67,6 +67,7 @@ def test_all_is_well(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("ALTER TABLE queuert_worker RENAME COLUMN job_types TO types", "without queuert_worker.job_types"),
         ("DELETE FROM queuert_schema", "got []"),
         ("UPDATE queuert_schema SET version = 'x'", "got ['x']"),
+        ("UPDATE queuert_schema SET version = 'a: b'", "got ['a: b']"),
         ("UPDATE queuert_schema SET version = -1", "got [-1]"),
     ],
 )
@@ -76,6 +77,7 @@ def test_tables_that_somebody_has_edited(file: Path, edit: str, found: str) -> N
     one = problem(file, "schema")
     assert one.severity is Severity.ERROR
     assert found in one.found
+    assert one.remedy.startswith("restore the file from a backup")
 
 
 def test_tables_that_are_newer_than_their_version(file: Path) -> None:
@@ -84,6 +86,7 @@ def test_tables_that_are_newer_than_their_version(file: Path) -> None:
     found = [one for one in SQLiteState(file).diagnose() if one.check == "schema"]
     assert [one.severity for one in found] == [Severity.WARNING, Severity.ERROR]
     assert "they are newer" in found[1].found
+    assert found[1].remedy.startswith("restore the file from a backup")
 
 
 def test_memory_has_no_file() -> None:

@@ -67,6 +67,15 @@ def followed(dsn: str, cursor: str | None = None) -> tuple[list[str], str | None
         store.close()
 
 
+def end(dsn: str) -> str:
+    """Return the cursor of the end of the log."""
+    store = opened(dsn)
+    try:
+        return store.event_log_end().cursor
+    finally:
+        store.close()
+
+
 def test_a_reader_is_reported_when_its_last_event_was_lost_in_a_failover(pair: Pair) -> None:
     """New transactions get the numbers of the lost ones, so their events are before the cursor."""
     start(pair.primary.dsn(), "kept", 10)
@@ -96,6 +105,33 @@ def test_a_reader_goes_on_by_itself_when_its_last_event_outlived_the_failover(pa
     # The server's own transactions, which write no events, have numbers as well: the next events have higher numbers.
     names = start(pair.address, "after", 10)
     assert followed(pair.address, cursor)[0] == names
+
+
+@pytest.mark.quick
+def test_a_reader_that_waits_at_the_end_of_a_quiet_log_goes_on_after_a_failover(pair: Pair) -> None:
+    """New transactions have lower numbers than the last ones of the primary, which wrote no events."""
+    start(pair.primary.dsn(), "kept", 3)
+    pair.caught_up()
+    pair.proxy.black_hole()
+    with psycopg.connect(pair.primary.dsn(), autocommit=True) as primary:
+        for _ in range(200):
+            primary.execute("select pg_current_xact_id()")
+    cursor = end(pair.primary.dsn())
+    pair.fail_over()
+    names = start(pair.address, "after", 3)
+    assert followed(pair.address, cursor)[0] == names
+
+
+def test_a_reader_that_waited_behind_an_event_that_a_failover_lost_is_reported(pair: Pair) -> None:
+    start(pair.primary.dsn(), "kept", 3)
+    pair.caught_up()
+    pair.proxy.black_hole()
+    start(pair.primary.dsn(), "lost", 3)
+    cursor = end(pair.primary.dsn())
+    pair.fail_over()
+    start(pair.address, "after", 100)
+    with pytest.raises(EventsLostError, match=r"timeline 1.*timeline 2"):
+        followed(pair.address, cursor)
 
 
 @pytest.mark.quick

@@ -159,6 +159,7 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
         store.set_event_level(EventLevel.OFF, ["plain"])
         store.set_event_level(None, ["plain"])
         store.list_events(EventFilter(), PageRequest())
+        store.event_log_end()
         store.closed_chains(["b"])
         store.get_chain_states(["b"])
         store.get_event_log()

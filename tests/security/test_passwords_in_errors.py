@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -10,8 +12,21 @@ import pytest
 
 from queuert import PostgresState, migrations
 from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.ids import new_token
 from queuert.migrations import checked_dsn, forget_login
+from queuert.notify.listener import Waker
+from queuert.notify.postgres import ListenConnection
 from queuert.passwords import current_password
+from queuert.state import Store
+from queuert.state.postgres.bulk import BulkSettings, bulk_session
+from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection
+from queuert.state.postgres.roles import grant_roles
+from queuert.state.postgres.settings import PostgresSettings
+from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
+from queuert.testing.clock import times_of
+from queuert.testing.databases import TemplateDatabases
+from queuert.testing.fixtures import fresh_stores
+from tests.support.store_harness import opened
 
 SECRET = "TopS3cret"
 
@@ -50,13 +65,55 @@ def shown_by_reports(error: BaseException | None) -> str:
     return shown
 
 
-@pytest.mark.parametrize(
-    "connect", [lambda dsn: PostgresState(dsn).sync_store().open(), migrations.status], ids=["store", "migrations"]
-)
-def test_an_error_of_a_login_keeps_no_connection(connect: Callable[[str], object]) -> None:
-    with pytest.raises(StateUnavailableError) as caught:
-        connect(f"postgresql://u:{SECRET}@127.0.0.1:1,127.0.0.1:1/x")
+def listen(dsn: str) -> None:
+    """Connect as the listener of notifications does."""
+    with closing(Waker()) as waker:
+        ListenConnection.connect(PostgresSettings(dsn=dsn), waker)
+
+
+LOGINS: dict[str, Callable[[str], object]] = {
+    "store": lambda dsn: PostgresState(dsn).sync_store().open(),
+    "migrations": migrations.status,
+    "pool": PooledConnection.connect,
+    "async pool": lambda dsn: asyncio.run(AsyncPooledConnection.connect(dsn)),
+    "listener": listen,
+    "bulk write": lambda dsn: bulk_session(BulkSettings(dsn, "queuert")).__enter__(),
+    "doctor": lambda dsn: PostgresState(dsn).diagnose(),
+    "roles": grant_roles,
+    "times of a queue": lambda dsn: times_of(PostgresState(dsn)).shift(1.0, leases=False),
+    "databases of tests": lambda dsn: TemplateDatabases(dsn, print),
+    "stores of tests": lambda dsn: fresh_stores(dsn, print).__enter__(),
+}
+
+
+@pytest.mark.parametrize("login", LOGINS)
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:1"], ids=["one host", "two hosts"])
+def test_an_error_of_a_login_keeps_no_connection(login: str, hosts: str) -> None:
+    with pytest.raises((StateUnavailableError, psycopg.OperationalError)) as caught:
+        LOGINS[login](f"postgresql://u:{SECRET}@{hosts}/x")
     assert SECRET not in shown_by_reports(caught.value)
+
+
+def test_an_error_of_a_commit_in_doubt_keeps_no_connection(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Psycopg gives these none so far."""
+
+    def lost(connection: PooledConnection) -> None:
+        error = psycopg.OperationalError("the connection is lost")
+        error._pgconn = connection.pgconn
+        connection.close()
+        raise error
+
+    def commit(store: Store) -> None:
+        store.start_jobs([NewJob("a", "work", "1", id_chosen=True)])
+        [job] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+        with store.transaction(job) as transaction:
+            transaction.finish(Finish(job, FinishKind.COMPLETE, output="1"))
+            monkeypatch.setattr(PooledConnection, "commit", lost)
+
+    with closing(opened(dsn)) as store, pytest.raises(StateUnavailableError, match="did not take effect") as caught:
+        commit(store)
+    assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+    assert caught.value.__cause__.pgconn is None
 
 
 @pytest.mark.parametrize("end", ["\0", "\ud800"], ids=["NUL", "surrogate"])

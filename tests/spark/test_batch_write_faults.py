@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,10 +15,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+import queuert.spark.write.batch as batch_module
+from queuert.errors import StateUnavailableError
 from queuert.spark import enqueue, sweep_staging
 from queuert.spark.errors import StagingLostError
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.write.batch import JobBatchWriter
+from queuert.state.postgres.bulk_commit import commit_write
 from tests.spark.children import wide_rows
 from tests.spark.support import numbers, query, stages, wait_for_staged_rows
 
@@ -54,6 +59,45 @@ def writer(dsn: str, **options: str) -> JobBatchWriter:
 
 def batch(*values: int) -> Any:
     return pa.record_batch({"n": pa.array(values, pa.int64())})
+
+
+def test_a_commit_in_doubt_says_under_which_id_it_is_repeated(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has chosen none could only write all jobs again."""
+
+    def lost(*arguments: Any, **others: Any) -> Any:
+        commit_write(*arguments, **others)
+        raise StateUnavailableError("the connection is lost") from psycopg.OperationalError()
+
+    one = writer(dsn)
+    messages: list[Any] = [one.write(iter([batch(1)]))]
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_module, "commit_write", lost)
+        with pytest.raises(StateUnavailableError, match="may have been committed: write again with writeId") as caught:
+            one.commit(messages)
+    one.abort([])
+    named = re.search(r"writeId (\S+),", str(caught.value))
+    assert named is not None
+    again = writer(dsn, writeId=named[1])
+    again.commit([again.write(iter([batch(1)]))])
+    assert numbers(dsn) == [1]
+
+
+def test_a_commit_that_the_server_refused_is_not_in_doubt(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any, **others: Any) -> Any:
+        raise StateUnavailableError("deadlock detected") from psycopg.errors.DeadlockDetected()
+
+    one = writer(dsn)
+    messages: list[Any] = [one.write(iter([batch(1)]))]
+    monkeypatch.setattr(batch_module, "commit_write", refused)
+    with pytest.raises(StateUnavailableError, match=r"^deadlock detected$"):
+        one.commit(messages)
+
+
+def test_a_write_whose_result_cannot_be_read_says_that_it_was_committed() -> None:
+    url = "postgresql://postgres@127.0.0.1:1/x"
+    options = parse_options(WriteOptions, {"url": url, "jobType": "resize", "writeId": "mine"})
+    with pytest.raises(StateUnavailableError, match=r"was committed, .* enqueue again with write_id='mine'"):
+        import_module("queuert.spark.write.enqueue")._result(options)
 
 
 def test_of_speculative_twins_one_counts(dsn: str) -> None:

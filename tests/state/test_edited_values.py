@@ -114,3 +114,18 @@ def test_a_list_shows_rows_that_somebody_has_edited(place: tuple[StateAdapter, C
             assert {chain.id: chain.attributes for chain in client.list_chains()} == {
                 "edited": ATTRIBUTES[text], "other": {},
             }  # fmt: skip
+
+
+def test_a_chain_is_deleted_whatever_its_attributes_are(place: tuple[StateAdapter, Callable[[str, str], None]]) -> None:
+    state, edit = place
+    with Client(state, JobTypes(work)) as client:
+        texts = [*ATTRIBUTES, '["a"]', '{"a": [null, true, ["b"]], "b": false}', "[" * 100_000]
+        if isinstance(state, PostgresState):
+            # Its column takes valid JSON alone.
+            texts = [text for text in texts if not text.startswith(("{bad", "[["))]
+        for text in texts:
+            client.start_chain(work, 1, id="edited", attributes={"b": "c"})
+            edit("attributes", text)
+            assert client.delete_chains(["edited"]) == ["edited"]
+            assert not list(client.list_jobs())
+            assert not list(client.list_chains(attributes={"b": "c"}))

@@ -126,16 +126,21 @@ def reported() -> Iterator[None]:
         raise WriteConflictError(str(error)) from None
 
 
-def committed(options: WriteOptions, commit: Callable[[BulkSession], T]) -> T:
+def committed(options: WriteOptions, commit: Callable[[BulkSession], T], *, in_doubt: str = "") -> T:
     """Commit on a new connection; repeat it if the connection broke: the repetition finds out whether it was
-    committed."""
+    committed. If it cannot, the message of the error ends with ``in_doubt``."""
+    has_broken = False
     for left in reversed(range(_COMMITS)):
         try:
             with bulk_session(settings_of(options), application_name="queuert spark commit") as session, reported():
                 return commit(session)
         except StateUnavailableError as error:
-            if not left or not is_broken(error):
-                raise
+            has_broken = has_broken or is_broken(error)
+            if left and is_broken(error):
+                continue
+            if has_broken and in_doubt:
+                raise StateUnavailableError(f"{error}: {in_doubt}") from error.__cause__
+            raise
     raise AssertionError("the last round returns or raises")
 
 
@@ -207,6 +212,8 @@ class JobBatchWriter(DataSourceArrowWriter):
         return committed(
             self._options,
             lambda session: commit_write(session, stage, start, rejected=rejected, reject_files=files),
+            in_doubt=f"the write may have been committed: write again with writeId {self._write_id}, which writes "
+            "nothing twice",
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriter
 
+from queuert.errors import StateUnavailableError
 from queuert.job_types import JobType
 from queuert.observability.tracing import NO_SENDING, Send, Sending, Tracing, TracingMiddleware
 from queuert.spark.datasource import QueuertDataSource, declaring, register
@@ -70,7 +71,8 @@ def enqueue(
         ChainNotFoundError: a chain in ``blocked_by`` does not exist; nothing was written.
         FenceLostError: the attempt of the fence has lost its lease; nothing was written.
         StagingLostError: staged rows were lost; nothing was written. Write again.
-        StateUnavailableError: the database could not be reached. Write again under the same ``write_id``.
+        StateUnavailableError: the database could not be reached. Write again under the same ``write_id``. If the write
+            may have been committed, the message says so, and its ``write_id``.
 
     Example::
 
@@ -118,8 +120,14 @@ def _save(writer: DataFrameWriter) -> None:
 
 def _result(options: WriteOptions) -> WriteResult:
     assert options.write_id is not None
-    with bulk_session(settings_of(options)) as session:
-        found = find_write(session, options.write_id, options.job_type)
+    try:
+        with bulk_session(settings_of(options)) as session:
+            found = find_write(session, options.write_id, options.job_type)
+    except StateUnavailableError as error:
+        raise StateUnavailableError(
+            f"{error}: the write was committed, and its result cannot be read: enqueue again with "
+            f"write_id={options.write_id!r}, which writes nothing twice"
+        ) from error
     assert found is not None
     return WriteResult(options.write_id, found.rows, found.started, found.rejected)
 

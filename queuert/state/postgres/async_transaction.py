@@ -13,6 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
+from queuert.migrations import forget_login
 from queuert.state._asyncio import async_pauses
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_statements import fetch, finish_and_release
@@ -236,6 +237,7 @@ class AsyncPostgresTransaction:
         Only a finish keeps its token in the row, so token and status tell. A worker that stops may have written another
         finish meanwhile.
         """
+        forget_login(failure)
         async for _ in async_pauses():
             try:
                 async with self._connections.connection() as connection:

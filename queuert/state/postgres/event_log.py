@@ -252,10 +252,16 @@ def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
     return Page(items, _cursor(ends[0], log) if ends else None)
 
 
-def end(log: LogState) -> EventLogEnd:
-    """Return the end of the log: before the transactions that have not ended."""
-    cursor = EventCursor(log.horizon, 0, None, log.system, log.timeline).encode()
-    return EventLogEnd(cursor, settled=log.horizon, written=log.next_tx)
+def end(log: LogState, last: Sequence[Row]) -> EventLogEnd:
+    """Return the end of the log: before the transactions that have not ended.
+
+    ``last`` is the row of ``last_event`` below them. The cursor names that event, so that a reader who waits there goes
+    on after a failover that has kept it. If the log has none, there is nothing to tell that by.
+    """
+    cursor = EventCursor(log.horizon, 0, None, log.system, log.timeline)
+    for tx, seq, happened_at in last:
+        cursor = EventCursor(int(tx), seq, happened_at, log.system, log.timeline)
+    return EventLogEnd(cursor.encode(), settled=log.horizon, written=log.next_tx)
 
 
 def _cursor(row: Row, log: LogState) -> str:

@@ -33,6 +33,7 @@ from psycopg import (
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from queuert.errors import QueuertError
+from queuert.migrations import forgetting_login
 from queuert.passwords import Password, current_password, current_password_async
 from queuert.state.postgres import psycopg_internals
 from queuert.state.postgres.bounds import Bounds
@@ -173,7 +174,8 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
         try:
             if password is not None:
                 kwargs["password"] = await current_password_async(password)
-            connection = await super().connect(conninfo, **kwargs)
+            with forgetting_login():  # The pool logs errors.
+                connection = await super().connect(conninfo, **kwargs)
         except (Error, QueuertError) as error:
             if refusals is not None:
                 refusals.add(error)
@@ -208,7 +210,8 @@ class PooledConnection(ConnectionState, Connection[Any]):
         try:
             if password is not None:
                 kwargs["password"] = current_password(password)
-            connection = super().connect(conninfo, **kwargs)
+            with forgetting_login():
+                connection = super().connect(conninfo, **kwargs)
         except (Error, QueuertError) as error:
             if refusals is not None:
                 refusals.add(error)

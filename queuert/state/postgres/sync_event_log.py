@@ -49,7 +49,8 @@ class PostgresEventLog(PostgresBase):
         """Return the end of the event log: readers are shown what is below the horizon."""
         log = LogState.of((self._fetch(self._sql.read_log, event_log.log_params(None)))[0])
         log.check_owner()
-        return event_log.end(log)
+        # No event is added below the horizon any more.
+        return event_log.end(log, self._fetch(self._sql.last_event, {"below": str(log.horizon)}))
 
     def get_event_log(self) -> EventLog:
         """Return the settings of the log, and its partitions."""

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
+from queuert.migrations import forget_login
 from queuert.state._asyncio import sync_pauses
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.errors import BROKEN, mapped
@@ -237,6 +238,7 @@ class PostgresTransaction:
         Only a finish keeps its token in the row, so token and status tell. A worker that stops may have written another
         finish meanwhile.
         """
+        forget_login(failure)
         for _ in sync_pauses():
             try:
                 with self._connections.connection() as connection:

@@ -58,13 +58,17 @@ def _on_store(state: SQLiteState, thresholds: Thresholds) -> Iterator[Finding]:
     except StateUnavailableError:
         raise
     except StateError as failure:
-        found, _, remedy = str(failure).partition(": ")
-        yield error("schema", found, "clients and workers cannot open the file", remedy)
+        yield _refused(failure)
         return
     try:
         yield from store_findings(store, thresholds)
     finally:
         store.close()
+
+
+def _refused(failure: StateError) -> Finding:
+    remedy = failure.remedy or "restore the file from a backup"
+    return error("schema", str(failure).removesuffix(f": {remedy}"), "clients and workers cannot open the file", remedy)
 
 
 def _file(file: Path) -> Iterator[Finding]:
@@ -85,8 +89,7 @@ def _schema(connection: sqlite3.Connection) -> Iterator[Finding]:
     try:
         version = stored_version(connection)
     except StateError as failure:
-        found, _, remedy = str(failure).partition(": ")
-        yield error("schema", found, "clients and workers refuse to open the file", remedy)
+        yield _refused(failure)
         return
     if not version:
         yield warning("schema", "the file has no tables of Queuert", "there are no jobs", "open it with a client once")

@@ -21,6 +21,13 @@ _ADVICE = (
 )
 
 
+def unusable(problem: str, remedy: str) -> StateError:
+    """Return the error of a file that is not as it must be."""
+    error = StateError(f"{problem}: {remedy}")
+    error.remedy = remedy
+    return error
+
+
 @contextmanager
 def mapped_errors() -> Iterator[None]:
     """Raise errors of the driver as Queuert errors."""

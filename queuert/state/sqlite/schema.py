@@ -7,10 +7,10 @@ import re
 import sqlite3
 import time
 
-from queuert.errors import SchemaMissingError, StateError
+from queuert.errors import SchemaMissingError
 from queuert.state.named_sections import read_file
 from queuert.state.sqlite.connection import LockedConnection
-from queuert.state.sqlite.errors import primary_code
+from queuert.state.sqlite.errors import primary_code, unusable
 
 SCHEMA_VERSION = 17
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
@@ -60,6 +60,12 @@ def prepare(link: LockedConnection) -> None:
         )
 
 
+_WRITE_VERSION = (
+    f"restore the file from a backup; or write the version, which was {SCHEMA_VERSION} if this queuert has opened the "
+    "file"
+)
+
+
 def stored_version(connection: sqlite3.Connection) -> int:
     """Return the version of the tables in a file, 0 if it has none.
 
@@ -70,9 +76,9 @@ def stored_version(connection: sqlite3.Connection) -> int:
         return 0
     found = [version for (version,) in connection.execute("SELECT version FROM queuert_schema")]
     if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
-        raise StateError(
-            f"the table queuert_schema must have one row with the version of the tables, got {found[:3]}: restore the "
-            f"file from a backup; or write the version, which was {SCHEMA_VERSION} if this queuert has opened the file"
+        raise unusable(
+            f"the table queuert_schema must have one row with the version of the tables, got {found[:3]}",
+            _WRITE_VERSION,
         )
     return found[0]
 
@@ -112,10 +118,10 @@ def _upgrade(connection: sqlite3.Connection) -> None:
         if not _EXISTS.search(str(error)):
             raise
         said = f"version {found}" if found else "no version"
-        raise StateError(
+        raise unusable(
             f"the table queuert_schema must say which version the tables have, got {said}, but they are newer "
-            f"({error}): restore the file from a backup; or write the version, which was {SCHEMA_VERSION} if this "
-            "queuert has opened the file"
+            f"({error})",
+            _WRITE_VERSION,
         ) from error
     connection.execute("UPDATE queuert_schema SET version = ?", [max(found, SCHEMA_VERSION)])
 
@@ -135,7 +141,7 @@ def write_ahead(link: LockedConnection, *, timeout: float) -> None:
     with link.held() as connection:
         found = _set_mode(connection, time.monotonic() + timeout)
     if found != "wal":
-        raise StateError(f"journal mode of the file must be 'wal', got {found!r}: use a local disk")
+        raise unusable(f"journal mode of the file must be 'wal', got {found!r}", "use a local disk")
 
 
 def _set_mode(connection: sqlite3.Connection, until: float) -> str:

@@ -18,6 +18,13 @@ SELECT pg_snapshot_xmin(now.snapshot)::text, pg_snapshot_xmax(now.snapshot)::tex
 FROM {schema}.event_log, pg_control_system() AS system, pg_control_checkpoint() AS checkpoint,
     pg_control_recovery() AS recovery, pg_current_snapshot() AS now (snapshot)
 
+-- name: last_event
+-- Reads the last event below a transaction: its position, and its time.
+SELECT entry.tx::text, entry.seq + coalesce(cardinality(entry.job_ids), 1) - 1, entry.happened_at
+FROM {schema}.job_event AS entry
+WHERE entry.tx < %(below)s::xid8
+ORDER BY entry.tx DESC, entry.seq DESC LIMIT 1
+
 -- name: list_events
 -- Reads a page of the event log by transaction and number, and where the scan ended if it did not reach the end of the
 -- log: it reads at most `most` entries for one page, however few of them match. `settled` leaves out what is not below

@@ -95,12 +95,13 @@ end
 
 -- Attributes of chains. a:{chain} is their text, at:{name,value} a ZSET of the chains that have one, by their start.
 
+-- A text that somebody has edited may be anything. What cannot be read has no entries that are known.
 local function each_attribute(attributes, action)
-    for name, value in pairs(cjson.decode(attributes)) do
-        if type(value) == 'table' then
-            for _, one in ipairs(value) do action(P .. 'at:' .. pair(name, one)) end
-        else
-            action(P .. 'at:' .. pair(name, value))
+    local readable, found = pcall(cjson.decode, attributes)
+    if not readable or type(found) ~= 'table' then return end
+    for name, value in pairs(found) do
+        for _, one in ipairs(type(value) == 'table' and value or {value}) do
+            if type(name) == 'string' and type(one) == 'string' then action(P .. 'at:' .. pair(name, one)) end
         end
     end
 end
