@@ -403,8 +403,10 @@ class WorkerRuntime:
             self._report_failure("abandon_attempts", error)
 
     async def _abandon(self, runner: AttemptRunner) -> None:
-        finish = runner.abandon()
         try:
+            if await runner.has_finish():
+                return
+            finish = runner.abandon()
             result = await self.completer.finish(finish)
         except BaseException:
             # The store cannot be reached in time, so the lease will expire.
