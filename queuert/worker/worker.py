@@ -219,8 +219,9 @@ class InProcessWorker:
             await runtime.heartbeat.record_first(store)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
-                # Nobody renews the first one meanwhile, and it expires while a lifespan takes long to enter.
-                await runtime.heartbeat.record_first(store)
+                if len(runtime.lifespans):
+                    # Nobody renews the first one meanwhile, and it expires while a lifespan takes long to enter.
+                    await runtime.heartbeat.record_first(store)
             except BaseException:
                 try:
                     await runtime.leave_lifespans(self._shutdown_timeout)

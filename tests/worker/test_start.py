@@ -119,6 +119,28 @@ async def test_a_start_that_fails_half_way_ends_what_it_began(
     assert entered == ["entered", "left"] * 2
 
 
+@pytest.mark.parametrize("lifespans", [0, 1])
+async def test_a_start_sends_a_second_heartbeat_only_after_lifespans(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, lifespans: int
+) -> None:
+    record, recorded = Heartbeat.record_first, []
+
+    async def counted(self: Heartbeat, store: AsyncStore) -> None:
+        recorded.append(store)
+        await record(self, store)
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(Heartbeat, "record_first", counted)
+    processors = harness.new_processors(lifespan=lifespan if lifespans else None)
+    processors.handles(number)(echo)
+    async with harness.worker(processors):
+        pass
+    assert len(recorded) == 1 + lifespans
+
+
 async def test_a_start_without_a_store_may_be_repeated(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
