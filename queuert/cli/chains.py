@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,9 @@ _TREE = """Each chain is followed by those that its jobs wait for or waited for,
 seconds is the time from its start to its end."""
 _CHANGE = """Chains whose jobs run, and closed ones, are not changed.
 If one of them does not exist, none is changed."""
-_NOT_CHANGED = {Exit.FAILED: "a chain does not exist, or was not changed, since its job runs or it is closed"}
+_NOT_CHANGED: Mapping[int, str] = {
+    Exit.FAILED: "a chain does not exist, or was not changed, since its job runs or it is closed"
+}
 _EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
 is for one that has failed."""
 _RETRY = """Give their ids, or --failed and --type.

@@ -400,8 +400,7 @@ class AttemptState:
     async def resolve_commit(self) -> bool:
         """Return whether an indeterminate finish was committed; if so, report it. It queries while the lease lasts."""
         failures = 0
-        # What a stopping worker has written instead would look like some finishes: it is not asked for any more.
-        while (indeterminate := self.indeterminate) is not None and not self.finishing:
+        while (indeterminate := self.indeterminate) is not None:
             try:
                 committed = await self._is_committed(indeterminate[0])
             except StateUnavailableError as error:
@@ -413,7 +412,8 @@ class AttemptState:
             else:
                 self._worker.reporter.commit_known(failures)
                 if self.finishing:
-                    return False  # The attempt and the stop of its worker have both asked: the other was first.
+                    # The stop of the worker has written instead, which may look like this finish, or has asked first.
+                    return False
                 if committed:
                     self.committed(*indeterminate)
                 return committed
