@@ -85,12 +85,12 @@ class Retry:
 class Snooze:
     """Makes the job due again at a time. The attempt does not count against the retry policy, and is no failure.
 
-    :meth:`Attempt.snooze` makes it. ``waits_for_event`` is set by ``Attempt.wait_for_event``, which ends the attempt
-    itself.
+    :meth:`Attempt.snooze` makes it. ``waits_for_event`` is the name of the event for which
+    ``Attempt.wait_for_event`` waits, which ends the attempt itself.
     """
 
     run_at: RunAt
-    waits_for_event: bool = False
+    waits_for_event: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

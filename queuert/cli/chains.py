@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,9 @@ _TREE = """Each chain is followed by those that its jobs wait for or waited for,
 seconds is the time from its start to its end."""
 _CHANGE = """Chains whose jobs run, and closed ones, are not changed.
 If one of them does not exist, none is changed."""
+_NOT_CHANGED: Mapping[int, str] = {
+    Exit.FAILED: "a chain does not exist, or was not changed, since its job runs or it is closed"
+}
 _EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
 is for one that has failed."""
 _RETRY = """Give their ids, or --failed and --type.
@@ -95,13 +98,17 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         "--cascade", action="store_true", help="also retry what failed because of them, and their failed blockers"
     )
     retry.add_argument("--input", type=json_input, metavar="JSON", help="the new input of the last job, of one chain")
-    reschedule = actions.add("reschedule", run_reschedule, "change the due time of jobs that wait", _CHANGE)
+    reschedule = actions.add(
+        "reschedule", run_reschedule, "change the due time of jobs that wait", _CHANGE, exit_codes=_NOT_CHANGED
+    )
     reschedule.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
     run_at_options(reschedule)
-    reprioritize = actions.add("reprioritize", run_reprioritize, "change the priority of jobs that wait", _CHANGE)
+    reprioritize = actions.add(
+        "reprioritize", run_reprioritize, "change the priority of jobs that wait", _CHANGE, exit_codes=_NOT_CHANGED
+    )
     reprioritize.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
     reprioritize.add_argument("--priority", type=priority, required=True, metavar="N", help="higher is claimed sooner")
-    edit = actions.add("edit", run_edit, "change the input of a job that waits", _EDIT)
+    edit = actions.add("edit", run_edit, "change the input of a job that waits", _EDIT, exit_codes=_NOT_CHANGED)
     edit.add_argument("id", metavar="ID", help="id of the chain")
     edit.add_argument("--input", type=json_input, required=True, metavar="JSON", help="the new input of its last job")
     send = actions.add("send-event", run_send_event, "send an event to an open chain", _SEND_EVENT)
@@ -284,25 +291,28 @@ def run_reschedule(args: argparse.Namespace) -> int:
     assert moment is not None
     with operator(args) as client:
         changed = client.reschedule_chains(args.ids, moment)
-    return _print_changed(args, "rescheduled", sum(changed), _not_waiting(changed))
+    return _print_waiting(args, "rescheduled", changed)
 
 
 def run_reprioritize(args: argparse.Namespace) -> int:
     """Change the priority of jobs, and print how many waited."""
     with operator(args) as client:
         changed = client.reprioritize_chains(args.ids, args.priority)
-    return _print_changed(args, "reprioritized", sum(changed), _not_waiting(changed))
+    return _print_waiting(args, "reprioritized", changed)
 
 
 def run_edit(args: argparse.Namespace) -> int:
     """Change the input of a job that waits."""
     with operator(args) as client:
         changed = client.edit_chain_input(args.id, args.input.value)
-    return _print_changed(args, "edited", int(changed), "" if changed else _not_waiting([changed]))
+    return _print_waiting(args, "edited", [changed])
 
 
-def _not_waiting(changed: Sequence[bool]) -> str:
-    return f"; running or closed: {changed.count(False)}"
+def _print_waiting(args: argparse.Namespace, verb: str, changed: Sequence[bool]) -> int:
+    """Print how many chains were changed, and how many not, since their jobs run or they are closed."""
+    unchanged = changed.count(False)
+    _print_changed(args, verb, sum(changed), f"; running or closed, so not changed: {unchanged}" if unchanged else "")
+    return Exit.FAILED if unchanged else Exit.DONE
 
 
 def retry_failed(client: Client, types: Sequence[str]) -> int:

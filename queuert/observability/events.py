@@ -117,10 +117,14 @@ class AttemptWaiting(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSnoozed(_AttemptEvent):
-    """The attempt ended in order to go on in ``due_in`` seconds: it was snoozed, or sleeps. It does not count."""
+    """The attempt ended in order to go on in ``due_in`` seconds: it was snoozed, sleeps, or waits for an event. It does
+    not count."""
 
     duration: float
     due_in: float
+    """Of a wait for an event: until it times out."""
+    awaited_event: str | None = None
+    """The name of the event for which it waits, and goes on when that is sent; None of a snooze or sleep."""
 
 
 class PhaseIdentity(TypedDict):

@@ -103,6 +103,13 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
 """The text of each event. Of an event that is not here, the record shows the name and all fields."""
 
 
+_AWAITS_EVENT = (
+    _ATTEMPT + "ended after %(duration)s s to go on when the event %(awaited_event)s is sent, or in %(due_in)s s "
+    "without it: the attempt does not count"
+)
+"""The text of AttemptSnoozed, if the attempt waits for an event."""
+
+
 _LEVELS: Final[Mapping[str, int]] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -167,6 +174,8 @@ class LogObservability:
                     _add_error(attributes, attribute, value)
                 else:
                     shown[name], attributes[attribute] = _shown(value), _attribute(value)
+            if kind is events.AttemptSnoozed and attributes["queuert_awaited_event"] is not None:
+                sentence = _AWAITS_EVENT
             self._logger.log(level, sentence, shown, extra=attributes)
 
 

@@ -272,8 +272,9 @@ class Finish:
     start."""
     run_at: RunAt | None = None
     """When the job is due again, for SNOOZE."""
-    waits_for_event: bool = False
-    """For SNOOZE until the end of the job's last step, a wait: the job is due at once if its event is there."""
+    waits_for_event: str | None = None
+    """For SNOOZE until the end of the job's last step, a wait: the event's name. The job is due at once if it is
+    there."""
     progress: str | None = field(default=None, repr=False)
     """The last progress of the attempt, JSON text, if no renewal has written it, or it is not in the event log."""
 

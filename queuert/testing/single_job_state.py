@@ -10,11 +10,10 @@ from typing import Any, cast
 from queuert.notify.adapter import NotifyAdapter
 from queuert.state import AsyncStore, StateAdapter, Store
 from queuert.state.adapter import Capability
-from queuert.state.types import ClaimedJob, ClaimRequest, DueSchedules, ReapRequest, ReapResult
+from queuert.state.types import ClaimedJob, ClaimRequest, DueSchedules, Lease, ReapRequest, ReapResult
 
-_ALL = 100_000
-_ANY_SIZE = 2**50
-"""Bytes of inputs. With a bound, a claim would end at the job that exceeds it, and the one may be behind that."""
+_MOST = 1_000
+"""Jobs of one claim."""
 
 
 class OneJobState:
@@ -48,13 +47,21 @@ class OneJobState:
         return self._state.default_notify()
 
     async def claim(self, store: AsyncStore, request: ClaimRequest) -> list[ClaimedJob]:
-        """Claim all jobs of the type, keep the one, and release the others without a trace."""
+        """Claim jobs of the type until the one is among them, and release the others without a trace.
+
+        Each claim is bounded as those of workers are, in bytes, too. Of the others only the leases are kept.
+        """
         if self.claimed is not None:
             return []
         leases = {self._type: request.leases[self._type]}
-        found = await store.claim(replace(request, leases=leases, limit=_ALL, limits={}, max_bytes=_ANY_SIZE))
-        await store.release([job.lease for job in found if job.id != self._job_id])
-        mine = [job for job in found if job.id == self._job_id]
+        others: list[Lease] = []
+        mine: list[ClaimedJob] = []
+        try:
+            while not mine and (found := await store.claim(replace(request, leases=leases, limit=_MOST, limits={}))):
+                mine = [job for job in found if job.id == self._job_id]
+                others += [job.lease for job in found if job.id != self._job_id]
+        finally:
+            await store.release(others)
         self.claimed = bool(mine)
         return mine
 

@@ -123,7 +123,8 @@ class BatchCollector:
 
     def _checked_outcomes(self, outcomes: Any, count: int) -> Sequence[Any]:
         if isinstance(outcomes, Sequence) and not isinstance(outcomes, str | bytes) and len(outcomes) == count:
-            return outcomes
+            # A sequence of another kind may raise when it is read: here that fails its attempts.
+            return outcomes if type(outcomes) is list else [*outcomes]
         got = f"{len(outcomes)} outcomes" if isinstance(outcomes, Sequence) else type(outcomes).__name__
         raise BatchMismatchError(f"the batched handler of {self._job_type!r} got {count} attempts and returned {got}")
 
@@ -141,8 +142,10 @@ def _set_outcomes(members: Sequence[_Member], outcomes: Sequence[Any] = (), erro
             interrupted = BatchInterruptedError(lost)
             interrupted.__cause__ = error
             future.set_exception(interrupted)
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
             future.set_exception(copy_of(error))  # What one attempt notes on it is not the failure of another.
         else:
-            # A future cannot carry what would end the event loop.
-            future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}: {error}"))
+            # A future can carry neither what would end the event loop, nor what would end the coroutine that awaits it.
+            raised = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
+            raised.__cause__ = error
+            future.set_exception(raised)

@@ -83,7 +83,7 @@ class WorkerInfo:
 
 
 class Heartbeat:
-    """Records the heartbeat of a worker: first in its event loop, then in the thread that renews its leases.
+    """Records the heartbeat of a worker: at its start in its event loop, then in the thread that renews its leases.
 
     What the worker did goes with it: the counts of ``activity``.
     """
@@ -106,6 +106,8 @@ class Heartbeat:
 
     async def record_first(self, store: AsyncStore) -> None:
         """Record the first heartbeat, before the first claim. If it fails, the worker starts all the same.
+
+        A worker with lifespans records one before them, and another one when they are entered.
 
         Raises:
             RightMissingError: the login has not the role of workers. It could not claim either.

@@ -346,10 +346,14 @@ class LeaseRenewer:
             thread.start()
             self._threads.append(thread)
 
-    def stop(self) -> None:
-        """Stop both threads. Call it after the last attempt has ended. Idempotent."""
+    def request_stop(self) -> None:
+        """Let both threads end, without waiting for them."""
         self._stopped.set()
         self._wake.set()
+
+    def stop(self) -> None:
+        """Stop both threads. Call it after the last attempt has ended. Idempotent."""
+        self.request_stop()
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join(_STOP_TIMEOUT)

@@ -400,9 +400,9 @@ class AttemptState:
     async def resolve_commit(self) -> bool:
         """Return whether an indeterminate finish was committed; if so, report it. It queries while the lease lasts."""
         failures = 0
-        while self.indeterminate is not None:
+        while (indeterminate := self.indeterminate) is not None:
             try:
-                committed = await self._is_committed(self.indeterminate[0])
+                committed = await self._is_committed(indeterminate[0])
             except StateUnavailableError as error:
                 failures += 1
                 self._worker.reporter.block_failed(str(error), failures)
@@ -411,8 +411,11 @@ class AttemptState:
                 await asyncio.sleep(_RESOLVE_BACKOFF.delay(failures))
             else:
                 self._worker.reporter.commit_known(failures)
+                if self.finishing:
+                    # The stop of the worker has written instead, which may look like this finish, or has asked first.
+                    return False
                 if committed:
-                    self.committed(*self.indeterminate)
+                    self.committed(*indeterminate)
                 return committed
         return False
 
@@ -507,8 +510,20 @@ class AttemptRunner:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its handler has ended, and only the store is awaited: its finish is written, or on its way."""
-        return self.held.finish_since is not None
+        """Whether its handler has ended, and only the store is awaited: its finish is in doubt, or on its way."""
+        state = self._state
+        in_doubt = self._handler_task is None and state.indeterminate is not None and not state.finishing
+        return in_doubt or self.held.finish_since is not None
+
+    async def has_finish(self) -> bool:
+        """Return whether its finish turns out to be committed, or on its way, though its handler has not ended.
+
+        What a stop wrote instead, under the same lease, could not be told from it.
+        """
+        state = self._state
+        if state.indeterminate is None or state.finishing:
+            return False
+        return await state.resolve_commit() or state.finishing
 
     def abandon(self) -> Finish:
         """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""

@@ -274,6 +274,20 @@ class WorkerRuntime:
             WorkerStarted(worker=self.name, types=tuple(self._processors), concurrency=self._concurrency)
         )
 
+    async def undo_start(self, seconds: float) -> None:
+        """End what ``start`` has begun, since it has raised; lifespans have so many seconds to end."""
+        self.stopping = True
+        self.renewer.request_stop()
+        try:
+            await self.heartbeat.withdraw(self.store)  # Perhaps there is no thread yet which would do it.
+            await self._stop_claiming(0.0)
+        finally:
+            try:
+                await self._close(time.monotonic() + seconds)
+            except RuntimeError:
+                # Usually the start has failed for want of a thread, and there is none to wait in, either.
+                self.notify.close()
+
     def _on_lease_notification(self, notification: Notification) -> None:
         if len(self.leases):
             self.renewer.renew_now(notification.keys)
@@ -403,8 +417,10 @@ class WorkerRuntime:
             self._report_failure("abandon_attempts", error)
 
     async def _abandon(self, runner: AttemptRunner) -> None:
-        finish = runner.abandon()
         try:
+            if await runner.has_finish():
+                return
+            finish = runner.abandon()
             result = await self.completer.finish(finish)
         except BaseException:
             # The store cannot be reached in time, so the lease will expire.

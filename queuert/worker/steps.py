@@ -71,22 +71,23 @@ _Kind: TypeAlias = Literal["a function", "a phase", "a sleep", "a wait"]
 class AttemptSleeping(BaseException):
     """Ends an attempt that sleeps or waits for an event: the worker snoozes the job. Do not catch it."""
 
-    def __init__(self, seconds: float, waits_until: datetime | None = None) -> None:
+    def __init__(self, seconds: float, wait: tuple[str, datetime] | None = None) -> None:
         super().__init__(f"the attempt sleeps for {seconds:g} more seconds: the worker ends it, and runs the job then")
         self.seconds = seconds
         """Seconds until the sleep ends, or until the wait times out."""
-        self.waits_until = waits_until
-        """Of a wait for an event: when it times out."""
+        self.wait = wait
+        """Of a wait for an event: its name, and when the wait times out."""
 
     @property
     def outcome(self) -> Snooze:
         """The outcome of the attempt."""
-        if self.waits_until is not None:
-            return Snooze(RunAt(moment=self.waits_until), waits_for_event=True)
+        if self.wait is not None:
+            event, timeout_at = self.wait
+            return Snooze(RunAt(moment=timeout_at), waits_for_event=event)
         return Snooze(RunAt(delay=self.seconds))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AttemptSleeping, (self.seconds, self.waits_until)
+        return AttemptSleeping, (self.seconds, self.wait)
 
 
 def sleeping_in(error: BaseException) -> AttemptSleeping | None:
@@ -769,7 +770,9 @@ def _answer(record: StepRecord, codec: PayloadCodec) -> Any:
         PayloadError: the payload is not valid.
     """
     if record.waits:
-        raise AttemptSleeping(record.seconds_left, record.wake_at)
+        assert record.event is not None
+        assert record.wake_at is not None
+        raise AttemptSleeping(record.seconds_left, (record.event, record.wake_at))
     if record.result is None:
         assert record.event is not None
         raise EventTimeoutError(record.event)

@@ -356,7 +356,12 @@ class AttemptReporter:
             case FinishKind.WAIT:
                 return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
             case FinishKind.SNOOZE:
-                return events.AttemptSnoozed(**identity, duration=duration, due_in=_due_in(finish.run_at))
+                return events.AttemptSnoozed(
+                    **identity,
+                    duration=duration,
+                    due_in=_due_in(finish.run_at),
+                    awaited_event=finish.waits_for_event,
+                )
 
 
 def _due_in(run_at: RunAt | None) -> float:

@@ -41,7 +41,7 @@ async def run_within(seconds: float, work: Coroutine[Any, Any, Any]) -> bool:
 
 
 async def called_within(seconds: float, name: str, calls: Iterable[Callable[[], object]]) -> bool:
-    """Call functions at the same time, with a timeout, and return whether all have returned. Their errors are raised.
+    """Call functions at the same time, with a timeout, and return whether all have returned. The first error is raised.
 
     Each has a thread of its own, since handlers that did not end may occupy all threads of the event loop.
     """
@@ -52,10 +52,10 @@ async def called_within(seconds: float, name: str, calls: Iterable[Callable[[], 
     finally:
         threads.close()
     for task in tasks:
+        cancel_and_ignore(task)  # Of those that have ended, the errors beside the first one are ignored, too.
+    for task in tasks:
         if task.done():
             await task
-        else:
-            cancel_and_ignore(task)
     return ended
 
 

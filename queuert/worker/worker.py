@@ -206,7 +206,11 @@ class InProcessWorker:
         self._hurry = asyncio.Event()
         with self._loop_lock:
             self._loop = asyncio.get_running_loop()
-        store = self._client.state.async_store(max_connections=self._max_connections)
+        try:
+            store = self._client.state.async_store(max_connections=self._max_connections)
+        except BaseException:
+            self._started, self._loop = False, None
+            raise
         try:
             await store.open()
             runtime = self._new_runtime(store, self._hurry)
@@ -215,8 +219,9 @@ class InProcessWorker:
             await runtime.heartbeat.record_first(store)
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
-                # Nobody renews the first one meanwhile, and it expires while a lifespan takes long to enter.
-                await runtime.heartbeat.record_first(store)
+                if len(runtime.lifespans):
+                    # Nobody renews the first one meanwhile, and it expires while a lifespan takes long to enter.
+                    await runtime.heartbeat.record_first(store)
             except BaseException:
                 try:
                     await runtime.leave_lifespans(self._shutdown_timeout)
@@ -237,12 +242,20 @@ class InProcessWorker:
             self._started, self._loop = False, None
             await self._undo_start(runtime, store)
             raise
-        emit_store_warnings(self._client.state, store.risks, self.observers)
-        self._report_retention(runtime)
-        stored = itertools.chain.from_iterable(self._schedules.values())
-        self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
-        self._runtime = runtime
-        runtime.start()
+        try:
+            emit_store_warnings(self._client.state, store.risks, self.observers)
+            self._report_retention(runtime)
+            stored = itertools.chain.from_iterable(self._schedules.values())
+            self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
+            self._runtime = runtime
+            runtime.start()
+        except BaseException:
+            self._runtime = None
+            try:
+                await runtime.undo_start(self._shutdown_timeout)
+            finally:
+                self._started, self._loop = False, None
+            raise
 
     async def _undo_start(self, runtime: WorkerRuntime, store: AsyncStore) -> None:
         """Leave the lifespans, withdraw the heartbeat, and disconnect: nothing else was begun."""

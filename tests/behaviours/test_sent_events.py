@@ -45,7 +45,9 @@ async def test_a_handler_waits_until_the_event_is_sent(harness: Harness, mode: s
     harness.handles(anything, in_loop if mode == "coroutine" else in_thread, retry=ONCE)
     async with harness.worker():
         chain = await harness.client.start_chain(anything, None)
-        await harness.log.wait_for(AttemptSnoozed)
+        snoozed = await harness.log.wait_for(AttemptSnoozed)
+        assert snoozed.awaited_event == "approved"
+        assert 0 < snoozed.due_in <= DAY
         assert "waits for the event 'approved' until " in str(await harness.client.explain(chain))
         assert await harness.client.send_event(chain, "approved", Answer(by="ada"), id="17")
         assert not await harness.client.send_event(chain, "approved", {"by": "eve"}, id="17")

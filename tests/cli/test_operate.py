@@ -212,8 +212,9 @@ def test_a_chain_that_waits_gets_another_input(run: Run, client: Client) -> None
     assert run("chains", "edit", chain.id, "--input", "5") == "edited 1\n"
     assert chain.refresh().input == 5
     client.cancel_chain(chain)
-    assert document(run, "chains", "edit", chain.id, "--input", "6") == {"edited": 0}
-    assert "running or closed" in run("chains", "edit", chain.id, "--input", "6")
+    assert document(run, "chains", "edit", chain.id, "--input", "6", code=1) == {"edited": 0}
+    refused = "edited 0; running or closed, so not changed: 1\n"
+    assert run("chains", "edit", chain.id, "--input", "6", code=1) == refused
     assert "must be JSON" in run("chains", "edit", chain.id, "--input", "{", code=2)
 
 
@@ -749,12 +750,13 @@ def test_cascades_inputs_times_and_priorities(client: Client, run: Run, dsn: str
     assert "only with one id" in run("chains", "retry", blocker, parent.id, "--input", "1", code=2)
     assert "only with ids" in run("chains", "retry", "--failed", "--type", "number", "--cascade", code=2)
     assert "only with ids" in run("chains", "cancel", "--key", "k", "--type", "number", "--cascade", code=2)
-    assert run("chains", "reschedule", blocker, parent.id, "--at", "2099-01-01T00:00Z") == (
-        "rescheduled 1; running or closed: 1\n"
+    assert run("chains", "reschedule", blocker, parent.id, "--at", "2099-01-01T00:00Z", code=1) == (
+        "rescheduled 1; running or closed, so not changed: 1\n"
     )
     assert client.get_job(blocker).scheduled_at.year == 2099
     assert "the time is missing" in run("chains", "reschedule", blocker, code=2)
-    assert run("chains", "reprioritize", blocker, "--priority", "9") == "reprioritized 1; running or closed: 0\n"
+    assert run("chains", "reprioritize", blocker, "--priority", "9") == "reprioritized 1\n"
+    assert run("chains", "reprioritize", parent.id, "--priority", "9", code=1).startswith("reprioritized 0; running")
     assert client.get_job(blocker).priority == 9
 
 

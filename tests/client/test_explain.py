@@ -157,7 +157,7 @@ async def test_it_waits_for_an_event(queue: Queue) -> None:
     held = await claim_one(queue.store)
     wait = await queue.store.wait_for_event(held.lease, EventWait(1, "approved", 1, "approved", 60.0))
     assert wait.wake_at is not None
-    snooze = Finish(held, FinishKind.SNOOZE, run_at=RunAt(moment=wait.wake_at), waits_for_event=True)
+    snooze = Finish(held, FinishKind.SNOOZE, run_at=RunAt(moment=wait.wake_at), waits_for_event=wait.event)
     await queue.store.finish([snooze])
     text = f"waits for the event 'approved' until {wait.wake_at:%Y-%m-%d %H:%M:%S} UTC"
     assert await queue.only(chain) == Reason(Cause.WAITS_FOR_EVENT, text, wait.wake_at)

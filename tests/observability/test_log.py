@@ -70,6 +70,19 @@ def test_there_is_a_sentence_for_each_event() -> None:
     assert set(SENTENCES) == set(EVENTS)
 
 
+@pytest.mark.parametrize("event", [None, "approved"])
+def test_an_attempt_that_waits_for_an_event_names_it(
+    event: str | None, logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    snoozed = events.AttemptSnoozed(
+        worker="w", job_id="j", chain_id="c", type="t", attempt=1, duration=0.5, due_in=60.0, awaited_event=event
+    )
+    record = logged(snoozed, logger, caplog)
+    wait = "on when the event approved is sent, or in 60.000 s without it:" if event else "on in 60.000 s:"
+    assert f"ended after 0.500 s to go {wait} the attempt does not count" in record.getMessage()
+    assert vars(record)["queuert_awaited_event"] == event
+
+
 @pytest.mark.parametrize("kind", [events.AttemptAborted, events.FinishRejected])
 @pytest.mark.parametrize("reason", AbortReason)
 def test_a_cancellation_is_no_warning(

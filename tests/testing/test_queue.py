@@ -34,11 +34,12 @@ from queuert.ids import new_token
 from queuert.observability.events import Event
 from queuert.policies import LeasePolicy
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from queuert.state.types import ClaimRequest
+from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing import AsyncJobQueue, JobQueue, RanAttempt, UnexpectedFailureError, async_queue
 from queuert.testing.attempts import ran_attempts
 from queuert.testing.events import EventLog
 from queuert.testing.idle import is_idle, remaining_jobs
+from queuert.testing.single_job_state import OneJobState
 from tests.support.waiting import in_time
 
 
@@ -586,3 +587,30 @@ async def test_the_times_of_other_stores_are_given(state: PostgresState) -> None
         queue.state = other
         with pytest.raises(ConfigurationError, match="pass times= to the queue"):
             await queue.advance(minutes=1)
+
+
+async def test_the_one_job_is_claimed_within_the_bound_of_bytes_and_others_are_left(
+    queue: AsyncJobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chains = [await queue.client.start_chain(archive, "x" * 1_000) for _ in range(4)]
+    state = OneJobState(queue.state, chains[-1].id, archive.name)
+    store = queue.state.async_store()
+    await store.open()
+    try:
+        request = ClaimRequest({archive.name: 60.0}, 1, "worker", new_token(), max_bytes=1_500)
+        asked: list[ClaimRequest] = []
+        claim = store.claim
+
+        async def claimed(one: ClaimRequest) -> list[ClaimedJob]:
+            asked.append(one)
+            return await claim(one)
+
+        monkeypatch.setattr(store, "claim", claimed)
+        [job] = await state.claim(store, request)
+    finally:
+        await store.aclose()
+    assert job.id == chains[-1].id
+    assert {one.max_bytes for one in asked} == {1_500}
+    assert len(asked) > 1
+    others = [one for one in await queue.jobs() if one.id != job.id]
+    assert {(one.status, one.attempt) for one in others} == {(JobStatus.READY, 0)}

@@ -319,3 +319,39 @@ class _NoMore:
 
 def _any() -> Any:
     return object()
+
+
+class EndsEarly(Sequence[int]):
+    """Outcomes that cannot be read."""
+
+    def __init__(self, at_length: bool) -> None:
+        self._at_length = at_length
+
+    def __len__(self) -> int:
+        if self._at_length:
+            raise StopIteration("on purpose")
+        return 2
+
+    def __getitem__(self, index: Any) -> Any:
+        raise StopIteration("on purpose")
+
+
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+@pytest.mark.parametrize("where", ["raised", "length", "item"])
+async def test_a_stop_iteration_fails_the_attempts_of_its_call(harness: PostgresHarness, mode: str, where: str) -> None:
+    def in_thread(attempts: Numbers) -> Any:
+        if where == "raised":
+            raise StopIteration("on purpose")
+        return EndsEarly(where == "length")
+
+    async def in_loop(attempts: Numbers) -> Any:
+        return in_thread(attempts)
+
+    batched(harness, in_loop if mode == "coroutine" else in_thread, size=2, retry=RetryPolicy(max_attempts=1))
+    chains = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2):
+        await in_time(harness.client.wait(chains))
+    for chain in chains:
+        error = (await harness.job(chain.id)).last_error
+        assert error is not None
+        assert "StopIteration" in f"{error.message} {error.traceback}"

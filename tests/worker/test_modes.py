@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import warnings
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ from unittest.mock import AsyncMock, MagicMock, create_autospec
 import pytest
 
 from queuert import Attempt, JobStatus, Outcome
+from queuert.errors import StepMisuseError
+from queuert.jobs import AbortReason
 from queuert.worker import CallNext
 from queuert.worker.attempt import AbortSignal
 from queuert.worker.modes import Unawaited
@@ -154,6 +157,30 @@ async def test_a_plain_handler_that_waits_for_an_abort(harness: PostgresHarness)
         return 9
 
     assert "a plain function calls attempt.abort.wait_sync(...)" in await misused(harness, handler)
+
+
+async def test_a_plain_handler_waits_for_an_abort_in_an_event_loop_of_its_own(harness: PostgresHarness) -> None:
+    waits, woken = threading.Event(), threading.Event()
+
+    def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        async def wait() -> None:
+            with pytest.raises(StepMisuseError, match=r"blocks the event loop .* await attempt.abort.wait\(...\)"):
+                attempt.abort.wait_sync(0)
+            waiting = asyncio.ensure_future(attempt.abort.wait(WAIT))
+            await asyncio.sleep(0)
+            waits.set()
+            if await waiting is AbortReason.CANCELLED:
+                woken.set()
+
+        asyncio.run(wait())
+        return 9
+
+    harness.handles(anything, handler)
+    async with harness.worker():
+        chain = await harness.client.start_chain(anything, None)
+        assert await asyncio.to_thread(waits.wait, WAIT)
+        await chain.cancel()
+        assert await asyncio.to_thread(woken.wait, WAIT)
 
 
 async def test_several_are_counted_beside_those_that_were_awaited(harness: PostgresHarness) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,8 +20,14 @@ from queuert.observability.events import (
     WorkerStopped,
 )
 from queuert.state import AsyncStore
+from queuert.worker.bulk_runner import BulkOperationRunner
 from queuert.worker.claimer import Claimer
+from queuert.worker.completer import Completer
 from queuert.worker.heartbeat import Heartbeat
+from queuert.worker.leases import LeaseRenewer
+from queuert.worker.loop_watch import LoopWatch
+from queuert.worker.schedule_runner import ScheduleRunner
+from queuert.worker.threads import HandlerThreads
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import JOB_TYPES, echo, number
 from tests.support.waiting import WAIT, Gate, in_time, none_left
@@ -67,6 +76,85 @@ async def test_a_start_without_notifications_may_be_repeated(
     chain = await harness.client.start_chain(number, 7)
     await in_time(worker.start())
     assert await chain.result(WAIT) == 7
+    await in_time(worker.stop())
+
+
+PARTS = (LeaseRenewer, LoopWatch, Completer, BulkOperationRunner, ScheduleRunner, Claimer)
+
+
+@pytest.mark.parametrize("threads", [True, False], ids=["", "no thread can be started"])
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+async def test_a_start_that_fails_half_way_ends_what_it_began(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, part: type[Any], threads: bool
+) -> None:
+    """The harness looks for tasks, threads and connections that are left. A later start is as the first one."""
+    entered: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        entered.append("entered")
+        yield
+        entered.append("left")
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    processors = harness.new_processors(lifespan=lifespan)
+    processors.handles(number)(echo)
+    worker = harness.worker(processors)
+    with monkeypatch.context() as patch:
+        patch.setattr(part, "start", no_thread)
+        if not threads:
+            patch.setattr(HandlerThreads, "_submit", no_thread)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await in_time(worker.start())
+    assert entered == ["entered", "left"]
+    assert harness.log.of(WorkerStarted) == []
+    assert worker.snapshot() is None
+    await none_left(lambda: harness.rows("select name from queuert.worker"), "workers")
+    chain = await harness.client.start_chain(number, 7)
+    await in_time(worker.start())
+    assert await chain.result(WAIT) == 7
+    await in_time(worker.stop())
+    assert entered == ["entered", "left"] * 2
+
+
+@pytest.mark.parametrize("lifespans", [0, 1])
+async def test_a_start_sends_a_second_heartbeat_only_after_lifespans(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, lifespans: int
+) -> None:
+    record, recorded = Heartbeat.record_first, []
+
+    async def counted(self: Heartbeat, store: AsyncStore) -> None:
+        recorded.append(store)
+        await record(self, store)
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(Heartbeat, "record_first", counted)
+    processors = harness.new_processors(lifespan=lifespan if lifespans else None)
+    processors.handles(number)(echo)
+    async with harness.worker(processors):
+        pass
+    assert len(recorded) == 1 + lifespans
+
+
+async def test_a_start_without_a_store_may_be_repeated(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.handles(number, echo)
+    worker = harness.worker()
+
+    def no_driver(*_: object, **__: object) -> None:
+        raise ImportError("no driver")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresState, "async_store", no_driver)
+        with pytest.raises(ImportError, match="no driver"):
+            await in_time(worker.start())
+    await in_time(worker.start())
     await in_time(worker.stop())
 
 

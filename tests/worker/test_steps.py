@@ -562,6 +562,7 @@ async def test_a_sleep_ends_the_attempt_and_is_passed_later(harness: PostgresHar
     assert (job.attempt, job.uncounted, job.failures) == (2, 1, ())
     [snoozed] = harness.log.of(AttemptSnoozed)
     assert 0 < snoozed.due_in <= 3600
+    assert snoozed.awaited_event is None
     [_, slept, _] = await harness.client.get_steps("one")
     assert slept.wake_at is not None
     assert slept.wake_at > slept.recorded_at

@@ -45,7 +45,7 @@ async def _sleeps(store: AsyncStore, held: ClaimedJob, wait: StepRecord) -> JobS
     """End the attempt until the wait ends, and return the status of its job."""
     assert wait.waits
     run_at = RunAt(moment=wait.wake_at)
-    [result] = await store.finish([Finish(held, FinishKind.SNOOZE, run_at=run_at, waits_for_event=True)])
+    [result] = await store.finish([Finish(held, FinishKind.SNOOZE, run_at=run_at, waits_for_event=wait.event)])
     assert result.written
     assert result.due_types == ("work",)
     return (await read(store, held.id)).status
