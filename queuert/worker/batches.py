@@ -122,10 +122,13 @@ class BatchCollector:
             _set_outcomes(members, outcomes)
 
     def _checked_outcomes(self, outcomes: Any, count: int) -> Sequence[Any]:
-        if isinstance(outcomes, Sequence) and not isinstance(outcomes, str | bytes) and len(outcomes) == count:
-            # A sequence of another kind may raise when it is read: here that fails its attempts.
-            return outcomes if type(outcomes) is list else [*outcomes]
-        got = f"{len(outcomes)} outcomes" if isinstance(outcomes, Sequence) else type(outcomes).__name__
+        got = type(outcomes).__name__
+        if isinstance(outcomes, Sequence) and not isinstance(outcomes, str | bytes):
+            # A sequence of another kind may raise when it is read, or be shorter: here that fails its attempts.
+            read = outcomes if type(outcomes) is list else [*outcomes]
+            if len(read) == count:
+                return read
+            got = f"{len(read)} outcomes"
         raise BatchMismatchError(f"the batched handler of {self._job_type!r} got {count} attempts and returned {got}")
 
 

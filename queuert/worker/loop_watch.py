@@ -61,8 +61,9 @@ class LoopWatch:
 
     def start(self) -> None:
         """Begin to watch the event loop."""
-        self._thread = threading.Thread(target=self._watch, name="queuert-loop-watch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._watch, name="queuert-loop-watch", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def stop(self) -> None:
         """Stop watching. Idempotent."""

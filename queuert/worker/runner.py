@@ -360,7 +360,9 @@ class AttemptState:
         self.indeterminate = finish, result
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """The finish is committed."""
+        """The finish is committed. Idempotent."""
+        if self.finished is not None:
+            return
         self.indeterminate = None
         self.finished = result
         self.finishing = True
@@ -400,7 +402,7 @@ class AttemptState:
     async def resolve_commit(self) -> bool:
         """Return whether an indeterminate finish was committed; if so, report it. It queries while the lease lasts."""
         failures = 0
-        while (indeterminate := self.indeterminate) is not None:
+        while not self.finishing and (indeterminate := self.indeterminate) is not None:
             try:
                 committed = await self._is_committed(indeterminate[0])
             except StateUnavailableError as error:
@@ -469,6 +471,10 @@ class AttemptRunner:
         """Return the fields of the log records of its handler."""
         return fields_of(self._worker.name, self.job)
 
+    def copied_context(self) -> Context:
+        """Return a copy of the context of its handler, which may be entered just now; without one, of the caller's."""
+        return copy_context() if self.context is None else self.context.copy()
+
     def waits_for(self, job_types: Collection[str]) -> None:
         """Take note that its handler waits for chains that stand at jobs of these types, and keeps its slot."""
         self._state.waits_for(job_types)
@@ -523,7 +529,11 @@ class AttemptRunner:
         state = self._state
         if state.indeterminate is None or state.finishing:
             return False
-        return await state.resolve_commit() or state.finishing
+        try:
+            return await state.resolve_commit() or state.finishing
+        except BaseException:
+            state.finishing = True  # The caller leaves the job to the reaper: no finish of its handler is written now.
+            raise
 
     def abandon(self) -> Finish:
         """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""
@@ -590,7 +600,10 @@ class AttemptRunner:
                 self.release()
             self._leave_to_reaper(error)
         except BaseException:
-            self.cleanup()
+            if state.indeterminate is not None and not state.finishing:
+                self._leave_to_reaper(StateUnavailableError("the worker stopped before a commit in doubt was known"))
+            else:
+                self.cleanup()
             raise
         return not self._cancelled
 
@@ -601,8 +614,7 @@ class AttemptRunner:
 
     def _leave_to_reaper(self, error: Exception) -> None:
         """Let the lease expire, since the finish cannot be written."""
-        # A copy, since this may run in the context itself.
-        context = copy_context() if self.context is None else self.context.copy()
+        context = self.copied_context()
         # First, since the report may fail for lack of memory: a lease that is renewed for nobody would never expire.
         self.cleanup()
         context.run(self._worker.reporter.finish_failed, self.job, error)

@@ -85,6 +85,7 @@ class WorkerRuntime:
         self.store = store
         self.job_types = client.job_types
         self.notify = client.notify
+        self._notify_closed = False
         self.observers = client.observers
         self.tracing = client.tracing
         self.generation = forks.generation
@@ -286,7 +287,7 @@ class WorkerRuntime:
                 await self._close(time.monotonic() + seconds)
             except RuntimeError:
                 # Usually the start has failed for want of a thread, and there is none to wait in, either.
-                self.notify.close()
+                self._close_notify()
 
     def _on_lease_notification(self, notification: Notification) -> None:
         if len(self.leases):
@@ -406,15 +407,19 @@ class WorkerRuntime:
             return
         remaining = [runner for runner in self.attempts if not runner.has_ended]
         self.abandoned = len(remaining)
-        if not remaining:
-            # Finishes that wait for rows, or for the store: they are sent until the completer stops.
-            await self._wait_until_idle(_AFTER_CANCEL)
-            return
+        until = time.monotonic() + _AFTER_CANCEL
+        abandoning = [asyncio.create_task(self._abandon(one), context=one.copied_context()) for one in remaining]
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
-                await asyncio.gather(*map(self._abandon, remaining))
-        except (TimeoutError, StateError) as error:
+                results = await asyncio.gather(*abandoning, return_exceptions=True)
+        except TimeoutError as error:
             self._report_failure("abandon_attempts", error)
+        else:
+            for error in [one for one in results if isinstance(one, Exception)][:1]:
+                self._report_failure("abandon_attempts", error)
+        if any(runner.has_ended for runner in self.attempts):
+            # Finishes that wait for rows, or for the store, or are in doubt: they are sent until the completer stops.
+            await self._wait_until_idle(until - time.monotonic())
 
     async def _abandon(self, runner: AttemptRunner) -> None:
         try:
@@ -462,9 +467,15 @@ class WorkerRuntime:
             await self.leave_lifespans(max(_LIFESPANS_TIMEOUT, deadline - time.monotonic()))
             self.threads.close()
             self.loop_watch.stop()
-            closing = (self.renewer.stop, self.thread_store.close, self.notify.close)
+            closing = (self.renewer.stop, self.thread_store.close, self._close_notify)
             if not await called_within(_CLOSE_TIMEOUT, f"queuert-{self.name}-close", closing):
                 self._report_failure("close_connections", TimeoutError())
+
+    def _close_notify(self) -> None:
+        """Close the notifications, once: others may share them, who would lose theirs by a second call."""
+        if not self._notify_closed:
+            self._notify_closed = True
+            self.notify.close()
 
     async def _stop_loops(self) -> None:
         loops = (*self._loops, *self.completer.loops)

@@ -181,6 +181,17 @@ def test_by_a_client(dsn: str) -> None:
         assert client.maintain_event_log().deleted == 0
 
 
+def test_the_end_of_a_log_whose_newer_events_were_dropped(harness: StoreHarness, dsn: str) -> None:
+    """Its day was locked, so retention went on with a later one. Nothing behind the end is lost."""
+    harness.start("a")
+    with psycopg.connect(dsn, autocommit=True) as sql:
+        sql.execute("UPDATE queuert.event_log SET dropped_tx = pg_current_xact_id()")
+    end = harness.store.event_log_end()
+    harness.start("b")
+    found = harness.store.list_events(EVERYTHING, PageRequest(cursor=end.cursor, oldest_first=True))
+    assert [event.job_id for event in found] == ["b"]
+
+
 async def test_by_an_asynchronous_client(dsn: str) -> None:
     async with AsyncClient(PostgresState(dsn), JOB_TYPES) as client:
         chain = await client.start_chain(number, 1)

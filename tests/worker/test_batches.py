@@ -336,6 +336,32 @@ class EndsEarly(Sequence[int]):
         raise StopIteration("on purpose")
 
 
+class Shorter(Sequence[int]):
+    """Outcomes that are fewer than they say."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return [7][index]
+
+
+async def test_outcomes_that_are_fewer_than_they_say_fail_their_attempts(harness: PostgresHarness) -> None:
+    """The second attempt waited for ever."""
+
+    async def handler(attempts: Numbers) -> Any:
+        return Shorter()
+
+    batched(harness, handler, size=2, retry=RetryPolicy(max_attempts=1))
+    chains = await start(harness, 1, 2)
+    async with harness.worker(concurrency=2):
+        await in_time(harness.client.wait(chains))
+    for chain in chains:
+        error = (await harness.job(chain.id)).last_error
+        assert error is not None
+        assert "got 2 attempts and returned 1 outcomes" in error.message
+
+
 @pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("where", ["raised", "length", "item"])
 async def test_a_stop_iteration_fails_the_attempts_of_its_call(harness: PostgresHarness, mode: str, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -117,6 +118,28 @@ async def test_a_start_that_fails_half_way_ends_what_it_began(
     assert await chain.result(WAIT) == 7
     await in_time(worker.stop())
     assert entered == ["entered", "left"] * 2
+
+
+async def test_a_start_that_gets_no_thread_to_watch_its_loop_ends_what_it_began(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch then waited for a thread that had never begun, and the leases' threads went on."""
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == "queuert-loop-watch":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    harness.handles(number, echo)
+    worker = harness.worker()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await in_time(worker.start())
+    assert [one.name for one in threading.enumerate() if "lease" in one.name] == []
+    await in_time(worker.start())
+    await in_time(worker.stop())
 
 
 @pytest.mark.parametrize("lifespans", [0, 1])

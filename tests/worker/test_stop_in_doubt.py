@@ -12,13 +12,13 @@ import pytest
 
 from queuert import Attempt, JobStatus, Outcome
 from queuert.errors import StateUnavailableError
-from queuert.observability.events import AttemptInterrupted, AttemptRetried, AttemptSnoozed
+from queuert.observability.events import AttemptInterrupted, AttemptRetried, AttemptSnoozed, FinishFailed
 from queuert.state.types import Finish
 from queuert.worker.runner import AttemptRunner, AttemptState
 from queuert.worker.runtime import WorkerRuntime
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import anything
-from tests.support.waiting import WAIT, in_time
+from tests.support.waiting import WAIT, in_time, none_left
 
 LOST = StateUnavailableError("the answer to the commit was lost")
 
@@ -128,4 +128,42 @@ async def test_a_stop_asks_for_the_commit_in_doubt_of_a_handler_that_does_not_en
     assert harness.log.of(AttemptRetried) == []
     assert len(harness.log.of(AttemptSnoozed)) == 1
     assert (await harness.job("one")).status is JobStatus.SCHEDULED
+    assert worker.abandoned == 1
+
+
+@pytest.mark.usefixtures("last_wait")
+async def test_after_a_stop_has_written_nobody_asks_for_the_commit(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was rolled back, so the stop wrote. The attempt then asked a closed store, and was told of as failed, too."""
+    lost, may_end = threading.Event(), threading.Event()
+    begin = AttemptState.begin_in_thread
+
+    @contextmanager
+    def losing(state: AttemptState) -> Iterator[Any]:
+        with suppress(_RolledBack), begin(state) as tx:
+            yield tx
+            raise _RolledBack
+        raise LOST
+
+    def handler(attempt: Attempt[Any, Any]) -> Any:
+        with suppress(StateUnavailableError), attempt.complete() as tx:
+            tx.finish(attempt.snooze(3600))
+        lost.set()
+        may_end.wait(WAIT)
+
+    monkeypatch.setattr(AttemptState, "begin_in_thread", losing)
+    harness.handles(anything, handler)
+    worker = harness.worker()
+    await worker.start()
+    try:
+        await harness.client.start_chain(anything, None, id="one")
+        await asyncio.to_thread(lost.wait, WAIT)
+        await in_time(worker.stop(shutdown_timeout=0))
+    finally:
+        may_end.set()
+    await none_left(lambda: [one for one in asyncio.all_tasks() if "Slots._work" in repr(one)], "slots")
+    assert harness.log.of(AttemptSnoozed) == []
+    assert harness.log.of(FinishFailed) == []
+    assert len(harness.log.of(AttemptRetried)) == 1
     assert worker.abandoned == 1

@@ -129,16 +129,18 @@ def reported() -> Iterator[None]:
 def committed(options: WriteOptions, commit: Callable[[BulkSession], T], *, in_doubt: str = "") -> T:
     """Commit on a new connection; repeat it if the connection broke: the repetition finds out whether it was
     committed. If it cannot, the message of the error ends with ``in_doubt``."""
-    has_broken = False
+    may_be_committed = False
     for left in reversed(range(_COMMITS)):
+        is_sent = False
         try:
             with bulk_session(settings_of(options), application_name="queuert spark commit") as session, reported():
+                is_sent = True
                 return commit(session)
         except StateUnavailableError as error:
-            has_broken = has_broken or is_broken(error)
+            may_be_committed = may_be_committed or (is_sent and is_broken(error))
             if left and is_broken(error):
                 continue
-            if has_broken and in_doubt:
+            if may_be_committed and in_doubt:
                 raise StateUnavailableError(f"{error}: {in_doubt}") from error.__cause__
             raise
     raise AssertionError("the last round returns or raises")

@@ -127,7 +127,7 @@ def _result(options: WriteOptions) -> WriteResult:
         raise StateUnavailableError(
             f"{error}: the write was committed, and its result cannot be read: enqueue again with "
             f"write_id={options.write_id!r}, which writes nothing twice"
-        ) from error
+        ) from error.__cause__
     assert found is not None
     return WriteResult(options.write_id, found.rows, found.started, found.rejected)
 

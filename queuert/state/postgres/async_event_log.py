@@ -46,10 +46,8 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
 
     async def event_log_end(self) -> EventLogEnd:
         """Return the end of the event log: readers are shown what is below the horizon."""
-        log = LogState.of((await self._fetch(self._sql.read_log, event_log.log_params(None)))[0])
-        log.check_owner()
-        # No event is added below the horizon any more.
-        return event_log.end(log, await self._fetch(self._sql.last_event, {"below": str(log.horizon)}))
+        [found] = await self._fetch(self._sql.read_log_end, event_log.log_params(None))
+        return event_log.end(found)
 
     async def get_event_log(self) -> EventLog:
         """Return the settings of the log, and its partitions."""

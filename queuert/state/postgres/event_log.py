@@ -252,14 +252,22 @@ def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
     return Page(items, _cursor(ends[0], log) if ends else None)
 
 
-def end(log: LogState, last: Sequence[Row]) -> EventLogEnd:
-    """Return the end of the log: before the transactions that have not ended.
+def end(row: Row) -> EventLogEnd:
+    """Return the end of the log, before the transactions that have not ended, from the row of ``read_log_end``.
 
-    ``last`` is the row of ``last_event`` below them. The cursor names that event, so that a reader who waits there goes
-    on after a failover that has kept it. If the log has none, there is nothing to tell that by.
+    The cursor names the last event below them, so that a reader who waits there goes on after a failover that has kept
+    it. If the log has none, there is nothing to tell that by.
+
+    Raises:
+        DatabaseMovedError: the numbers in the log belong to another cluster.
     """
-    cursor = EventCursor(log.horizon, 0, None, log.system, log.timeline)
-    for tx, seq, happened_at in last:
+    *state, tx, seq, happened_at = row
+    log = LogState.of(state)
+    log.check_owner()
+    # Retention may have dropped newer events than the last one, whose day was locked: a cursor there would be lost.
+    if tx is None or int(tx) < log.dropped:
+        cursor = EventCursor(log.horizon, 0, None, log.system, log.timeline)
+    else:
         cursor = EventCursor(int(tx), seq, happened_at, log.system, log.timeline)
     return EventLogEnd(cursor.encode(), settled=log.horizon, written=log.next_tx)
 

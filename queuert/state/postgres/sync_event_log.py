@@ -47,10 +47,8 @@ class PostgresEventLog(PostgresBase):
 
     def event_log_end(self) -> EventLogEnd:
         """Return the end of the event log: readers are shown what is below the horizon."""
-        log = LogState.of((self._fetch(self._sql.read_log, event_log.log_params(None)))[0])
-        log.check_owner()
-        # No event is added below the horizon any more.
-        return event_log.end(log, self._fetch(self._sql.last_event, {"below": str(log.horizon)}))
+        [found] = self._fetch(self._sql.read_log_end, event_log.log_params(None))
+        return event_log.end(found)
 
     def get_event_log(self) -> EventLog:
         """Return the settings of the log, and its partitions."""

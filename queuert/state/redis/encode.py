@@ -233,7 +233,7 @@ def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
         crashed=finish.crashed or None,
         ttl=None if finish.result_ttl is None else pause(finish.result_ttl),
         trace=finish.job.attempt_trace_context,
-        waits_for_event=finish.waits_for_event is not None or None,
+        waits_for_event=True if finish.waits_for_event else None,
         continuation=None if following is None else _new_job(following, payloads),
         starts=[_new_job(job, payloads) for job in finish.starts],
         blockers=finish.blockers,

@@ -22,10 +22,10 @@ from typing import Any, Protocol
 from urllib.parse import quote
 from weakref import WeakSet
 
-from queuert.errors import ConfigurationError, StateError
+from queuert.errors import ConfigurationError
 from queuert.state.named_sections import read_sections
 from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected
-from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
+from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long, unusable
 from queuert.state.sqlite.rows import FirstJob, Tail
 
 _TIMEOUT = 1.0
@@ -67,9 +67,9 @@ def check_usable(path: str) -> None:
         StateError: it was in use.
     """
     if path in _refused:
-        raise StateError(
-            f"{path} had an open transaction when this process was forked, so SQLite cannot use it here: "
-            "fork earlier, or start a new process"
+        raise unusable(
+            f"{path} had an open transaction when this process was forked, so SQLite cannot use it here",
+            "fork earlier, or start a new process",
         )
 
 

@@ -67,8 +67,9 @@ def _on_store(state: SQLiteState, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _refused(failure: StateError) -> Finding:
+    found = str(failure) if failure.remedy is None else str(failure).removesuffix(f": {failure.remedy}")
     remedy = failure.remedy or "restore the file from a backup"
-    return error("schema", str(failure).removesuffix(f": {remedy}"), "clients and workers cannot open the file", remedy)
+    return error("schema", found, "clients and workers cannot open the file", remedy)
 
 
 def _file(file: Path) -> Iterator[Finding]:

@@ -21,9 +21,9 @@ _ADVICE = (
 )
 
 
-def unusable(problem: str, remedy: str) -> StateError:
-    """Return the error of a file that is not as it must be."""
-    error = StateError(f"{problem}: {remedy}")
+def unusable(problem: str, remedy: str, kind: type[StateError] = StateError) -> StateError:
+    """Return the error of a file that cannot be used as it is."""
+    error = kind(f"{problem}: {remedy}")
     error.remedy = remedy
     return error
 
@@ -47,9 +47,10 @@ def mapped(error: sqlite3.Error) -> Exception:
     if code in _NO_DATABASE:
         return StateError(f"the file is not a usable SQLite database: {error}")
     if _MISSING.match(str(error)):
-        return SchemaMissingError(
-            f"the file must have all tables of Queuert with all columns, got {str(error)!r}: restore it from a backup, "
-            "or name another file, in which a client or worker creates them"
+        return unusable(
+            f"the file must have all tables of Queuert with all columns, got {str(error)!r}",
+            "restore it from a backup, or name another file, in which a client or worker creates them",
+            SchemaMissingError,
         )
     if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
         return StateUnavailableError(str(error))

@@ -54,9 +54,10 @@ def prepare(link: LockedConnection) -> None:
         with link.writing() as connection:
             _upgrade(connection)
     elif found > SCHEMA_VERSION:
-        raise SchemaMissingError(
-            f"the file has version {found} of Queuert's tables, but this program knows only {SCHEMA_VERSION}: "
-            "upgrade queuert"
+        raise unusable(
+            f"the file has version {found} of Queuert's tables, but this program knows only {SCHEMA_VERSION}",
+            "upgrade queuert",
+            SchemaMissingError,
         )
 
 

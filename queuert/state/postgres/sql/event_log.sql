@@ -18,12 +18,18 @@ SELECT pg_snapshot_xmin(now.snapshot)::text, pg_snapshot_xmax(now.snapshot)::tex
 FROM {schema}.event_log, pg_control_system() AS system, pg_control_checkpoint() AS checkpoint,
     pg_control_recovery() AS recovery, pg_current_snapshot() AS now (snapshot)
 
--- name: last_event
--- Reads the last event below a transaction: its position, and its time.
-SELECT entry.tx::text, entry.seq + coalesce(cardinality(entry.job_ids), 1) - 1, entry.happened_at
-FROM {schema}.job_event AS entry
-WHERE entry.tx < %(below)s::xid8
-ORDER BY entry.tx DESC, entry.seq DESC LIMIT 1
+-- name: read_log_end
+-- Reads the state of the event log, and the position and time of the last event below the transaction below which all
+-- have ended. If a row holds several events, it is the last of them; there may be none.
+SELECT log.*, entry.tx::text, entry.seq + coalesce(cardinality(entry.job_ids), 1) - 1, entry.happened_at
+FROM (
+{include:read_log}
+) AS log (horizon, next_tx, dropped, owner, system, timeline, standby, known)
+LEFT JOIN LATERAL (
+    SELECT event.tx, event.seq, event.job_ids, event.happened_at
+    FROM {schema}.job_event AS event WHERE event.tx < log.horizon::xid8
+    ORDER BY event.tx DESC, event.seq DESC LIMIT 1
+) AS entry ON true
 
 -- name: list_events
 -- Reads a page of the event log by transaction and number, and where the scan ended if it did not reach the end of the
