@@ -413,9 +413,8 @@ class AttemptState:
                 await asyncio.sleep(_RESOLVE_BACKOFF.delay(failures))
             else:
                 self._worker.reporter.commit_known(failures)
-                if self.finishing:
-                    # The stop of the worker has written instead, which may look like this finish, or has asked first.
-                    return False
+                # The stop of the worker may have written instead, which may look like this finish, or have asked first.
+                committed = committed and not self.finishing
                 if committed:
                     self.committed(*indeterminate)
                 return committed

@@ -415,8 +415,9 @@ class WorkerRuntime:
         except TimeoutError as error:
             self._report_failure("abandon_attempts", error)
         else:
-            for error in [one for one in results if isinstance(one, Exception)][:1]:
-                self._report_failure("abandon_attempts", error)
+            failed = [one for one in results if isinstance(one, Exception)]
+            if failed:
+                self._report_failure("abandon_attempts", failed[0])
         if any(runner.has_ended for runner in self.attempts):
             # Finishes that wait for rows, or for the store, or are in doubt: they are sent until the completer stops.
             await self._wait_until_idle(until - time.monotonic())

@@ -598,11 +598,11 @@ async def test_the_one_job_is_claimed_within_the_bound_of_bytes_and_others_are_l
     await store.open()
     try:
         request = ClaimRequest({archive.name: 60.0}, 1, "worker", new_token(), max_bytes=1_500)
-        asked: list[ClaimRequest] = []
+        requests: list[ClaimRequest] = []
         claim = store.claim
 
         async def claimed(one: ClaimRequest) -> list[ClaimedJob]:
-            asked.append(one)
+            requests.append(one)
             return await claim(one)
 
         monkeypatch.setattr(store, "claim", claimed)
@@ -610,7 +610,7 @@ async def test_the_one_job_is_claimed_within_the_bound_of_bytes_and_others_are_l
     finally:
         await store.aclose()
     assert job.id == chains[-1].id
-    assert {one.max_bytes for one in asked} == {1_500}
-    assert len(asked) > 1
+    assert {one.max_bytes for one in requests} == {1_500}
+    assert len(requests) > 1
     others = [one for one in await queue.jobs() if one.id != job.id]
     assert {(one.status, one.attempt) for one in others} == {(JobStatus.READY, 0)}

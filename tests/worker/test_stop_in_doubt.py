@@ -51,7 +51,7 @@ async def test_a_stop_writes_nothing_while_the_commit_of_a_handler_that_has_ende
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, last_wait: asyncio.Event
 ) -> None:
     """It was rolled back. What the stop wrote instead looked like it, and the attempt was told of as snoozed, too."""
-    asked, answered = asyncio.Event(), asyncio.Event()
+    in_doubt, answered = asyncio.Event(), asyncio.Event()
     begin, is_committed, abandon = AttemptState.begin, AttemptState._is_committed, WorkerRuntime._abandon
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ async def test_a_stop_writes_nothing_while_the_commit_of_a_handler_that_has_ende
         raise LOST
 
     async def late_answer(state: AttemptState, finish: Finish) -> bool:
-        asked.set()
+        in_doubt.set()
         await last_wait.wait()
         try:
             return await is_committed(state, finish)
@@ -86,7 +86,7 @@ async def test_a_stop_writes_nothing_while_the_commit_of_a_handler_that_has_ende
     worker = harness.worker()
     await worker.start()
     await harness.client.start_chain(anything, None, id="one")
-    await in_time(asked.wait())
+    await in_time(in_doubt.wait())
     await in_time(worker.stop(shutdown_timeout=0))
     assert harness.log.of(AttemptSnoozed) == []
     assert harness.log.of(AttemptInterrupted) == []
@@ -135,7 +135,7 @@ async def test_a_stop_asks_for_the_commit_in_doubt_of_a_handler_that_does_not_en
 async def test_after_a_stop_has_written_nobody_asks_for_the_commit(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was rolled back, so the stop wrote. The attempt then asked a closed store, and was told of as failed, too."""
+    """It was rolled back, so the stop wrote. The attempt then queried a closed store, and was told of as failed."""
     lost, may_end = threading.Event(), threading.Event()
     begin = AttemptState.begin_in_thread
 

@@ -262,7 +262,7 @@ def end(row: Row) -> EventLogEnd:
         DatabaseMovedError: the numbers in the log belong to another cluster.
     """
     *state, tx, seq, happened_at = row
-    log = LogState.of(state)
+    log = LogState.of(tuple(state))
     log.check_owner()
     # Retention may have dropped newer events than the last one, whose day was locked: a cursor there would be lost.
     if tx is None or int(tx) < log.dropped:
