@@ -53,7 +53,7 @@ seconds is the time from its start to its end."""
 _CHANGE = """Chains whose jobs run, and closed ones, are not changed.
 If one of them does not exist, none is changed."""
 _NOT_CHANGED: Mapping[int, str] = {
-    Exit.FAILED: "a chain does not exist, or was not changed, since its job runs or it is closed"
+    Exit.FAILED: "a chain does not exist, or is closed, or its job runs"
 }
 _EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
 is for one that has failed."""
