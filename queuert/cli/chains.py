@@ -52,9 +52,7 @@ _TREE = """Each chain is followed by those that its jobs wait for or waited for,
 seconds is the time from its start to its end."""
 _CHANGE = """Chains whose jobs run, and closed ones, are not changed.
 If one of them does not exist, none is changed."""
-_NOT_CHANGED: Mapping[int, str] = {
-    Exit.FAILED: "a chain does not exist, or is closed, or its job runs"
-}
+_NOT_CHANGED: Mapping[int, str] = {Exit.FAILED: "a chain does not exist, or is closed, or its job runs"}
 _EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
 is for one that has failed."""
 _RETRY = """Give their ids, or --failed and --type.
