@@ -314,7 +314,7 @@ class Completer:
             runner, future = queued.runner, queued.future
             if runner is not None:
                 queued.decided = True
-                reports.append((queued.finish, result, runner.duration, runner.held.claimed_at, runner.context))
+                reports.append((queued.finish, result, runner.duration, runner.held.claimed_at, runner))
                 runners.append(runner)
             elif future is not None and not future.done():
                 queued.decided = True

@@ -19,6 +19,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from queuert.observability.context import current_attempt
 from queuert.state.types import CLAIM_BYTES
 from queuert.worker import forks
 from queuert.worker.leases import lease_time
@@ -309,6 +310,11 @@ class Slots:
         """Whether no attempts are started any more."""
         self._prefetch = prefetch
         self._context = copy_context()
+        self._context.run(current_attempt.set, None)
+        self._bound = [
+            (variable, value) for variable, value in self._context.items() if variable is not current_attempt
+        ]
+        """The variables that every attempt begins with."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun: dict[asyncio.Task[None], AttemptRunner] = {}
         """The attempts of tasks that have not run yet."""
@@ -349,8 +355,7 @@ class Slots:
         while runner is not None:
             self.start_pending = False
             try:
-                attempt = runner.run(task)
-                runner.context = context = self._context.copy()
+                attempt, context = runner.run(task), self._context.copy()
             except BaseException:
                 runner.release()
                 raise
@@ -359,12 +364,17 @@ class Slots:
             except StopIteration as end:
                 reusable = end.value
                 runs += 1
+                if self._has_bound(context):
+                    runner.keep_context(context)
             else:
                 if forks.generation != generation:
                     forks.end_child()
+                runner.keep_context(context)
                 self.start_next()
                 reusable = await _SuspendedAttempt(attempt, context, awaited)
                 runs, ends_at = 0, time.monotonic() + _MAX_INLINE_SECONDS
+                if not self._has_bound(context):
+                    runner.context = None
             if not reusable:
                 # The cancellation of the attempt may reach the task only now: it must not affect the next attempt.
                 return
@@ -374,6 +384,18 @@ class Slots:
                 runs, ends_at = 0, time.monotonic() + _MAX_INLINE_SECONDS
             runner = None if self.closed else self._prefetch.next_attempt()
         self.start_pending = False
+
+    def _has_bound(self, context: Context) -> bool:
+        """Whether an attempt has bound a variable in its context.
+
+        Else that is not kept until its finish is written: to keep them all costs a drain three percent.
+        """
+        if len(context) != len(self._context):
+            return True
+        for variable, value in self._bound:  # noqa: SIM110  (for each job)
+            if context.get(variable) is not value:
+                return True
+        return False
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -464,15 +464,24 @@ class AttemptRunner:
         self._handler_task: asyncio.Task[Any] | None = None
         """The task of the attempt, while its handler runs in it."""
         self.context: Context | None = None
-        """The context in which its handler runs, since it began."""
+        """The context of its handler, while that is suspended; afterwards only if anything was bound in it."""
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the log records of its handler."""
         return fields_of(self._worker.name, self.job)
 
+    def keep_context(self, context: Context) -> None:
+        """Keep the context of its handler until the attempt is over."""
+        if self.held.owner is not None:
+            self.context = context
+
     def copied_context(self) -> Context:
-        """Return a copy of the context of its handler, which may be entered just now; without one, of the caller's."""
-        return copy_context() if self.context is None else self.context.copy()
+        """Return a copy of the context of its handler, which may be entered just now."""
+        if self.context is not None:
+            return self.context.copy()
+        context = copy_context()
+        context.run(current_attempt.set, self)
+        return context
 
     def waits_for(self, job_types: Collection[str]) -> None:
         """Take note that its handler waits for chains that stand at jobs of these types, and keeps its slot."""

@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 from contextvars import Context
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from queuert.activity import (
     BUCKETS,
@@ -79,10 +79,18 @@ _FINISH_EVENTS: dict[FinishKind, type[events.Event]] = {
 _UNKNOWN = JobError("unknown", "no reason was given")
 
 
-FinishReport: TypeAlias = tuple[Finish, FinishResult, float, float, Context | None]
+class HasContext(Protocol):
+    """An attempt, in whose context its events are emitted."""
+
+    def copied_context(self) -> Context:
+        """Return a copy of the context of its handler."""
+        ...
+
+
+FinishReport: TypeAlias = tuple[Finish, FinishResult, float, float, HasContext | None]
 """A finish that was written, or rejected: the seconds that the handler ran, when the claim was sent, by the lease
-clock, and the context in which the handler ended, unless it is the current one. A plain tuple, since each job has one:
-a named one takes five times as long to make."""
+clock, and the attempt; None if its context is the current one. A plain tuple, since each job has one: a named one takes
+five times as long to make."""
 
 
 class ActivityCounter:
@@ -282,11 +290,11 @@ class AttemptReporter:
         if not wanted and not wants_chains:
             return
         for report in reports:
-            context = report[4]
-            if context is None:
+            attempt = report[4]
+            if attempt is None:
                 self._emit_finished(report, wanted, wants_chains)
             else:
-                context.run(self._emit_finished, report, wanted, wants_chains)
+                attempt.copied_context().run(self._emit_finished, report, wanted, wants_chains)
 
     def _emit_finished(self, report: FinishReport, wanted: Container[FinishKind | None], wants_chains: bool) -> None:
         finish, result, duration, _, _ = report

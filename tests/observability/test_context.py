@@ -12,8 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Processors
 from queuert.observability.context import FIELDS, ContextFilter, bind, current
+from queuert.observability.events import AttemptCompleted, Event
+from queuert.state.sqlite import SQLiteState
 from tests.support.running import UnrunAttempt
+from tests.support.waiting import WAIT
 
 LINE = "%(message)s|%(queuert_job_id)s|%(queuert_attempt)s|%(queuert_context)s"
 
@@ -127,3 +131,46 @@ def test_threads_have_them_with_a_copied_context() -> None:
         thread.start()
         thread.join()
     assert seen == ["j", None]
+
+
+bound: contextvars.ContextVar[str | None] = contextvars.ContextVar("bound", default=None)
+
+
+class Ends:
+    """What the context had when the end of an attempt was emitted."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str | None, object]] = []
+
+    def emit(self, event: Event) -> None:
+        """Called by the worker."""
+        if isinstance(event, AttemptCompleted):
+            self.found.append((bound.get(), current().get("queuert_job_id")))
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["", "awaits"])
+@pytest.mark.parametrize("value", [None, "handler"])
+@pytest.mark.parametrize("before", [None, "worker"])
+async def test_the_end_of_an_attempt_is_emitted_in_its_context(
+    before: str | None, value: str | None, awaits: bool
+) -> None:
+    """Whether or not its handler has bound anything, and whether the variable was bound before."""
+    number = JobType("number", input=int, output=int)
+    types = JobTypes(number)
+    processors, ends = Processors(types), Ends()
+
+    @processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> int:
+        if awaits:
+            await asyncio.sleep(0)
+        if value is not None:
+            bound.set(value)
+        return attempt.input
+
+    if before is not None:
+        bound.set(before)
+    async with AsyncClient(SQLiteState(), types, observability=ends) as client, InProcessWorker(client, processors):
+        chains = [await client.start_chain(number, each, id=f"job {each}") for each in range(3)]
+        for chain in chains:
+            await chain.wait(WAIT)
+    assert sorted(ends.found, key=str) == [(value or before, f"job {each}") for each in range(3)]

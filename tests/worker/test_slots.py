@@ -6,7 +6,7 @@ import asyncio
 import gc
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any, cast
 
 import pytest
@@ -30,6 +30,9 @@ class Runner:
     def run(self, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
         """What a slot runs."""
         return self.row.run(self.attempt, task)
+
+    def keep_context(self, context: Context) -> None:
+        """Nobody reports of it."""
 
     def release(self) -> None:
         """It could not be begun with."""
