@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
+from contextvars import Context
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -65,6 +66,9 @@ class Runner:
     def run(self, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
         """What a slot runs."""
         return self.handlers.run(self.number)
+
+    def keep_context(self, context: Context) -> None:
+        """Nobody reports of it."""
 
     def release(self) -> None:
         """It does not begin."""
