@@ -477,8 +477,11 @@ class AttemptRunner:
 
     def copied_context(self) -> Context:
         """Return a copy of the context of its handler, which may be entered just now."""
-        if self.context is not None:
-            return self.context.copy()
+        return self._copy_of(self.context)
+
+    def _copy_of(self, kept: Context | None) -> Context:
+        if kept is not None:
+            return kept.copy()
         context = copy_context()
         context.run(current_attempt.set, self)
         return context
@@ -622,10 +625,10 @@ class AttemptRunner:
 
     def _leave_to_reaper(self, error: Exception) -> None:
         """Let the lease expire, since the finish cannot be written."""
-        context = self.copied_context()
-        # First, since the report may fail for lack of memory: a lease that is renewed for nobody would never expire.
+        kept = self.context
+        # First, since the rest may fail for lack of memory: a lease that is renewed for nobody would never expire.
         self.cleanup()
-        context.run(self._worker.reporter.finish_failed, self.job, error)
+        self._copy_of(kept).run(self._worker.reporter.finish_failed, self.job, error)
 
     def cleanup(self) -> None:
         """Remove the attempt from the parts of the worker, since it is over. Idempotent."""

@@ -11,9 +11,10 @@ import pytest
 
 from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.observability.events import AttemptFailed, AttemptRetried, FinishFailed, LoopFailed
+from queuert.state.postgres.async_store import AsyncPostgresStore
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import echo, number, text
-from tests.support.waiting import WAIT, until
+from tests.support.waiting import WAIT, in_time, until
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -271,3 +272,33 @@ async def test_what_a_handler_leaves_behind_disturbs_nobody(
         for one in range(3):
             assert await (await harness.client.start_chain(number, one)).result(WAIT) == one
     assert [type(task.exception()) for task in left] == [ValueError] * 3
+
+
+async def test_a_lease_is_given_up_though_there_is_no_memory_to_report_why(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that is renewed for nobody would never expire."""
+
+    async def refused(*_: object, **__: object) -> Any:
+        raise ValueError("cannot be written")
+
+    def no_memory() -> Any:
+        raise MemoryError
+
+    began = asyncio.Event()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        began.set()
+        return attempt.input
+
+    harness.handles(number, handler)
+    worker = harness.worker()
+    async with worker:
+        runtime = worker._runtime
+        assert runtime is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncPostgresStore, "finish", refused)
+            patch.setattr("queuert.worker.runner.copy_context", no_memory)
+            await harness.client.start_chain(number, 7)
+            await in_time(began.wait())
+            await until(lambda: len(runtime.leases) == 0, "the lease is given up")
