@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, JobStatus, Outcome
+from queuert import Attempt, InProcessWorker, JobStatus, Outcome
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptInterrupted, AttemptRetried, AttemptSnoozed, FinishFailed
 from queuert.state.types import Finish
@@ -95,18 +95,19 @@ async def test_a_stop_writes_nothing_while_the_commit_of_a_handler_that_has_ende
     assert worker.abandoned == 0
 
 
-@pytest.mark.usefixtures("last_wait")
-async def test_a_stop_asks_for_the_commit_in_doubt_of_a_handler_that_does_not_end(
-    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was committed. The stop took it for its own finish, and told of the attempt as one that is retried."""
+async def _stop_while_a_handler_goes_on(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch, *, rolls_back: bool
+) -> InProcessWorker:
+    """Stop a worker whose handler has lost the answer to the commit of its block, and does not end."""
     lost, may_end = threading.Event(), threading.Event()
     begin = AttemptState.begin_in_thread
 
     @contextmanager
     def losing(state: AttemptState) -> Iterator[Any]:
-        with begin(state) as tx:
+        with suppress(_RolledBack), begin(state) as tx:
             yield tx
+            if rolls_back:
+                raise _RolledBack
         raise LOST
 
     def handler(attempt: Attempt[Any, Any]) -> Any:
@@ -125,6 +126,15 @@ async def test_a_stop_asks_for_the_commit_in_doubt_of_a_handler_that_does_not_en
         await in_time(worker.stop(shutdown_timeout=0))
     finally:
         may_end.set()
+    return worker
+
+
+@pytest.mark.usefixtures("last_wait")
+async def test_a_stop_asks_for_the_commit_in_doubt_of_a_handler_that_does_not_end(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was committed. The stop took it for its own finish, and told of the attempt as one that is retried."""
+    worker = await _stop_while_a_handler_goes_on(harness, monkeypatch, rolls_back=False)
     assert harness.log.of(AttemptRetried) == []
     assert len(harness.log.of(AttemptSnoozed)) == 1
     assert (await harness.job("one")).status is JobStatus.SCHEDULED
@@ -136,32 +146,7 @@ async def test_after_a_stop_has_written_nobody_asks_for_the_commit(
     harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was rolled back, so the stop wrote. The attempt then queried a closed store, and was told of as failed."""
-    lost, may_end = threading.Event(), threading.Event()
-    begin = AttemptState.begin_in_thread
-
-    @contextmanager
-    def losing(state: AttemptState) -> Iterator[Any]:
-        with suppress(_RolledBack), begin(state) as tx:
-            yield tx
-            raise _RolledBack
-        raise LOST
-
-    def handler(attempt: Attempt[Any, Any]) -> Any:
-        with suppress(StateUnavailableError), attempt.complete() as tx:
-            tx.finish(attempt.snooze(3600))
-        lost.set()
-        may_end.wait(WAIT)
-
-    monkeypatch.setattr(AttemptState, "begin_in_thread", losing)
-    harness.handles(anything, handler)
-    worker = harness.worker()
-    await worker.start()
-    try:
-        await harness.client.start_chain(anything, None, id="one")
-        await asyncio.to_thread(lost.wait, WAIT)
-        await in_time(worker.stop(shutdown_timeout=0))
-    finally:
-        may_end.set()
+    worker = await _stop_while_a_handler_goes_on(harness, monkeypatch, rolls_back=True)
     await none_left(lambda: [one for one in asyncio.all_tasks() if "Slots._work" in repr(one)], "slots")
     assert harness.log.of(AttemptSnoozed) == []
     assert harness.log.of(FinishFailed) == []
