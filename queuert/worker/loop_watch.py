@@ -1,4 +1,4 @@
-"""Measures how late the event loop of a worker is, and reports when it is blocked, and by which job."""
+"""Measures how late the event loop of a worker is, and reports when it is blocked, and by which job, or closed."""
 
 from __future__ import annotations
 
@@ -36,17 +36,22 @@ class RunningAttempt(Protocol):
 
 
 class LoopWatch:
-    """A thread that schedules a call in the event loop each second, and reports its stack if the call does not run."""
+    """A thread that schedules a call in the event loop each second, and reports its stack if the call does not run.
+
+    It calls ``on_closed`` if the event loop is closed before the watch is stopped.
+    """
 
     def __init__(
         self,
         attempt_of: Callable[[asyncio.Task[Any]], RunningAttempt | None],
+        on_closed: Callable[[], None],
         *,
         worker: str,
         observers: Observers,
         blocked_after: float = BLOCKED_AFTER,
     ) -> None:
         self._attempt_of = attempt_of
+        self._on_closed = on_closed
         self._worker = worker
         self._observers = observers
         self._blocked_after = blocked_after
@@ -65,10 +70,14 @@ class LoopWatch:
         thread.start()
         self._thread = thread
 
-    def stop(self) -> None:
-        """Stop watching. Idempotent."""
+    def request_stop(self) -> None:
+        """Let the thread end, without waiting for it. From any thread."""
         self._stopped.set()
         self._answered.set()
+
+    def stop(self) -> None:
+        """Stop watching. Idempotent."""
+        self.request_stop()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(_STOP)  # An observer may hang. The thread is a daemon, and reports no more.
@@ -89,10 +98,19 @@ class LoopWatch:
             if self._stopped.is_set():
                 return  # `stop` waits for this thread in the event loop, which could not run the call.
             self._sent_at = sent_at = time.monotonic()
-            with suppress(RuntimeError):  # The loop is closed: the worker has stopped.
+            with suppress(RuntimeError):  # The loop is closed.
                 self._event_loop.call_soon_threadsafe(self._answer)
-                if not self._answered.wait(self._blocked_after) and not self._stopped.is_set():
+                if not self._answered.wait(self._blocked_after) and not self._over:
                     self._report(sent_at)
+            if self._over:
+                break
+        if not self._stopped.is_set():
+            self._on_closed()
+
+    @property
+    def _over(self) -> bool:
+        """Whether there is nothing left to watch."""
+        return self._stopped.is_set() or self._event_loop.is_closed()
 
     def _answer(self) -> None:
         """Called in the event loop."""
@@ -114,8 +132,9 @@ class LoopWatch:
                 stack=stack,
             )
         )
-        self._answered.wait()
-        if not self._stopped.is_set():
+        while not self._answered.wait(_TICK) and not self._over:
+            pass
+        if not self._over:
             self._observers.emit(EventLoopUnblocked(worker=self._worker, seconds=time.monotonic() - sent_at))
 
     def _blocking_job(self) -> Any:

@@ -203,6 +203,8 @@ async def _main(
             _log.critical("somebody cancelled all tasks while the worker starts or stops: %s", then)
             if health_file is not None:
                 remove_health_file(health_file)
+            if not _in_main_thread():
+                worker.leave()
         return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
 
 
@@ -310,20 +312,16 @@ async def _serve(
 
 
 async def _wait_stopped(worker: InProcessWorker, requested: asyncio.Event) -> bool:
-    """Wait until the worker has stopped, and return whether that was because somebody has cancelled all tasks.
-
-    The worker's loops go on after that, but the tasks of a connection pool do not: only a new process works as before.
-    """
+    """Wait until the worker has stopped, and return whether that was because somebody has cancelled all tasks."""
     try:
         await worker.wait_stopped()
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if worker.health().stopping or task is None:
+        if task is None or not worker.stop_since_cancelled():
             raise
         task.uncancel()
-        _log.critical("somebody cancelled all tasks of the event loop, so the worker stops")
         requested.set()
-        await worker.stop()
+        await worker.wait_stopped()
         return True
     return False
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import threading
 import time
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -44,6 +47,8 @@ from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.telemetry import ActivityCounter, AttemptReporter
 from queuert.worker.threads import HandlerThreads, ThreadStore
 from queuert.worker.timeouts import called_within, cancel_and_ignore, ended_within, run_within
+
+_log = logging.getLogger("queuert.worker")
 
 _AFTER_CANCEL = 2.0
 """Seconds that a cancelled handler has to end before its job is released without it."""
@@ -168,7 +173,9 @@ class WorkerRuntime:
             worker=self.name,
             observers=self.observers,
         )
-        self.loop_watch = LoopWatch(self._runs_in_loop, worker=self.name, observers=self.observers)
+        self.loop_watch = LoopWatch(
+            self._runs_in_loop, self._on_loop_closed, worker=self.name, observers=self.observers
+        )
 
     @property
     def _scheduled_types(self) -> tuple[str, ...]:
@@ -347,6 +354,31 @@ class WorkerRuntime:
     def _runs_in_loop(self, task: asyncio.Task[Any]) -> AttemptRunner | None:
         """Return the attempt whose handler runs in this task. From a thread, while the event loop is blocked."""
         return next((runner for runner in tuple(self.attempts) if runner.task is task), None)
+
+    def _on_loop_closed(self) -> None:
+        """Called in the thread that watches the event loop."""
+        _log.critical(
+            "the event loop of worker %s was closed before the worker was stopped: its attempts are aborted, and other "
+            "workers take its jobs; stop it before, best by async with InProcessWorker(...)",
+            self.name,
+        )
+        self.leave()
+
+    def leave(self) -> None:
+        """Abort all attempts and renew no lease any more, since the event loop will not run again. From any thread.
+
+        Nobody could write how these attempts end, and as long as their leases were renewed nobody could take the jobs.
+        """
+        self.stopping = True
+        self.renewer.request_stop()
+        self.loop_watch.request_stop()
+        for held in self.leases.expiring(math.inf):
+            self.leases.lose(held, AbortReason.WORKER_STOPPING)
+        self.processes.kill()
+        self.threads.close()
+        for close in (self._close_notify, self.thread_store.close):
+            # A server that does not answer must not keep the caller.
+            threading.Thread(target=close, name=f"queuert-{self.name}-close", daemon=True).start()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in a task, which is cancelled when the worker has stopped."""

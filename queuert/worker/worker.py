@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import re
 import socket
 import threading
@@ -33,6 +34,8 @@ from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processor, Processors, groups_of, merged, selected
 from queuert.worker.runtime import WorkerRuntime
+
+_log = logging.getLogger("queuert.worker")
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OTHER_CONNECTIONS = 4
@@ -134,6 +137,9 @@ class InProcessWorker:
         self._loop_lock = threading.RLock()
         """Re-entrant: a signal handler may call :meth:`request_stop` in the main thread while that has the lock."""
         self._stopping: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._cancelled = False
+        """Whether it stops because somebody has cancelled all tasks of its event loop."""
         self._hurry: asyncio.Event | None = None
         self.stops: list[asyncio.Future[None]] = []
         """Its own stops: after the early end of a lifespan, and those that other threads have requested."""
@@ -249,6 +255,7 @@ class InProcessWorker:
             self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
             self._runtime = runtime
             runtime.start()
+            self._waiting = asyncio.create_task(self._wait_until_stopped(), name=f"queuert-{runtime.name}-stopped")
         except BaseException:
             self._runtime = None
             try:
@@ -337,6 +344,40 @@ class InProcessWorker:
         elif self._hurry is not None:
             self._hurry.set()
         await asyncio.shield(self._stopping)
+
+    async def _wait_until_stopped(self) -> None:
+        """Wait until it has stopped, however often this is cancelled.
+
+        ``asyncio.run`` cancels all tasks when its coroutine ends, and waits for them. The worker's loops end by a stop
+        alone, and what ends a stop is done when they have ended.
+        """
+        while self._stopping is None or not self._stopping.done():
+            try:
+                await self._stop_requested.wait()
+                if self._stopping is not None:
+                    await asyncio.wait([self._stopping])
+            except asyncio.CancelledError:
+                self.stop_since_cancelled()
+
+    def stop_since_cancelled(self) -> bool:
+        """Begin the stop, unless it has begun, since somebody has cancelled all tasks of the event loop.
+
+        Return whether that is why it stops. The loops go on after that, but the tasks of a connection pool do not: only
+        a worker that is made anew works as before.
+        """
+        if not self._stop_requested.is_set():
+            _log.critical(
+                "somebody cancelled all tasks of the event loop, so the worker stops (asyncio.run() does that when its "
+                "coroutine ends: stop the worker before, best by async with InProcessWorker(...))"
+            )
+            self._cancelled = True
+            self.stops.append(asyncio.ensure_future(self.stop()))
+        return self._cancelled
+
+    def leave(self) -> None:
+        """Give up what still runs, since its event loop will not run again; other workers take the jobs."""
+        if self._runtime is not None:
+            self._runtime.leave()
 
     def request_stop(self) -> None:
         """Ask it to :meth:`stop`, from any thread, and return at once. A second call cancels the running handlers.

@@ -33,8 +33,12 @@ class Heard:
             self.heard[type(event)].set()
 
 
+def closed() -> None:
+    raise AssertionError("the event loop is not closed")
+
+
 def watch(heard: Heard, find: Callable[[asyncio.Task[Any]], Any] = lambda task: None) -> loop_watch.LoopWatch:
-    return loop_watch.LoopWatch(find, worker="w", observers=Observers([heard]), blocked_after=0.01)
+    return loop_watch.LoopWatch(find, closed, worker="w", observers=Observers([heard]), blocked_after=0.01)
 
 
 async def test_what_blocks_the_loop_is_reported_with_its_stack() -> None:
@@ -61,7 +65,7 @@ async def test_an_observer_that_hangs_does_not_keep_a_worker_from_stopping(monke
         released.wait(WAIT)
 
     observers = Observers([cast("Any", SimpleNamespace(emit=hang))])
-    watching = loop_watch.LoopWatch(lambda task: None, worker="w", observers=observers, blocked_after=0.01)
+    watching = loop_watch.LoopWatch(lambda task: None, closed, worker="w", observers=observers, blocked_after=0.01)
     watching.start()
     try:
         assert entered.wait(WAIT)
@@ -73,7 +77,8 @@ async def test_an_observer_that_hangs_does_not_keep_a_worker_from_stopping(monke
 
 async def test_a_loop_that_runs_is_not_reported() -> None:
     heard = Heard(events.EventLoopBlocked)
-    watching = loop_watch.LoopWatch(lambda task: None, worker="w", observers=Observers([heard]), blocked_after=WAIT)
+    observers = Observers([heard])
+    watching = loop_watch.LoopWatch(lambda task: None, closed, worker="w", observers=observers, blocked_after=WAIT)
     watching.start()
     watching.stop()
     assert heard.events == []

@@ -19,7 +19,7 @@ from queuert.errors import DefinitionError, StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import run as run_module
 from queuert.worker.run import ExitCode, run
-from tests.support.waiting import WAIT, until
+from tests.support.waiting import WAIT, in_time, none_left, until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -118,6 +118,74 @@ def test_once_that_cannot_know_whether_jobs_are_due(
     monkeypatch.setattr(program.worker, "is_idle", refused)
     assert run(program.worker, once=True) is ExitCode.UNAVAILABLE
     assert "cannot read whether jobs are due, so the worker stops: permission denied for table job" in caplog.text
+
+
+# --- started, and never stopped ---------------------------------------------------------------------------------------
+
+
+def own_threads() -> list[str]:
+    """The names of the threads that renew leases, watch event loops and listen; the store keeps its own."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("queuert-") and "store-call" not in name]
+
+
+@pytest.mark.parametrize("of", ["coroutine", "thread"])
+def test_a_program_that_fails_while_its_worker_runs_ends(
+    program: Program, of: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``asyncio.run`` waits for the tasks that it cancels: for the loops of the worker it waited for ever."""
+    entered, over = threading.Event(), threading.Event()
+
+    async def waits() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    def handle(attempt: Attempt[int, int]) -> int:
+        entered.set()
+        assert over.wait(WAIT)
+        return 7
+
+    program.then = waits
+    processors = Processors(TYPES)
+    processors.handles(work)(program.handle if of == "coroutine" else handle)
+    worker = InProcessWorker(AsyncClient(program.state, TYPES), processors, shutdown_timeout=0.0)
+
+    async def main() -> None:
+        await worker.start()
+        await until(entered.is_set, "the handler has begun")
+        raise LookupError("the program has failed")
+
+    before = set(own_threads())
+    try:
+        with pytest.raises(LookupError, match="the program has failed"):
+            asyncio.run(main())
+    finally:
+        over.set()
+    assert "somebody cancelled all tasks of the event loop, so the worker stops (asyncio.run() does that" in caplog.text
+    asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
+
+
+def test_an_event_loop_that_is_closed_under_its_worker(program: Program, caplog: pytest.LogCaptureFixture) -> None:
+    """The threads that renew leases went on, so that nobody could take the job until the process ended."""
+    entered, aborted = threading.Event(), threading.Event()
+    processors = Processors(TYPES)
+
+    @processors.handles(work)
+    def handle(attempt: Attempt[int, int]) -> int:
+        entered.set()
+        assert attempt.abort.wait_sync(WAIT)
+        aborted.set()
+        return 7
+
+    before = set(own_threads())
+    loop = asyncio.new_event_loop()
+    worker = InProcessWorker(AsyncClient(program.state, TYPES), processors)
+    loop.run_until_complete(in_time(worker.start()))
+    loop.run_until_complete(until(entered.is_set, "the handler has begun"))
+    loop.close()
+    assert aborted.wait(WAIT)
+    asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
+    assert "was closed before the worker was stopped: its attempts are aborted" in caplog.text
 
 
 # --- in a thread that is not the main one -----------------------------------------------------------------------------
@@ -287,10 +355,13 @@ def test_all_tasks_cancelled_while_a_worker_in_another_thread_stops(
             task.cancel()
 
     program.then = breaks
+    before = set(own_threads())
     _, code = in_thread(program.worker)
     assert code.result(WAIT) == ExitCode.ABANDONED
     assert "starts or stops: run() returns and leaves what still runs" in caplog.text
     assert "the process ends" not in caplog.text
+    # Nobody could take its jobs while they renew their leases.
+    asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
 
 
 def test_a_signal_handler_may_request_the_stop_at_any_moment(program: Program) -> None:

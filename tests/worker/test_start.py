@@ -132,12 +132,13 @@ async def test_a_start_that_gets_no_thread_to_watch_its_loop_ends_what_it_began(
         start(thread)
 
     harness.handles(number, echo)
-    worker = harness.worker()
+    worker, before = harness.worker(), set(threading.enumerate())
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", limited)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             await in_time(worker.start())
-    assert [one.name for one in threading.enumerate() if "lease" in one.name] == []
+    begun = set(threading.enumerate()) - before
+    assert [thread.name for thread in begun if "lease" in thread.name] == []
     await in_time(worker.start())
     await in_time(worker.stop())
 

@@ -202,6 +202,11 @@ class HandlerProcesses:
         for child in self._children:
             child.send(messages.Stopping())
 
+    def kill(self) -> None:
+        """Kill all children, since nobody reads what they send any more. From any thread."""
+        for child in tuple(self._children):
+            child.kill()
+
     async def close(self, seconds: float) -> None:
         """End all children: busy ones are killed at once, idle ones leave their lifespans, and are killed after so
         many seconds. Idempotent."""
