@@ -19,6 +19,7 @@ def listed(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
     return [chain["id"] for chain in json.loads(capsys.readouterr().out)["items"]]
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("kind", ["dsn", "redis_url", "sqlite"])
 def test_chains_are_listed(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
