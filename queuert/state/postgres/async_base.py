@@ -22,7 +22,7 @@ from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.psycopg_internals import is_two_phase
-from queuert.state.postgres.rows import Row, in_utc
+from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import PoolUse, StoreWarning
@@ -81,7 +81,7 @@ class AsyncPostgresBase:
             return await self._fetch(statement, values)
         async with self._callers_connection(callers) as connection:
             with mapped_errors(self._settings.schema):
-                return list(map(in_utc, await fetch(connection, statement, values)))
+                return await fetch(connection, statement, values)
 
     @asynccontextmanager
     async def _transaction(

@@ -39,7 +39,7 @@ from queuert.state.postgres.protocol import (
     is_plain_connection,
     numbered,
 )
-from queuert.state.postgres.rows import UNREADABLE, DeletedJob, Row, rows_one_by_one
+from queuert.state.postgres.rows import UNREADABLE, DeletedJob, Row, rows_one_by_one, times_in_utc
 from queuert.state.postgres.starting import insertions, started_jobs
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob, last_renewals
@@ -87,6 +87,7 @@ async def _send(
     """Send one statement. Outside a pipeline this also waits for its answer."""
     text, given = _numbered(statement, values)
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    times_in_utc(cursor.adapters)
     await cursor.execute(text, None if values is None else given, binary=True)
     return cursor
 

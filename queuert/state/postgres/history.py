@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from psycopg import Connection, errors
@@ -74,7 +74,7 @@ def history_facts(session: BulkSession) -> HistoryFacts:
             connection, session.sql.history_facts
         )
     check_owner(owner, system)
-    return HistoryFacts(int(tx), int(dropped), now.astimezone(UTC), first_day, system, database, timeline)
+    return HistoryFacts(int(tx), int(dropped), now, first_day, system, database, timeline)
 
 
 def event_dates(session: BulkSession, from_tx: int, to_tx: int, before: datetime) -> list[date]:

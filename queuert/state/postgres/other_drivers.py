@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -132,7 +132,7 @@ class Psycopg2Connection:
             # Programs replace the decoder of times for all their connections.
             extensions.register_type(extensions.PYDATETIMETZ, cursor)
             cursor.execute(text, values)
-            return [] if cursor.description is None else cursor.fetchall()
+            return [] if cursor.description is None else list(map(_in_utc, cursor.fetchall()))
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[None]:
@@ -198,6 +198,11 @@ def psycopg2_pool_connection(pool: Any) -> Iterator[Psycopg2Connection]:
 
 
 # --- statements and parameters ----------------------------------------------------------------------------------------
+
+
+def _in_utc(row: Row) -> Row:
+    """Return a row with its times in UTC: psycopg2 gives them the time zone of the session."""
+    return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
 
 
 @lru_cache(512)

@@ -38,7 +38,7 @@ from queuert.passwords import Password, current_password, current_password_async
 from queuert.state.postgres import psycopg_internals
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.psycopg_internals import DeallocationHook, Ready, Transformer, Wait, generators
-from queuert.state.postgres.rows import UNREADABLE, rows_one_by_one
+from queuert.state.postgres.rows import UNREADABLE, OwnAdapters, rows_one_by_one
 
 if TYPE_CHECKING:
     from psycopg import abc
@@ -91,7 +91,7 @@ class ConnectionState(DeallocationHook):
     def read(self, result: PGresult) -> list[tuple[Any, ...]]:
         """Return the rows of a result in binary form."""
         if self._transformer is None:
-            self._transformer = Transformer(self)  # type: ignore[arg-type]
+            self._transformer = Transformer(OwnAdapters.of(self))  # type: ignore[arg-type]
         self._transformer.set_pgresult(result)
         try:
             return self._transformer.load_rows(0, result.ntuples, tuple)

@@ -7,12 +7,14 @@ are decoded all the same, and what can be read of the row is enough to finish it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psycopg
 from psycopg import DataError
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import Format
 
 from queuert.jobs import AbortReason, JobStatus
@@ -26,15 +28,54 @@ from queuert.state.types import (
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
-    from psycopg.abc import Loader
+    from psycopg.abc import AdaptContext, Loader
     from psycopg.pq.abc import PGresult
 
 Row = tuple[Any, ...]
 
 
-def in_utc(row: Row) -> Row:
-    """Return a row of a caller's connection, whose session may have another time zone, with its times in UTC."""
-    return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
+_TIMESTAMPTZ = 1184
+"""The type ``timestamptz``, by its number in ``pg_type``."""
+
+
+class _InUTC:
+    """Makes the loader of times in binary form.
+
+    psycopg's own gives times the time zone of the session, which a role or a database may set. Made without a
+    connection, it gives them UTC, and takes no longer.
+    """
+
+    format = Format.BINARY
+
+    def __init__(self) -> None:
+        kind = psycopg.adapters.get_loader(_TIMESTAMPTZ, Format.BINARY)
+        assert kind is not None, "psycopg has a loader for times"
+        self._kind = kind
+
+    def __call__(self, oid: int, context: AdaptContext | None = None) -> Loader:
+        return self._kind(oid)
+
+
+_in_utc: Any = _InUTC()
+
+
+def times_in_utc(adapters: AdaptersMap) -> AdaptersMap:
+    """Let the times of rows be in UTC, whatever time zone the session has; return the adapters."""
+    adapters.register_loader(_TIMESTAMPTZ, _in_utc)
+    return adapters
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAdapters:
+    """Psycopg's context for the rows of the statements: the session's adapters, but for times."""
+
+    adapters: AdaptersMap
+    connection: Any
+
+    @classmethod
+    def of(cls, connection: AsyncConnection[Any] | Connection[Any]) -> OwnAdapters:
+        """Return the context of a connection. What handlers read on it has the adapters of the connection itself."""
+        return cls(times_in_utc(AdaptersMap(connection.adapters)), connection)
 
 
 class LockedJob(NamedTuple):
@@ -212,17 +253,18 @@ class UnreadableRow(tuple[Any, ...]):
 
 def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
     """Decode the rows of a result one by one, after decoding all of them at once has failed."""
-    loaders = [_loader(connection, result, column) for column in range(result.nfields)]
+    context = OwnAdapters.of(connection)
+    loaders = [_loader(context, result, column) for column in range(result.nfields)]
     return [_row(loaders, result, at) for at in range(result.ntuples)]
 
 
-def _loader(connection: AsyncConnection[Any] | Connection[Any], result: PGresult, column: int) -> Loader:
+def _loader(context: OwnAdapters, result: PGresult, column: int) -> Loader:
     """Return psycopg's loader for a column. Values of unknown types are read as text."""
     format = Format(result.fformat(column))
-    adapters = connection.adapters
+    adapters = context.adapters
     kind = adapters.get_loader(result.ftype(column), format) or adapters.get_loader(_UNKNOWN_TYPE, format)
     assert kind is not None, "psycopg has a loader for types that it does not know"
-    return kind(result.ftype(column), connection)
+    return kind(result.ftype(column), context)
 
 
 def _row(loaders: Sequence[Loader], result: PGresult, at: int) -> tuple[Any, ...]:

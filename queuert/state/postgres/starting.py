@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
@@ -45,10 +44,7 @@ _STATUSES = {status.value: status for status in JobStatus}
 
 def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
     """Decode rows of ``start_jobs``, by id."""
-    return {
-        id: StartedJob(id, type, _STATUSES[status], created_at.astimezone(UTC))
-        for id, type, status, created_at in found
-    }
+    return {id: StartedJob(id, type, _STATUSES[status], created_at) for id, type, status, created_at in found}
 
 
 DeduplicationKey = tuple[str, str]

@@ -22,7 +22,7 @@ from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.psycopg_internals import is_two_phase
-from queuert.state.postgres.rows import Row, in_utc
+from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
@@ -82,7 +82,7 @@ class PostgresBase:
             return self._fetch(statement, values)
         with self._callers_connection(callers) as connection:
             with mapped_errors(self._settings.schema):
-                return list(map(in_utc, fetch(connection, statement, values)))
+                return fetch(connection, statement, values)
 
     @contextmanager
     def _transaction(self, callers: Any = None, *, lock: float | None = None) -> Iterator[AnyConnection]:

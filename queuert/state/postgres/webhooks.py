@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC
 from typing import Any
 
 from queuert.state.postgres.parameters import Parameters
@@ -41,5 +40,5 @@ def new_attempts(attempts: Sequence[NewWebhookAttempt]) -> Parameters:
 def attempt(row: Row) -> tuple[WebhookAttempt, str]:
     """Decode a row of ``list_webhook_attempts``: an attempt, and its number."""
     *fields, at, number = row
-    values: list[Any] = [*fields, at.astimezone(UTC)]
+    values: list[Any] = [*fields, at]
     return WebhookAttempt(*values), str(number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from queuert.activity import Activity, ActivityFilter, ActivityReport
 from queuert.state.postgres.parameters import Parameters
@@ -44,7 +44,7 @@ def beat(reported: WorkerHeartbeat, ttl: float, activity: ActivityReport | None)
 def answer(row: Row) -> tuple[bool, datetime]:
     """Decode the row of ``record_heartbeat``: whether heartbeats of others have expired, and the time."""
     others_are_over, now = row
-    return others_are_over, now.astimezone(UTC)
+    return others_are_over, now
 
 
 def removed(worker_id: str, activity: ActivityReport | None) -> Parameters:
@@ -81,4 +81,4 @@ def activity_filter(filter: ActivityFilter) -> Parameters:
 def activity(row: Row) -> Activity:
     """Decode a row of ``get_activity``."""
     begins_at, seconds, type, worker_id, *counts, wait, run = row
-    return Activity.of(begins_at.astimezone(UTC), seconds, type, worker_id, [*counts, *wait, *run])
+    return Activity.of(begins_at, seconds, type, worker_id, [*counts, *wait, *run])
