@@ -772,7 +772,8 @@ class LifespanError(QueuertError):
 
 
 class RunningEventLoopError(QueuertError, RuntimeError):
-    """``worker.run()`` was called where an event loop runs already, as in a notebook. Use ``await worker.start()``."""
+    """``worker.run()`` was called where an event loop runs already, as in a notebook: use ``await worker.start()``. Or
+    ``worker.stop()`` was awaited in another event loop than the worker's: use ``worker.request_stop()``."""
 
     kind = ErrorKind.USAGE
 

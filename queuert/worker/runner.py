@@ -693,6 +693,10 @@ class AttemptRunner:
                 if forks.generation != generation:
                     forks.end_child()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            if isinstance(error, KeyboardInterrupt) and self._worker.stopping:
+                # The second Ctrl-C, which asyncio raises wherever it hits.
+                self.abort(AbortReason.WORKER_STOPPING)
+                raise asyncio.CancelledError from error
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
             if timer is not None:

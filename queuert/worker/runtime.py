@@ -499,6 +499,8 @@ class WorkerRuntime:
                 self._report_failure("end_processes", TimeoutError())
             await self.leave_lifespans(max(_LIFESPANS_TIMEOUT, deadline - time.monotonic()))
             self.threads.close()
+            # No attempt is left. If this is interrupted from now on, they end all the same.
+            self.renewer.request_stop()
             self.loop_watch.stop()
             closing = (self.renewer.stop, self.thread_store.close, self._close_notify)
             if not await called_within(_CLOSE_TIMEOUT, f"queuert-{self.name}-close", closing):

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from queuert.client import AsyncClient, Client
 from queuert.client.schedules import checked_owner, checked_schedules, schedule_records
-from queuert.errors import CapabilityMissingError, ClosedError, ConfigurationError, DefinitionError
+from queuert.errors import (
+    CapabilityMissingError,
+    ClosedError,
+    ConfigurationError,
+    DefinitionError,
+    RunningEventLoopError,
+)
 from queuert.job_types import JobType, LibraryJobType, not_registered
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
@@ -129,7 +135,7 @@ class InProcessWorker:
         self._claim_bytes = claim_bytes
         self._max_connections = max_connections or min(concurrency, 20) + _OTHER_CONNECTIONS
         self._runtime: WorkerRuntime | None = None
-        self._started = False
+        self._started = self._start_failed = False
         self._stop_requested = asyncio.Event()
         """Set when somebody has called :meth:`stop`: a signal, the end of a lifespan, or the program."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -208,21 +214,25 @@ class InProcessWorker:
         check_not_importing_main()
         if self._started:
             raise ClosedError("a worker can be started once: make a new InProcessWorker")
-        self._started = True
+        self._started, self._start_failed = True, False
         self._hurry = asyncio.Event()
         with self._loop_lock:
             self._loop = asyncio.get_running_loop()
         try:
             store = self._client.state.async_store(max_connections=self._max_connections)
         except BaseException:
-            self._started, self._loop = False, None
+            self._forget_start()
             raise
         try:
             await store.open()
             runtime = self._new_runtime(store, self._hurry)
             await self._store_schedules(store, runtime.name)
-            # Before the lifespans: a login that may not work must not open and close what handlers use.
-            await runtime.heartbeat.record_first(store)
+            try:
+                # Before the lifespans: a login that may not work must not open and close what handlers use.
+                await runtime.heartbeat.record_first(store)
+            except asyncio.CancelledError:
+                await runtime.heartbeat.withdraw(store)  # It may have been written.
+                raise
             try:
                 await runtime.lifespans.enter(self._on_lifespan_ended)
                 if len(runtime.lifespans):
@@ -235,7 +245,7 @@ class InProcessWorker:
                     await runtime.heartbeat.withdraw(store)
                 raise
         except BaseException:
-            self._started, self._loop = False, None  # Nothing was started: it may be called again.
+            self._forget_start()  # Nothing was started.
             await store.aclose()
             raise
         if self._stop_requested.is_set():
@@ -245,7 +255,7 @@ class InProcessWorker:
         try:
             self._client.notify.open(self._client.observers)
         except BaseException:
-            self._started, self._loop = False, None
+            self._forget_start()
             await self._undo_start(runtime, store)
             raise
         try:
@@ -261,8 +271,12 @@ class InProcessWorker:
             try:
                 await runtime.undo_start(self._shutdown_timeout)
             finally:
-                self._started, self._loop = False, None
+                self._forget_start()
             raise
+
+    def _forget_start(self) -> None:
+        """A start has failed, so that it may be called again."""
+        self._started, self._start_failed, self._loop = False, True, None
 
     async def _undo_start(self, runtime: WorkerRuntime, store: AsyncStore) -> None:
         """Leave the lifespans, withdraw the heartbeat, and disconnect: nothing else was begun."""
@@ -332,7 +346,13 @@ class InProcessWorker:
 
         Args:
             shutdown_timeout: seconds that running handlers have to finish, instead of the worker's own.
+
+        Raises:
+            RunningEventLoopError: it runs in another event loop: call :meth:`request_stop`, from any thread.
         """
+        self._check_event_loop("stop")
+        if self._start_failed:
+            return  # There is nothing to stop, and the next start must not take it for a stop of its own.
         self._stop_requested.set()
         if self._runtime is None:
             return
@@ -344,6 +364,13 @@ class InProcessWorker:
         elif self._hurry is not None:
             self._hurry.set()
         await asyncio.shield(self._stopping)
+
+    def _check_event_loop(self, method: str) -> None:
+        """Raise RunningEventLoopError in another event loop than the worker's, whose tasks cannot be awaited there."""
+        if self._loop not in (None, asyncio.get_running_loop()):
+            over = self._loop is not None and self._loop.is_closed()
+            advice = "its event loop is closed" if over else "call request_stop() from here"
+            raise RunningEventLoopError(f"{method}() works in the event loop in which the worker was started: {advice}")
 
     async def _wait_until_stopped(self) -> None:
         """Wait until it has stopped, however often this is cancelled.
@@ -409,7 +436,12 @@ class InProcessWorker:
         return self._stop_requested.is_set()
 
     async def wait_stopped(self) -> None:
-        """Wait until it has been stopped, by whomever."""
+        """Wait until it has been stopped, by whomever.
+
+        Raises:
+            RunningEventLoopError: it runs in another event loop.
+        """
+        self._check_event_loop("wait_stopped")
         await self._stop_requested.wait()
         if self._stopping is not None:
             await asyncio.shield(self._stopping)

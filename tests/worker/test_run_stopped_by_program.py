@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Processors, RetryPolicy
-from queuert.errors import DefinitionError, StateError
+from queuert.errors import DefinitionError, RunningEventLoopError, StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import run as run_module
 from queuert.worker.run import ExitCode, run
@@ -165,6 +165,29 @@ def test_a_program_that_fails_while_its_worker_runs_ends(
     asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
 
 
+def test_an_interrupt_while_lifespans_are_left_ends_the_threads(program: Program) -> None:
+    """They kept a worker listed that had ended."""
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        yield
+        raise KeyboardInterrupt
+
+    processors = Processors(TYPES, lifespan=lifespan)
+    processors.handles(work)(program.handle)
+
+    async def main() -> None:
+        async with InProcessWorker(AsyncClient(program.state, TYPES), processors):
+            pass
+
+    before = set(own_threads())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())
+    asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
+    with Client(program.state, TYPES) as client:
+        assert client.list_workers() == []
+
+
 def test_an_event_loop_that_is_closed_under_its_worker(program: Program, caplog: pytest.LogCaptureFixture) -> None:
     """The threads that renew leases went on, so that nobody could take the job until the process ended."""
     entered, aborted = threading.Event(), threading.Event()
@@ -221,6 +244,26 @@ def test_a_worker_in_another_thread_is_stopped_from_this_one(program: Program) -
     assert program.output() == 7
     program.worker.request_stop()  # Of one that has stopped: nothing.
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("method", ["stop", "wait_stopped"])
+def test_what_another_event_loop_awaits_is_refused(program: Program, method: str) -> None:
+    """A stop there cancelled the worker's loops, and failed the running jobs."""
+    began, ends = threading.Event(), threading.Event()
+
+    async def waits() -> None:
+        began.set()
+        await asyncio.to_thread(ends.wait, WAIT)
+
+    program.then = waits
+    _, code = in_thread(program.worker)
+    assert began.wait(WAIT)
+    with pytest.raises(RunningEventLoopError, match="in which the worker was started: call request_stop"):
+        asyncio.run(getattr(program.worker, method)())
+    ends.set()
+    program.worker.request_stop()
+    assert code.result(WAIT) == ExitCode.STOPPED
+    assert program.output() == 7
 
 
 def test_a_second_request_cancels_the_running_handlers(program: Program) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -81,6 +82,45 @@ async def test_a_start_without_notifications_may_be_repeated(
 
 
 PARTS = (LeaseRenewer, LoopWatch, Completer, BulkOperationRunner, ScheduleRunner, Claimer)
+
+
+async def test_a_stop_after_a_start_that_failed_does_not_stop_the_next_one(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a program that stops in a ``finally``: the second start returned, and nothing ran."""
+    harness.handles(number, echo)
+    worker = harness.worker()
+    await harness.client.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.client.notify, "open", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            await in_time(worker.start())
+    await in_time(worker.stop())
+    chain = await harness.client.start_chain(number, 7)
+    await in_time(worker.start())
+    assert await chain.result(WAIT) == 7
+    await in_time(worker.stop())
+
+
+async def test_a_start_that_is_cancelled_after_its_heartbeat_was_written_is_not_listed(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, recorded = Heartbeat.record_first, asyncio.Event()
+
+    async def and_waits(heartbeat: Heartbeat, store: Any) -> None:
+        await record(heartbeat, store)
+        recorded.set()
+        await asyncio.Event().wait()
+
+    harness.handles(number, echo)
+    monkeypatch.setattr(Heartbeat, "record_first", and_waits)
+    starting = asyncio.create_task(harness.worker().start())
+    await in_time(recorded.wait())
+    assert harness.one("select count(*) from queuert.worker") == 1
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await in_time(starting)
+    assert harness.one("select count(*) from queuert.worker") == 0
 
 
 @pytest.mark.parametrize("threads", [True, False], ids=["", "no thread can be started"])

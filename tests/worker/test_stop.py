@@ -336,6 +336,26 @@ async def test_a_stop_that_is_cancelled_still_closes_everything(harness: Postgre
     assert worker.running == 0
 
 
+async def test_a_second_ctrl_c_in_a_handler_interrupts_it(harness: PostgresHarness) -> None:
+    """asyncio raises it wherever it hits. It is no failure of the job, which may have no further attempt."""
+    gate = Gate()
+
+    @harness.processors.handles(number, retry=RetryPolicy(max_attempts=1))
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        raise KeyboardInterrupt
+
+    worker = harness.worker(shutdown_timeout=3600.0)
+    await worker.start()
+    chain = await harness.client.start_chain(number, 1)
+    await gate.next()
+    stopping = asyncio.create_task(worker.stop())
+    await harness.log.wait_for(WorkerStopping)
+    gate.open()
+    await in_time(stopping)
+    assert (await harness.job(chain.id)).status is JobStatus.READY
+
+
 async def test_a_claim_under_way_at_the_stop_is_given_back(harness: PostgresHarness) -> None:
     """The claim waits for a lock on the table; what it takes when it goes on belongs to nobody."""
     harness.handles(number, echo)
