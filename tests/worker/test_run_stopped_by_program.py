@@ -168,10 +168,14 @@ def test_a_program_that_fails_while_its_worker_runs_ends(
 def test_an_interrupt_while_lifespans_are_left_ends_the_threads(program: Program) -> None:
     """They kept a worker listed that had ended."""
 
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         yield
-        raise KeyboardInterrupt
+        asyncio.get_running_loop().call_soon(interrupt)
+        await asyncio.Event().wait()
 
     processors = Processors(TYPES, lifespan=lifespan)
     processors.handles(work)(program.handle)
@@ -264,6 +268,7 @@ def test_what_another_event_loop_awaits_is_refused(program: Program, method: str
     program.worker.request_stop()
     assert code.result(WAIT) == ExitCode.STOPPED
     assert program.output() == 7
+    asyncio.run(getattr(program.worker, method)())  # Of one that has stopped: nothing.
 
 
 def test_a_second_request_cancels_the_running_handlers(program: Program) -> None:
