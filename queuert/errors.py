@@ -331,10 +331,8 @@ class InvalidCursorError(QueuertError, ValueError):
 
     kind = ErrorKind.USAGE
 
-    def __init__(self, cursor: object) -> None:
-        super().__init__(
-            f"cursor must be a next_cursor of this listing, got {str(cursor)[:40]!r}; start again without one"
-        )
+    def __init__(self, cursor: object, expected: str = "cursor must be a next_cursor of this listing") -> None:
+        super().__init__(f"{expected}, got {str(cursor)[:40]!r}; start again without one")
         self.cursor = cursor
 
 
