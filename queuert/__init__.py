@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from queuert.state.redis import RedisState as RedisState
     from queuert.state.sqlite import SQLiteState as SQLiteState
 
+# Without the stores: import * would import each of them, and fail where the driver of one is not installed.
 __all__ = [
     "AsyncChain",
     "AsyncClient",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
@@ -70,6 +70,19 @@ def pairs_of(attributes: Attributes) -> Iterator[tuple[str, str]]:
     for name, value in attributes.items():
         for one in (value,) if isinstance(value, str) else value:
             yield name, one
+
+
+def by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, AttributeValue]:
+    """Return the values of each name, the reverse of :func:`pairs_of`.
+
+    >>> by_name([("user", "17"), ("tags", "a"), ("tags", "b")])
+    {'user': '17', 'tags': ('a', 'b')}
+    """
+    found: dict[str, AttributeValue] = {}
+    for name, text in pairs:
+        known = found.get(name, ())
+        found[name] = (*((known,) if isinstance(known, str) else known), text) if known else text
+    return found
 
 
 def attributes_text(attributes: Attributes) -> str | None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from queuert.attributes import by_name
 from queuert.errors import ConfigurationError
 from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
@@ -273,17 +274,13 @@ def bulk_operation(chain: ChainRecord, last_job: Job | None) -> BulkOperation:
     request, progress = decode_batch(json_value(chain.input) if last_job is None else last_job.input)
     if chain.status is ChainStatus.COMPLETED:
         progress = _counted(progress, json_value(chain.output))
-    attributes: dict[str, AttributeValue] = {}
-    for name, text in request.filter.attributes:
-        known = attributes.get(name, ())
-        attributes[name] = (*((known,) if isinstance(known, str) else known), text) if known else text
     return BulkOperation(
         id=chain.id,
         action=request.action,
         requested_by=request.requested_by,
         job_types=request.filter.types,
         statuses=request.filter.statuses or (),
-        attributes=attributes,
+        attributes=by_name(request.filter.attributes),
         since=request.filter.since,
         before=request.filter.before,
         reason=request.reason,

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticSerializationError, to_json, to_jsonable_python
 
+from queuert.attributes import by_name
 from queuert.bulk_operations import BulkAction
 from queuert.explanations import Cause
 from queuert.jobs import ChainStatus, JobStatus
@@ -501,7 +502,7 @@ class WebhookDocument(Document):
     url: str
     events: list[str]
     job_types: list[str] | None
-    attributes: list[list[str]]
+    attributes: dict[str, str | list[str]]
     description: str
     payloads: bool
     headers: list[str]
@@ -515,6 +516,12 @@ class WebhookDocument(Document):
     failing_since: datetime | None
     circuit: str
     """``closed``, or ``open`` while deliveries wait."""
+
+    @field_validator("attributes", mode="before")
+    @classmethod
+    def _attributes_by_name(cls, value: Any) -> Any:
+        """As those of chains and of bulk operations; the filter has pairs."""
+        return value if isinstance(value, dict) else by_name(value)
 
     @staticmethod
     def parts_of(value: Any) -> Iterable[object]:

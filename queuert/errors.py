@@ -331,10 +331,8 @@ class InvalidCursorError(QueuertError, ValueError):
 
     kind = ErrorKind.USAGE
 
-    def __init__(self, cursor: object) -> None:
-        super().__init__(
-            f"cursor must be a next_cursor of this listing, got {str(cursor)[:40]!r}; start again without one"
-        )
+    def __init__(self, cursor: object, expected: str = "cursor must be a next_cursor of this listing") -> None:
+        super().__init__(f"{expected}, got {str(cursor)[:40]!r}; start again without one")
         self.cursor = cursor
 
 
@@ -736,7 +734,8 @@ class EventsLostError(QueuertError):
 
 class UnsupportedConnectionError(QueuertError, TypeError):
     """The object passed as ``connection=`` is not a connection that this client can write on, or leads to another
-    database than the client's. Nothing was written; the message says what to use."""
+    database than the client's; or ``tx.connection`` was read on Redis. Nothing was written; the message says what to
+    use. In a handler it is a programming error, which is not retried."""
 
     kind = ErrorKind.USAGE
 
@@ -755,7 +754,10 @@ class NotPicklableError(QueuertError, TypeError):
 
 
 class CapabilityMissingError(QueuertError, NotImplementedError):
-    """The store does not support the operation; the message says which stores do. See ``state.capabilities``."""
+    """The store does not support the operation; the message says which stores do. See ``state.capabilities``.
+
+    In a handler it is a programming error, which is not retried.
+    """
 
     kind = ErrorKind.UNSUPPORTED
 

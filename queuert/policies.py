@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from queuert.errors import (
     BatchMismatchError,
     BlockerMismatchError,
+    CapabilityMissingError,
     CompletionMissingError,
     CompletionMisuseError,
     ConfigurationError,
@@ -28,6 +29,7 @@ from queuert.errors import (
     StepMisuseError,
     UndeclaredContinuationError,
     Unrecoverable,
+    UnsupportedConnectionError,
 )
 
 LONGEST_PAUSE = 100 * 365 * 86_400.0
@@ -40,6 +42,7 @@ _NOT_THE_HANDLERS = (StateError, PayloadDecodeError)
 _PROGRAMMING_ERRORS = (
     PayloadError, UndeclaredContinuationError, DefinitionError, CompletionMissingError, CompletionMisuseError,
     BatchMismatchError, HandlerCallError, StepLimitError, StepMismatchError, StepMisuseError,
+    UnsupportedConnectionError, CapabilityMissingError,
 )  # fmt: skip
 
 _NOT_THE_PROGRAMS = (PayloadDecodeError, BlockerMismatchError)
@@ -111,8 +114,9 @@ class RetryPolicy:
     read, whatever ``retry_on`` says.
 
     Programming errors are not retried, since each attempt would repeat them, and what the handler did before: an output
-    that is not valid for the job type, a continuation that it does not declare, a wrong use of ``complete()``, or a
-    handler that cannot be called with its attempt. ``retry_programming_errors=True`` retries them as other errors.
+    that is not valid for the job type, a continuation that it does not declare, a wrong use of ``complete()``, what the
+    store does not have, such as a transaction on Redis, or a handler that cannot be called with its attempt.
+    ``retry_programming_errors=True`` retries them as other errors.
 
     Raises:
         ConfigurationError: a value is out of range.

@@ -14,6 +14,7 @@ from queuert.cli.exit_codes import Exit, UsageError
 from queuert.cli.list_options import (
     attribute_option,
     attributes_of,
+    chain_not_found,
     command_with_actions,
     list_arguments,
     list_options,
@@ -21,6 +22,7 @@ from queuert.cli.list_options import (
     priority,
     run_at,
     run_at_options,
+    say_missing,
     type_option,
     warn_of_unknown_types,
 )
@@ -216,6 +218,15 @@ def _shown(client: Client, args: argparse.Namespace) -> Chain[Any]:
         raise UsageError("chains show needs either an id, or --key and --type")
     if args.id is not None:
         return client.get_chain(args.id)
+    return _chain_of_key(client, args)
+
+
+def _chain_of_key(client: Client, args: argparse.Namespace) -> Chain[Any]:
+    """The newest chain of the deduplication key, also if it is closed.
+
+    Raises:
+        ChainNotFoundError: there is none.
+    """
     chain = client.find_chain(args.type, args.key, scope="any")
     if chain is None:
         raise ChainNotFoundError(
@@ -233,6 +244,8 @@ def run_cancel(args: argparse.Namespace) -> int:
             if args.cascade:
                 raise UsageError("chains cancel accepts --cascade only with ids")
             closed = client.cancel_chains_of_key(args.type, args.key, reason=args.reason)
+            if not closed:
+                _chain_of_key(client, args)
             return _print_changed(args, "cancelled", closed)
         cancelled = client.cancel_chains(args.ids, cascade=args.cascade, reason=args.reason)
     return _print_changed(args, "cancelled", sum(cancelled), f"; closed already: {cancelled.count(False)}")
@@ -361,8 +374,10 @@ def run_delete(args: argparse.Namespace) -> int:
         raise UsageError("deleted chains cannot be restored: add --yes to confirm")
     with operator(args) as client:
         deleted = client.delete_chains(args.ids, cascade=args.cascade)
-    missing = len(set(args.ids).difference(deleted))
-    _print_changed(args, "deleted", len(deleted), f"; did not exist: {missing}" if missing else "")
+        missing = [id for id in dict.fromkeys(args.ids) if id not in deleted]
+        say_missing([str(chain_not_found(client, ChainNotFoundError(id))) for id in missing])
+    if deleted:
+        _print_changed(args, "deleted", len(deleted))
     # As with each command that is given a chain; the others are deleted, so that it can be repeated.
     return Exit.FAILED if missing else Exit.DONE
 

@@ -30,6 +30,7 @@ from queuert.cli.output import (
 )
 from queuert.client import Client
 from queuert.documents import EventDocument
+from queuert.errors import ChainNotFoundError
 from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.state.paging import MAX_PAGE
 
@@ -101,15 +102,30 @@ def run_list(args: argparse.Namespace) -> int:
             oldest_first=args.oldest_first,
         )
         if not page.items:
+            _check_chain(client, args)
             warn_of_unknown_types(client, args.types)
     print_page(page, _COLUMNS, EventDocument, as_json=args.json, payloads=args.payloads, next_cursor=page.next_cursor)
     return Exit.DONE
+
+
+def _check_chain(client: Client, args: argparse.Namespace) -> None:
+    """Check that the chain of --chain exists, or has events still: those of a deleted chain stay for some days.
+
+    Raises:
+        ChainNotFoundError: neither.
+    """
+    if args.chain is None or client.get_chain_states([args.chain]):
+        return
+    if not client.list_events(chain=args.chain, limit=1).items:
+        raise ChainNotFoundError(args.chain)
 
 
 def run_tail(args: argparse.Namespace) -> int:
     """Print the events that exist, then new ones."""
     with operator(args) as client:
         cursor: str | None = None
+        if args.once:
+            _check_chain(client, args)
         while True:
             events, cursor = _following(client, args, cursor)
             _print_lines(events, args)

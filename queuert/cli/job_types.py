@@ -14,7 +14,7 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands
-from queuert.cli.output import print_json, print_page
+from queuert.cli.output import print_changed, print_page
 from queuert.documents import PausedTypeDocument
 
 _DESCRIPTION = """Pause job types: workers claim no jobs of a paused type until it is resumed.
@@ -56,7 +56,8 @@ def run_pause(args: argparse.Namespace) -> int:
         if unknown:
             raise UsageError(f"{'; '.join(unknown)}; nothing was paused: to pause it all the same, add --force")
         client.pause_job_types(names, reason=args.reason, by=by_of(args))
-    return _print_changed(args, "paused", names)
+    print_changed("paused", names, as_json=args.json)
+    return Exit.DONE
 
 
 def run_resume(args: argparse.Namespace) -> int:
@@ -64,12 +65,5 @@ def run_resume(args: argparse.Namespace) -> int:
     with operator(args) as client:
         resumed = client.resume_job_types(args.names)
         warn_of_unknown_types(client, args.names)
-    return _print_changed(args, "resumed", resumed)
-
-
-def _print_changed(args: argparse.Namespace, verb: str, names: list[str]) -> int:
-    if args.json:
-        print_json({verb: names})
-    else:
-        print(f"{verb} {len(names)}{': ' if names else ''}{', '.join(names)}")
+    print_changed("resumed", resumed, as_json=args.json)
     return Exit.DONE

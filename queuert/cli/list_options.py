@@ -36,14 +36,16 @@ def operator(args: argparse.Namespace) -> Iterator[Client]:
         try:
             yield client
         except ChainNotFoundError as error:
-            raise _not_found(client, error) from error
+            raise chain_not_found(client, error) from error
         except ScheduleNotFoundError as error:
             names = [schedule.name for schedule in client.list_schedules()]
             raise ScheduleNotFoundError(error.id, no_schedule(error.id, names)) from error
 
 
-def _not_found(client: Client, error: ChainNotFoundError) -> ChainNotFoundError:
-    """The error of an id that no chain has, which may be that of a job."""
+def chain_not_found(client: Client, error: ChainNotFoundError) -> ChainNotFoundError:
+    """The error of an id that no chain has, which may be that of a job; one that says more already stays."""
+    if str(error) != str(ChainNotFoundError(error.id)):
+        return error
     try:
         job = client.get_job(error.id)
     except JobNotFoundError:
@@ -51,6 +53,12 @@ def _not_found(client: Client, error: ChainNotFoundError) -> ChainNotFoundError:
     return ChainNotFoundError(
         error.id, f"{error.id!r} is the id of a job, not of a chain: the chain of this job is {job.chain_id!r}"
     )
+
+
+def say_missing(sentences: Iterable[str]) -> None:
+    """Say on stderr what was given and does not exist, beside what was done to the others."""
+    for sentence in sentences:
+        print(f"queuert: {sentence}", file=sys.stderr)
 
 
 def no_schedule(name: str, existing: Iterable[str]) -> str:
@@ -88,8 +96,7 @@ def unknown_types(client: Client, names: Iterable[str] | None) -> list[str]:
 
 def warn_of_unknown_types(client: Client, names: Iterable[str] | None) -> None:
     """Say on stderr which types nothing has: most are typing errors."""
-    for sentence in unknown_types(client, names):
-        print(f"queuert: {sentence}", file=sys.stderr)
+    say_missing(unknown_types(client, names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from queuert.cli.options import Commands
 from queuert.cli.output import document_of, print_fields, print_json, print_page
 from queuert.client import Client
 from queuert.documents import BulkOperationDocument
+from queuert.errors import ChainNotFoundError
 from queuert.jobs import ChainStatus
 
 _DESCRIPTION = """Change all chains of a filter: retry, cancel, delete, reschedule or
@@ -153,7 +154,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     """Print an operation."""
     with operator(args) as client:
-        operation = client.get_bulk_operation(args.id)
+        operation = _given(client, args)
     _print(args, operation)
     return Exit.DONE
 
@@ -172,11 +173,25 @@ def run_batches(args: argparse.Namespace) -> int:
 def run_cancel(args: argparse.Namespace) -> int:
     """Cancel an operation, and print what it has done."""
     with operator(args) as client:
-        client.get_bulk_operation(args.id)
+        _given(client, args)
         client.cancel_chain(args.id, reason=f"cancelled by {by_of(args)}")
         operation = client.get_bulk_operation(args.id)
     _print(args, operation)
     return Exit.DONE
+
+
+def _given(client: Client, args: argparse.Namespace) -> BulkOperation:
+    """The operation of the id.
+
+    Raises:
+        ChainNotFoundError: there is none.
+    """
+    try:
+        return client.get_bulk_operation(args.id)
+    except ChainNotFoundError as error:
+        raise ChainNotFoundError(
+            args.id, f"operation {args.id!r} does not exist: queuert operations list shows those that do"
+        ) from error
 
 
 def _print(args: argparse.Namespace, operation: BulkOperation) -> None:

@@ -38,6 +38,14 @@ def print_json_line(document: object) -> None:
     print(escape_json(json_text(document)), flush=True)
 
 
+def print_changed(verb: str, names: Sequence[str], *, as_json: bool) -> None:
+    """Print which were changed, such as the job types that were paused."""
+    if as_json:
+        print_json({verb: names})
+    else:
+        print(f"{verb} {len(names)}{': ' if names else ''}{', '.join(names)}")
+
+
 def print_page(
     values: Iterable[object],
     columns: Sequence[str],

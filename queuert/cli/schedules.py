@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from queuert.cli.exit_codes import Exit, UsageError
-from queuert.cli.list_options import command_with_actions, moment, no_schedule, operator, payloads_option
+from queuert.cli.list_options import (
+    command_with_actions,
+    moment,
+    no_schedule,
+    operator,
+    payloads_option,
+    say_missing,
+)
 from queuert.cli.options import Commands
-from queuert.cli.output import print_json, print_page
+from queuert.cli.output import print_changed, print_json, print_page
 from queuert.client import Client
 from queuert.documents import ScheduleDocument
+from queuert.errors import ScheduleNotFoundError
 
 Change: TypeAlias = Callable[[Iterable[str]], int]
 
@@ -97,16 +104,25 @@ def run_delete(args: argparse.Namespace) -> int:
 def run_now(args: argparse.Namespace) -> int:
     """Start chains now; 1 if a schedule does not exist or started none."""
     started: dict[str, str | None] = {}
+    missing: list[str] = []
     with operator(args) as client:
         for name in dict.fromkeys(args.names):
-            chain = client.run_schedule(name)
-            started[name] = None if chain is None else chain.id
+            try:
+                chain = client.run_schedule(name)
+            except ScheduleNotFoundError:
+                missing.append(name)
+            else:
+                started[name] = None if chain is None else chain.id
+        existing = [schedule.name for schedule in client.list_schedules()] if missing else []
+    say_missing([no_schedule(name, existing) for name in missing])
+    if not started:
+        return Exit.FAILED
     if args.json:
         print_json({"started": started})
     else:
         for name, chain_id in started.items():
             print(f"started {chain_id}" if chain_id else f"skipped {name}: its last chain is open")
-    return Exit.DONE if all(started.values()) else Exit.FAILED
+    return Exit.DONE if all(started.values()) and not missing else Exit.FAILED
 
 
 def run_backfill(args: argparse.Namespace) -> int:
@@ -124,16 +140,15 @@ def run_backfill(args: argparse.Namespace) -> int:
 
 
 def _change(args: argparse.Namespace, verb: str, change: Callable[[Client], Change]) -> int:
-    """Change schedules and print how many; 1 if some do not exist."""
+    """Change schedules and print which; 1 if some do not exist."""
     names = list(dict.fromkeys(args.names))
     with operator(args) as client:
         existing = [schedule.name for schedule in client.list_schedules()]
+        changed = [name for name in names if name in existing]
         count = change(client)(names)
     missing = [name for name in names if name not in existing]
-    if args.json:
-        print_json({verb: count})
-    else:
-        print(f"{verb} {count}" if count == len(names) else f"{verb} {count} of {len(names)}")
-    for name in missing:
-        print(f"queuert: {no_schedule(name, existing)}", file=sys.stderr)
+    say_missing([no_schedule(name, existing) for name in missing])
+    if changed:
+        print_changed(verb, changed, as_json=args.json)
+    # Fewer if somebody has deleted one since it was listed.
     return Exit.DONE if count == len(names) else Exit.FAILED

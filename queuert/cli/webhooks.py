@@ -21,7 +21,8 @@ from queuert.cli.options import Commands
 from queuert.cli.output import document_of, print_fields, print_json, print_page, print_table
 from queuert.client import Client
 from queuert.documents import NewWebhookDocument, WebhookAttemptDocument, WebhookDocument
-from queuert.webhooks.endpoints import OVERLAP, NewWebhook, Webhook
+from queuert.errors import ChainNotFoundError
+from queuert.webhooks.endpoints import CHAIN_WEBHOOKS, OVERLAP, NewWebhook, Webhook
 
 _DESCRIPTION = """Make and manage webhooks, which tell other systems what happens to jobs.
 
@@ -142,6 +143,8 @@ def run_deliveries(args: argparse.Namespace) -> int:
     """Print attempts."""
     with operator(args) as client:
         page = client.list_webhook_deliveries(args.id, limit=args.limit, cursor=args.cursor)
+        if not page.items and args.id != CHAIN_WEBHOOKS:
+            client.get_webhook(args.id)  # Raises. One that was deleted may have deliveries still.
     print_page(
         page,
         _ATTEMPT_COLUMNS,
@@ -159,12 +162,23 @@ def run_replay(args: argparse.Namespace) -> int:
         raise UsageError("webhooks replay needs either --delivery or --since")
     with operator(args) as client:
         if args.delivery is not None:
-            client.replay_webhook_delivery(args.delivery, webhook=args.id)
+            _replay_delivery(client, args)
             count = 1
         else:
             count = client.replay_webhook(args.id, since=args.since, failed_only=not args.all)
     _say(args, {"replayed": count}, f"{count} deliveries are made again")
     return Exit.DONE
+
+
+def _replay_delivery(client: Client, args: argparse.Namespace) -> None:
+    try:
+        client.replay_webhook_delivery(args.delivery, webhook=args.id)
+    except ChainNotFoundError as error:
+        raise ChainNotFoundError(
+            args.delivery,
+            f"delivery {args.delivery!r} does not exist: queuert webhooks deliveries {args.id} shows those that do; "
+            "one that is not kept any more is made again by --since",
+        ) from error
 
 
 def _print_new(args: argparse.Namespace, made: NewWebhook) -> int:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from queuert.callbacks import CallbackUrls
+from queuert.client.entering import AsyncEntered
 from queuert.client.event_feed import EventFeed
 from queuert.client.middleware import ClientMiddleware
 from queuert.codecs import PayloadFormat
@@ -22,7 +23,7 @@ from queuert.state.async_store import AsyncStore
 from queuert.webhooks.endpoints import WebhookCodec
 
 
-class AsyncClientBase:
+class AsyncClientBase(AsyncEntered):
     """The part of a client that opens its adapters and connections, at the first use."""
 
     def __init__(

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from queuert.callbacks import CallbackUrls
+from queuert.client.entering import Entered
 from queuert.client.event_feed import EventFeed
 from queuert.client.middleware import ClientMiddleware
 from queuert.codecs import PayloadFormat
@@ -23,7 +24,7 @@ from queuert.state.sync_store import Store
 from queuert.webhooks.endpoints import WebhookCodec
 
 
-class ClientBase:
+class ClientBase(Entered):
     """The part of a client that opens its adapters and connections, at the first use."""
 
     def __init__(

@@ -12,13 +12,15 @@ from typing import Protocol, Self
 from queuert.client.arguments import decoded_event
 from queuert.client.event_feed import POLL, EventFeed, EventSubscription, Key
 from queuert.client.wakeup import Wakeup
-from queuert.errors import ChainNotFoundError, StateUnavailableError
+from queuert.errors import ChainNotFoundError, InvalidCursorError, StateUnavailableError
 from queuert.event_log import EventFilter, JobEvent
 from queuert.job_types import JobTypes
 from queuert.observability.adapter import Observers
 from queuert.observability.events import LoopRecovered, StoreCallFailed
 from queuert.state.paging import MAX_PAGE, PageRequest, Position
 from queuert.state.sync_store import Store
+
+_AFTER = "after must be the cursor of an event, of a follower or of event_cursor()"
 
 BEGINNING = "beginning"
 """The ``after`` of a follower that begins with the oldest event of the log."""
@@ -176,6 +178,8 @@ class EventFollower:
         store = self._client._open_store()
         try:
             page = store.list_events(self._filter, PageRequest(MAX_PAGE, self._position, oldest_first=True))
+        except InvalidCursorError as error:
+            raise InvalidCursorError(error.cursor, _AFTER) from None
         except StateUnavailableError as error:
             self._failures += 1
             failed = StoreCallFailed(worker="client", operation="follow", error=str(error), failures=self._failures)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from queuert.client import AsyncClient
 from queuert.client.arguments import decoded_job
+from queuert.client.entering import AsyncEntered
 from queuert.client.middleware import ClientMiddleware
 from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
 from queuert.job_types import JobType, JobTypes
@@ -40,7 +41,7 @@ _PAGE = 500
 _RUNNABLE = (JobStatus.READY, JobStatus.SCHEDULED)
 
 
-class AsyncJobQueue:
+class AsyncJobQueue(AsyncEntered):
     """A real queue that a test controls: jobs run, and time passes, only when the test calls a method.
 
     Args:

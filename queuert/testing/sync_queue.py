@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from queuert.client import Client
+from queuert.client.entering import Entered
 from queuert.client.middleware import ClientMiddleware
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType, JobTypes
@@ -27,7 +28,7 @@ from queuert.worker import Processors
 T = TypeVar("T")
 
 
-class JobQueue:
+class JobQueue(Entered):
     """A real queue that a synchronous test controls: see :class:`AsyncJobQueue`.
 
     Coroutine handlers run in a new event loop for each call.

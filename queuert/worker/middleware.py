@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any, TypeAlias, cast, get_args
 
 from queuert.errors import DefinitionError
@@ -157,7 +163,7 @@ class BlockMiddlewares:
         layers = []
         for middleware in self._middlewares:
             if _overrides(middleware, name):
-                layers.append(getattr(middleware, name)(self._attempt, transaction))
+                layers.append(_checked_layer(middleware, name, getattr(middleware, name)(self._attempt, transaction)))
             elif _overrides(middleware, other := _other_mode(name)):
                 # For example a plain function that returned a coroutine, which was not known when it was registered.
                 raise _missing_method(middleware, other, name)
@@ -174,6 +180,24 @@ def _other_mode(name: str) -> str:
 
 def _overrides(middleware: AttemptMiddleware, name: str) -> bool:
     return getattr(type(middleware), name) is not getattr(AttemptMiddleware, name)
+
+
+def _checked_layer(middleware: AttemptMiddleware, name: str, layer: Any) -> Any:
+    """Return what a method of a middleware has returned, if its block can enter it."""
+    in_thread = name.endswith("_sync")
+    if isinstance(layer, AbstractContextManager if in_thread else AbstractAsyncContextManager):
+        return layer
+    if inspect.iscoroutine(layer):
+        layer.close()
+    kind = "a context manager" if in_thread else "an asynchronous context manager"
+    raise DefinitionError(
+        f"{type(middleware).__name__}.{name} must return {kind}, got {type(layer).__name__}: write {_decorator(name)}"
+    )
+
+
+def _decorator(name: str) -> str:
+    """How a method of this name is written."""
+    return "@contextmanager, def" if name.endswith("_sync") else "@asynccontextmanager, async def"
 
 
 def _missing_method(middleware: AttemptMiddleware, existing: str, missing: str) -> DefinitionError:
@@ -250,9 +274,19 @@ def _check_blocks(job_type: str, middleware: AttemptMiddleware, executor: Execut
             function = getattr(type(middleware), name)
             if any(is_bare(function) for is_bare in _WITHOUT_DECORATOR):
                 raise DefinitionError(f"{where} has {name} without @contextmanager or @asynccontextmanager")
+            if getattr(function, "__code__", None) is _CODE_OF_THE_OTHER[name.endswith("_sync")]:
+                of_other, _, _ = _decorator(_other_mode(name)).partition(",")
+                who = "plain functions" if name.endswith("_sync") else "coroutines"
+                raise DefinitionError(f"{where} has {name} by {of_other}, but {who} enter it: write {_decorator(name)}")
 
 
 _WITHOUT_DECORATOR = (inspect.isasyncgenfunction, inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+
+# The decorators return a function of their own, whose code tells which of them it was. What another decorator returns
+# is looked at when it is called.
+_DECORATED: Any = iter
+_CODE_OF_THE_OTHER = {True: asynccontextmanager(_DECORATED).__code__, False: contextmanager(_DECORATED).__code__}
+"""By whether plain functions enter it: the code of what the wrong decorator makes."""
 
 
 def check_required(group: object, middlewares: Sequence[object], required: Sequence[object]) -> None:

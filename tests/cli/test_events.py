@@ -60,6 +60,20 @@ def test_lists(client: Client, run: Run) -> None:
     assert [one["kind"] for one in rest["items"]] == ["cancelled"]
 
 
+def test_events_of_a_chain_that_was_deleted(client: Client, run: Run) -> None:
+    chain = client.start_chain(number, 1)
+    client.delete_chain(chain)
+    assert run("list", "--chain", chain.id).count("created") == 1
+    assert run("list", "--chain", chain.id, "--kind", "completed") == "none\n"
+    assert "created" in run("tail", "--chain", chain.id, "--once")
+    assert run("tail", "--chain", chain.id, "--kind", "completed", "--once") == ""
+
+
+def test_a_chain_whose_events_are_not_kept_exists(client: Client, run: Run) -> None:
+    run("set-level", "off", "--type", "number")
+    assert run("list", "--chain", client.start_chain(number, 1).id) == "none\n"
+
+
 def test_tail(client: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on where it was, until it is interrupted."""
     first, second = client.start_chain(number, 1), client.start_chain(other, 2)

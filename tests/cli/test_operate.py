@@ -347,8 +347,7 @@ def test_delete(run: Run, client: Client) -> None:
     assert "--yes" in run("chains", "delete", waiting.id, code=2)
     assert "blockers" in run("chains", "delete", blocker.id, "--yes", code=1)
     both = run("chains", "delete", waiting.id, "nowhere", "--cascade", "--yes", code=1)
-    assert both == "deleted 2; did not exist: 1\n"
-    assert run("chains", "delete", "nowhere", "--yes", code=1) == "deleted 0; did not exist: 1\n"
+    assert both == "deleted 2\n"
     assert client.list_chains().items == ()
 
 
@@ -647,18 +646,82 @@ def test_schedules(run: Run, client: Client, capsys: pytest.CaptureFixture[str])
         ["backup", "number"],
         ["nightly", "number"],
     ]
-    assert run("schedules", "pause", "nightly", "backup") == "paused 2\n"
-    assert run("schedules", "resume", "nightly", "nowhere", code=1) == "resumed 1 of 2\n"
+    assert run("schedules", "pause", "nightly", "backup") == "paused 2: nightly, backup\n"
+    assert run("schedules", "resume", "nightly", "nowhere", code=1) == "resumed 1: nightly\n"
     assert [(one["name"], one["paused"]) for one in document(run, "schedules", "list")["items"]] == [
         ("backup", True),
         ("nightly", False),
     ]
-    assert document(run, "schedules", "delete", "backup", "--yes") == {"deleted": 1}
-    assert document(run, "schedules", "delete", "backup", "--yes", code=1) == {"deleted": 0}
+    assert document(run, "schedules", "delete", "backup", "nowhere", "--yes", code=1) == {"deleted": ["backup"]}
     assert [one.name for one in client.list_schedules()] == ["nightly"]
     assert "'nightl' does not exist: did you mean nightly?" in run("schedules", "run", "nightl", code=1)
+    assert list(document(run, "schedules", "run", "nowhere", "nightly", code=1)["started"]) == ["nightly"]
+    capsys.readouterr()
     assert main(["schedules", "pause", "elsewhere"]) == 1
     assert capsys.readouterr().err == "queuert: schedule 'elsewhere' does not exist: the schedules are nightly\n"
+
+
+# --- what does not exist ----------------------------------------------------------------------------------------------
+
+BY_KEY = ("--type", "number", "--key", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("why", "nowhere"), "'nowhere' does not exist"),
+        (("chains", "show", "nowhere"), "chain 'nowhere' does not exist"),
+        (("chains", "show", *BY_KEY), "has the deduplication key 'nowhere'"),
+        (("chains", "tree", "nowhere"), "chain 'nowhere' does not exist"),
+        (("chains", "cancel", "nowhere"), "chain 'nowhere' does not exist"),
+        (("chains", "cancel", *BY_KEY), "has the deduplication key 'nowhere'"),
+        (("chains", "retry", "nowhere"), "chain 'nowhere' does not exist"),
+        (("chains", "reschedule", "nowhere", "--after", "2h"), "chain 'nowhere' does not exist"),
+        (("chains", "reprioritize", "nowhere", "--priority", "1"), "chain 'nowhere' does not exist"),
+        (("chains", "edit", "nowhere", "--input", "1"), "chain 'nowhere' does not exist"),
+        (("chains", "send-event", "nowhere", "approved"), "chain 'nowhere' does not exist"),
+        (("chains", "delete", "nowhere", "--yes"), "chain 'nowhere' does not exist"),
+        (("jobs", "show", "nowhere"), "job 'nowhere' does not exist"),
+        (("jobs", "trigger", "nowhere"), "job 'nowhere' does not exist"),
+        (("events", "list", "--chain", "nowhere"), "chain 'nowhere' does not exist"),
+        (("events", "tail", "--chain", "nowhere", "--once"), "chain 'nowhere' does not exist"),
+        (("operations", "show", "nowhere"), "operation 'nowhere' does not exist: queuert operations list"),
+        (("operations", "cancel", "nowhere"), "operation 'nowhere' does not exist: queuert operations list"),
+        (("schedules", "pause", "nowhere"), "schedule 'nowhere' does not exist"),
+        (("schedules", "resume", "nowhere"), "schedule 'nowhere' does not exist"),
+        (("schedules", "delete", "nowhere", "--yes"), "schedule 'nowhere' does not exist"),
+        (("schedules", "run", "nowhere"), "schedule 'nowhere' does not exist"),
+        (("schedules", "backfill", "nowhere", "--since", "1h"), "schedule 'nowhere' does not exist"),
+        (("webhooks", "rotate", "nowhere"), "there is no webhook 'nowhere'"),
+        (("webhooks", "disable", "nowhere"), "there is no webhook 'nowhere'"),
+        (("webhooks", "enable", "nowhere"), "there is no webhook 'nowhere'"),
+        (("webhooks", "delete", "nowhere", "--yes"), "there is no webhook 'nowhere'"),
+        (("webhooks", "ping", "nowhere"), "there is no webhook 'nowhere'"),
+        (("webhooks", "deliveries", "nowhere"), "there is no webhook 'nowhere'"),
+        (("webhooks", "replay", "nowhere", "--since", "1h"), "there is no webhook 'nowhere'"),
+        (("webhooks", "replay", "nowhere", "--delivery", "nothing"), "delivery 'nothing' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_what_does_not_exist_is_named_on_stderr_alone(
+    dsn: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str, as_json: bool
+) -> None:
+    """By one rule for all commands: exit code 1, and nothing on standard output."""
+    assert main([*arguments, "--url", dsn, *(["--json"] if as_json else [])]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("queuert: ")
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_what_exists_beside_it_is_changed_and_printed(
+    run: Run, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = client.start_chain(number, 1)
+    assert document(run, "chains", "delete", "nowhere", chain.id, "--yes", code=1) == {"deleted": 1}
+    main(["chains", "delete", chain.id, "nowhere", "--yes"])
+    assert [line.split("'")[1] for line in capsys.readouterr().err.splitlines()] == [chain.id, "nowhere"]
 
 
 # --- the way out ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import pytest
@@ -28,6 +29,26 @@ def test_what_is_no_store_or_no_job_types_is_refused_at_once(client: Any) -> Non
     for wrong in (resize, [resize], None):
         with pytest.raises(DefinitionError, match=r"JobTypes\(resize, publish"):
             client(PostgresState("postgresql://nobody@localhost/none"), wrong)
+
+
+async def test_a_client_that_is_entered_by_the_wrong_with_says_what_to_write() -> None:
+    in_coroutines: Any = AsyncClient(SQLiteState(), JobTypes())
+    in_functions: Any = Client(SQLiteState(), JobTypes())
+    with (
+        pytest.raises(DefinitionError, match=r"write async with AsyncClient\(\.\.\.\), got with; .* use Client$"),
+        in_coroutines,
+    ):
+        pass
+    with pytest.raises(DefinitionError, match=r"write with Client\(\.\.\.\), got async with; .* use AsyncClient$"):
+        async with in_functions:
+            pass
+    # Who asks how to enter it is not told that both forms are right.
+    assert isinstance(in_coroutines, AbstractAsyncContextManager)
+    assert not isinstance(in_coroutines, AbstractContextManager)
+    assert not hasattr(in_coroutines, "__enter__")
+    assert isinstance(in_functions, AbstractContextManager)
+    assert not isinstance(in_functions, AbstractAsyncContextManager)
+    assert not hasattr(in_functions, "__aenter__")
 
 
 async def test_what_was_connected_meanwhile_is_closed(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,7 +298,9 @@ async def test_followers_share_one_reader(client: AsyncClient, monkeypatch: pyte
 async def test_what_makes_no_sense_is_refused(client: AsyncClient) -> None:
     with pytest.raises(ConfigurationError, match="kinds"):
         client.follow_events(kinds="started")
-    with pytest.raises(InvalidCursorError):
+    with pytest.raises(
+        InvalidCursorError, match=r"after must be the cursor of an event, of a follower or of event_cursor\(\)"
+    ):
         await anext(client.follow_events(after="nowhere"))
 
 

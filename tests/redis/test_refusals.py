@@ -8,12 +8,13 @@ import pytest
 import redis
 from redis._parsers import base
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.cli import main
 from queuert.cli.exit_codes import Exit
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
+    JobFailedError,
     JobIdConflictError,
     QueuertError,
     RightMissingError,
@@ -26,10 +27,12 @@ from queuert.state.redis.async_store import AsyncRedisStore
 from queuert.state.redis.errors import mapped
 from queuert.testing.conformance.builders import ask, complete, job
 from queuert.testing.events import EventLog
+from queuert.worker import GuardedTransaction
 from tests.conftest import StartRedis
 from tests.support.waiting import WAIT
 
 NAME = "refused"
+work = JobType("work", input=int, output=int)
 
 
 # --- by a script ------------------------------------------------------------------------------------------------------
@@ -60,10 +63,47 @@ async def test_a_refusal_is_one_still(store: AsyncRedisStore) -> None:
         await store.cancel_chains(["nobody"], reason=NAME)
 
 
+# --- by the block of an attempt ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asks", ["connection", "step_transaction", "start"])
+async def test_a_transaction_that_redis_does_not_have_fails_the_job_at_once(state: RedisState, asks: str) -> None:
+    """Each attempt would ask for it again."""
+    processors = Processors(JobTypes(work))
+
+    @processors.handles(work)
+    async def write(attempt: Attempt[int, int]) -> Outcome[int]:
+        if asks == "step_transaction":
+            await attempt.step_transaction("write", closed)
+        async with attempt.complete() as tx:
+            if asks == "connection":
+                await tx.connection.execute("insert into invoices ...")
+            given: Any = object()
+            await client.start_chain(work, 2, connection=given)
+            return tx.finish(attempt.input)
+
+    async with AsyncClient(state, JobTypes(work)) as client, InProcessWorker(client, processors):
+        chain = await client.start_chain(work, 1)
+        with pytest.raises(JobFailedError):
+            await chain.result(WAIT)
+        job = await client.get_job(chain.id)
+    assert job.last_error is not None
+    assert (job.attempt, job.last_error.kind) == (1, "programming")
+    assert {
+        "connection": "keep jobs in Postgres or SQLite, or write on a connection of your own",
+        "step_transaction": "attempt.step() works on each store",
+        "start": "connection= was given, but jobs are kept in Redis",
+    }[asks] in str(job.last_error)
+    assert ("connection=" in str(job.last_error)) is (asks == "start")
+
+
+async def closed(tx: GuardedTransaction) -> None:
+    raise AssertionError(tx)
+
+
 # --- by a server ------------------------------------------------------------------------------------------------------
 
 RULES = ("reset", "on", ">word", "~*", "&*", "+@all")
-work = JobType("work", input=int, output=int)
 
 
 def as_the_driver_reads(answer: str) -> Exception:

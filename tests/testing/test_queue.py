@@ -26,10 +26,11 @@ from queuert import (
     Processors,
     RecurringSchedule,
     RetryPolicy,
+    SQLiteState,
     after,
 )
 from queuert.deduplication import Deduplicate
-from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
+from queuert.errors import ClosedError, ConfigurationError, DefinitionError, JobNotFoundError
 from queuert.ids import new_token
 from queuert.observability.events import Event
 from queuert.policies import LeasePolicy
@@ -136,6 +137,16 @@ async def test_the_lifespan_of_the_processors_is_run(queue: AsyncJobQueue) -> No
     chain = await queue.client.start_chain(archive, "one")
     await queue.process_job(with_resources, chain)
     assert steps == ["entered", "idle", "left", "entered", "one", "left"]
+
+
+async def test_a_queue_that_is_entered_by_the_wrong_with_says_what_to_write() -> None:
+    in_coroutines: Any = AsyncJobQueue(SQLiteState(), JOB_TYPES)
+    in_functions: Any = JobQueue(SQLiteState(), JOB_TYPES)
+    with pytest.raises(DefinitionError, match=r"write async with AsyncJobQueue\(\.\.\.\), got with"), in_coroutines:
+        pass
+    with pytest.raises(DefinitionError, match=r"write with JobQueue\(\.\.\.\), got async with"):
+        async with in_functions:
+            pass
 
 
 async def test_idle_with_nothing_to_do(queue: AsyncJobQueue) -> None:

@@ -39,7 +39,10 @@ def _run(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str, code: 
 def test_the_command_line_makes_and_manages_webhooks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "jobs.db"
     made = _run(capsys, path, "create", URL, "--event", "chain.failed", "--type", "double", "--attribute", "user=17")
-    assert (made["events"], made["job_types"], made["attributes"]) == (["chain.failed"], ["double"], [["user", "17"]])
+    assert (made["events"], made["job_types"], made["attributes"]) == (["chain.failed"], ["double"], {"user": "17"})
+    several = _run(capsys, path, "create", URL, "--attribute", "tag=a", "--attribute", "user=1", "--attribute", "tag=b")
+    assert several["attributes"] == {"tag": ["a", "b"], "user": "1"}
+    _run(capsys, path, "delete", several["id"], "--yes")
     assert made["secret"].startswith("whsec_")
     [listed] = _run(capsys, path, "list")["items"]
     assert listed["id"] == made["id"]

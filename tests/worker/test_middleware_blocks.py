@@ -365,6 +365,31 @@ class Undecorated(AttemptMiddleware):
         yield
 
 
+class Swapped(AttemptMiddleware):
+    @contextmanager
+    def around_complete(self, attempt: Any, tx: Any) -> Iterator[None]:  # type: ignore[override]
+        yield
+
+
+class SwappedInThread(AttemptMiddleware):
+    @asynccontextmanager
+    async def around_complete_sync(self, attempt: Any, tx: Any) -> AsyncIterator[None]:  # type: ignore[override]
+        yield
+
+
+class Returning(AttemptMiddleware):
+    """What is returned is known when it is called."""
+
+    def __init__(self, returned: Callable[[], Any]) -> None:
+        self.returned = returned
+
+    def around_complete(self, attempt: Any, tx: Any) -> Any:
+        return self.returned()
+
+    def around_complete_sync(self, attempt: Any, tx: Any) -> Any:
+        return self.returned()
+
+
 async def coroutine(attempt: Attempt[Any, Any]) -> Any:
     return 6
 
@@ -379,6 +404,12 @@ def function(attempt: Attempt[Any, Any]) -> Any:
         (CoroutineOnly(), function, "CoroutineOnly.*around_complete.*around_complete_sync"),
         (ThreadOnly(), coroutine, "ThreadOnly.*around_prepare_sync.*around_prepare"),
         (Undecorated(), coroutine, "contextmanager"),
+        (
+            Swapped(),
+            coroutine,
+            "Swapped, has around_complete by @contextmanager.*write @asynccontextmanager, async def",
+        ),
+        (SwappedInThread(), function, "has around_complete_sync by @asynccontextmanager.*write @contextmanager, def"),
     ],
 )
 @pytest.mark.parametrize("place", ["group", "handler"])
@@ -400,6 +431,41 @@ def test_none_enters_a_child_process() -> None:
     with pytest.raises(DefinitionError, match="child process"):
         processors.handles(number, middlewares=[Writing()], executor="process")(killable.double)
     processors.handles(number, middlewares=[AttemptMiddleware()], executor="process")(killable.double)
+
+
+@contextmanager
+def in_functions() -> Iterator[None]:
+    yield
+
+
+@asynccontextmanager
+async def in_coroutines() -> AsyncIterator[None]:
+    yield
+
+
+async def undecorated() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("mode", "returned", "said"),
+    [
+        ("coroutine", in_functions, "Returning.around_complete must return an asynchronous context manager, got"),
+        ("coroutine", undecorated, "got coroutine: write @asynccontextmanager, async def"),
+        ("thread", in_coroutines, "Returning.around_complete_sync must return a context manager, got"),
+        ("thread", lambda: None, "got NoneType: write @contextmanager, def"),
+    ],
+)
+async def test_what_is_no_context_manager_of_the_block_fails_the_job_at_once(
+    harness: PostgresHarness, effects: Effects, mode: str, returned: Callable[[], Any], said: str
+) -> None:
+    processors = Processors(JOB_TYPES, middlewares=[Returning(returned)])
+    processors.handles(number)(staged(mode))
+    async with harness.worker(processors):
+        chain = await (await harness.client.start_chain(number, 1)).wait(WAIT)
+    job = await harness.job(chain.id)
+    assert job.last_error is not None
+    assert (job.status, job.attempt, job.last_error.kind) == (JobStatus.FAILED, 1, "programming")
+    assert said in str(job.last_error)
 
 
 async def test_a_function_that_returns_a_coroutine_is_found_out_when_it_runs(harness: PostgresHarness) -> None:

@@ -15,7 +15,7 @@ from queuert.errors import (
 )
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import async_pauses
-from queuert.state.redis.errors import NO_TRANSACTIONS
+from queuert.state.redis.errors import NO_CONNECTION
 from queuert.state.steps import NewStep
 from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
@@ -52,7 +52,7 @@ class AsyncRedisTransaction:
         Raises:
             UnsupportedConnectionError: always.
         """
-        raise UnsupportedConnectionError(NO_TRANSACTIONS)
+        raise UnsupportedConnectionError(NO_CONNECTION)
 
     @property
     def locks_job(self) -> bool:

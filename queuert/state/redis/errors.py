@@ -51,6 +51,12 @@ _PASSING = ("OOM", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLU
 """Prefixes of answers of a server that temporarily takes no writes: out of memory, starting, failing over."""
 
 
+NO_CONNECTION = (
+    "tx.connection must be read on Postgres or SQLite, got a block on Redis, which has no transaction in which a "
+    "handler could write: keep jobs in Postgres or SQLite, or write on a connection of your own, so that it may "
+    "be repeated"
+)
+
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
     "keep them in Postgres or SQLite where they must commit with other writes"
