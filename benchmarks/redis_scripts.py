@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,22 @@ def start(store: Store, new: Sequence[NewJob]) -> list[str]:
     return [one.id for one in new]
 
 
+_READERS: Mapping[str, Callable[[Store, str, str], object]] = {
+    "count": lambda store, type, _: store.count_jobs([type]),
+    "demand": lambda store, type, _: store.get_demand([type]),
+    "why": lambda store, _, last: store.get_wait_facts(last),
+    "claim": lambda store, type, _: store.claim(ClaimRequest({type: 600.0}, 1, _HOLDER, new_token())),
+}
+"""What reads the waiting lists of a type, and is called with its last job."""
+
+
+def behind_dead_entries(store: Store, type: str, count: int) -> str:
+    """Start jobs and cancel all but the last one, from the end to the front. Return the id of the last one."""
+    *cancelled, last = start(store, jobs(type, count + 1))
+    store.cancel_chains(cancelled[::-1], reason="measured")
+    return last
+
+
 def operations(there: Namespace) -> Iterator[tuple[str, Callable[[], object]]]:
     """Each operation in an order in which the next one finds what it needs, and what calls it."""
     store, types, ids = there.store, there.types, there.ids
@@ -127,6 +144,9 @@ def operations(there: Namespace) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "count jobs", lambda: store.count_jobs()
     yield "demand", lambda: store.get_demand()
     yield "why", lambda: store.get_wait_facts(ids[-1])
+    for name, call in _READERS.items():
+        last = behind_dead_entries(store, name, len(ids))
+        yield f"{name} behind {len(ids):,} dead", partial(call, store, name, last)
     yield "jobs of workers", lambda: store.count_held([_HOLDER] * 1_000)
     yield "jobs by ids", lambda: store.get_jobs(ids)
     yield "chains by ids", lambda: store.get_chains(ids)

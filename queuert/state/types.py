@@ -409,7 +409,8 @@ class TypeCount:
     status: JobStatus
     count: int
     oldest_seconds: float | None
-    """Seconds since the oldest of them became due, or finished; None where that would be costly to read."""
+    """Seconds since the oldest of them became due, or finished; None where that would be costly to read. On Redis see
+    :class:`TypeDemand` for ready jobs."""
     estimated: bool = False
     """Whether the count is the estimate of Postgres's planner, because there are too many jobs to count."""
 
@@ -431,7 +432,9 @@ class TypeDemand:
         running: jobs with a lease.
         held_back: due jobs that cannot be claimed now, as limits or a pause of the type hold them back,
             or clients complete them.
-        oldest_seconds: seconds since the longest due of the jobs that were counted became due; None if none is due.
+        oldest_seconds: seconds since the longest due of the jobs that were counted became due; None if none is due. On
+            Redis a job that was due before younger ones, but was triggered or given its priority after them, is left
+            out until it is the first of its priority.
     """
 
     type: str

@@ -14,11 +14,12 @@ from queuert.ids import new_id, new_token
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits
 from queuert.observability.events import ChainClosed, ChainRetried
-from queuert.policies import Keep, Retention
+from queuert.policies import Keep, Retention, RetryPolicy
 from queuert.run_at import after
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.redis import RedisState
 from queuert.state.redis.portions import WRITTEN, in_order
+from queuert.state.redis.scripts import all_names
 from queuert.state.redis.sync_store import RedisStore
 from queuert.state.types import (
     ClaimedJob,
@@ -27,6 +28,7 @@ from queuert.state.types import (
     FinishKind,
     NewJob,
     PruneRequest,
+    ReapRequest,
     Renewal,
     WorkerlessCompletion,
 )
@@ -294,6 +296,7 @@ def operations(store: Observed, count: int) -> Iterator[tuple[str, Callable[[], 
         start(store, jobs(2, type))
     held: list[ClaimedJob] = []
     yield "claim", lambda: held.extend(claim(store, *types, limit=count))
+    yield "reap", lambda: store.reap(ReapRequest(dict.fromkeys(types, RetryPolicy())))
     yield "renew", lambda: store.renew([Renewal(one.lease, 600.0) for one in held])
     yield "lost_reasons", lambda: store.lost_reasons([one.lease for one in held])
     yield "release", lambda: store.release([one.lease for one in held])
@@ -330,6 +333,29 @@ def test_a_script_is_as_long_for_twice_the_jobs(private_redis: StartRedis) -> No
     assert set(grown) <= {"claim", "finish", "list_chains"}
     assert all(more <= 2.1 * less for less, more in grown.values())
     assert max(commands for name, commands in many.items() if name not in grown) < 1_500
+
+
+NOT_OF_MANY = {
+    *("begin_phase", "get_progress", "get_steps", "record_step", "wait_for_event", "why_lost"),  # Of one job.
+    *("get_blockers", "get_chain_attributes", "list_members", "send_event"),  # Of one chain.
+    *("count_held", "list_workers", "next_due", "record_heartbeat", "release_claim", "remove_worker"),  # Of workers.
+    *("list_paused_job_types", "list_type_traits", "pause_job_types", "resume_job_types"),
+    *("delete_schedules", "fire_schedule", "list_schedules", "pause_schedules", "put_schedules"),
+    *("get_webhook_records", "put_webhook_record", "record_webhook_attempts"),
+    *("event_log_settings", "set_event_level", "set_event_retention"),
+    # These stop at a limit that is passed to them.
+    *("chains_of_key", "get_activity", "list_webhook_attempts", "maintain_activity", "maintain_event_log"),
+    *("prune_webhook_attempts", "read_events"),
+    "compact",  # Of 250 entries: tests/redis/test_many.py.
+}
+
+
+def test_every_script_is_called_for_many_jobs_or_has_no_need(store: Observed) -> None:
+    """Give a new operation a line in ``operations``, or name its script in ``NOT_OF_MANY`` with the reason."""
+    for _, call in operations(store, 2 * WRITTEN):
+        call()
+    called = {name for name, _ in store.commands}
+    assert set(all_names()) - called == NOT_OF_MANY
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,13 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         flushed."""
         return await self._connections.run(name, arguments, flushed=True)
 
+    async def _run_until_known(self, name: str, arguments: Arguments) -> list[Any]:
+        """Run a script that reads waiting lists again while more dead entries are in its way than one may drop."""
+        more, answer = 1, list[Any]()
+        while more:
+            more, *answer = await self._run(name, arguments)
+        return answer
+
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def start_bulk_operation(self, job: NewJob) -> StartedJob:
@@ -280,7 +287,8 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
-        answers = [await self._run("count_jobs", encode.plain(part)) for part in await self._parts_of_types(types)]
+        parts = await self._parts_of_types(types)
+        answers = [await self._run_until_known("count_jobs", encode.plain(part)) for part in parts]
         return [decode.type_count(one) for answer in answers for one in answer]
 
     async def get_demand(
@@ -290,7 +298,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         found: list[TypeDemand] = []
         for part in await self._parts_of_types(types):
             params = {"types": part, "most": counted_up_to}
-            found += map(decode.type_demand, await self._run("demand", encode.plain(params)))
+            found += map(decode.type_demand, await self._run_until_known("demand", encode.plain(params)))
         return found
 
     async def _parts_of_types(self, types: Sequence[str] | None) -> list[Sequence[str]]:
@@ -301,7 +309,8 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
     async def get_wait_facts(self, job_id: str) -> WaitFacts | None:
         """Read what decides whether a job can be claimed now."""
         params = {"id": job_id, "most": COUNTED_WAIT, "named": NAMED_HOLDERS}
-        return decode.wait_facts(await self._run("wait_facts", encode.plain(params)))
+        [facts] = await self._run_until_known("wait_facts", encode.plain(params)) or [None]
+        return decode.wait_facts(facts)
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest, *, connection: Any = None) -> Page[ChainRecord]:
         """List chains by the time of their start."""

@@ -5,26 +5,11 @@ return call('SMEMBERS', P .. 'types')
 
 -- name: count_jobs
 -- Counts jobs by type and status. ARGV[1]: list of types. The numbers are kept by all scripts, so they
--- are exact and cheap. Returns {type, status, count, microseconds since the oldest became due or -1} for each.
+-- are exact and cheap. Returns whether dead entries are left in the way, so that it is to be called again, and {type,
+-- status, count, microseconds since the oldest became due or -1} for each.
 
 local function oldest(type, status)
-    if status == 'ready' then
-        local since = oldest_keyed(type)
-        for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
-            local list = P .. 'w:' .. rank .. ':' .. type
-            local entry = call('LINDEX', list, 0)
-            while entry and BUDGET > 0 and not still_waits(entry) do
-                BUDGET = BUDGET - 1
-                call('LPOP', list)
-                entry = call('LINDEX', list, 0)
-            end
-            local due = entry and entry:match('^%d+:(%d+):')
-            if due then since = math.min(since or 1 / 0, tonumber(due)) end
-        end
-        local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
-        if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end
-        return since
-    end
+    if status == 'ready' then return oldest_due(type) end
     if status == 'scheduled' then
         local first = call('ZRANGEBYSCORE', P .. 'sched:' .. type, '(' .. text(NOW), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
         return first[2] and tonumber(first[2])
@@ -32,7 +17,7 @@ local function oldest(type, status)
     return nil
 end
 
-local answer = {}
+local answer = {0}
 for _, type in ipairs(decoded(1)) do
     local found = {}
     local flat = call('HGETALL', P .. 'n:' .. type)
@@ -46,6 +31,7 @@ for _, type in ipairs(decoded(1)) do
     for _, status in ipairs(statuses) do
         if found[status] > 0 then
             local since = oldest(type, status)
+            if BUDGET <= 0 then return {1} end
             answer[#answer + 1] = {type, status, found[status], since and text(math.max(0, NOW - since)) or '-1'}
         end
     end
@@ -305,25 +291,11 @@ return why_not_held(load(params[1]), params[2])
 
 -- name: demand
 -- Jobs that could be claimed now, and those that run. ARGV[1]: {types, most}.
--- Answers with {type, ready, due, running, held back, microseconds since the oldest became due or -1} for each.
+-- Answers with whether dead entries are left in the way, so that it is to be called again, and {type, ready, due, running,
+-- held back, microseconds since the oldest became due or -1} for each.
 
 local params = decoded(1)
 local most = params.most
-
-local function oldest_of(type)
-    local since = oldest_keyed(type)
-    for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
-        for _, entry in ipairs(call('LRANGE', P .. 'w:' .. rank .. ':' .. type, 0, 99)) do
-            if still_waits(entry) then
-                since = math.min(since or 1 / 0, tonumber(entry:match('^%d+:(%d+):')))
-                break
-            end
-        end
-    end
-    local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
-    if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end
-    return since
-end
 
 -- How many of these ready and due jobs the limits of their keys admit.
 local function admitted_by_keys(type, limits, ready, due)
@@ -350,7 +322,7 @@ local function admitted_by_keys(type, limits, ready, due)
     return admitted, admitted_due
 end
 
-local answer = {}
+local answer = {0}
 for _, type in ipairs(params.types) do
     local in_all = tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0)
     local running = math.min(most, call('ZCARD', P .. 'lease:' .. type))
@@ -368,7 +340,8 @@ for _, type in ipairs(params.types) do
         end
         ready = math.min(ready, free, found_ready)
         due = math.min(due, free - ready, found_due)
-        local since = oldest_of(type)
+        local since = oldest_due(type)
+        if BUDGET <= 0 then return {1} end
         answer[#answer + 1] = {type, ready, due, running, found_ready + found_due - ready - due,
             since and text(math.max(0, NOW - since)) or '-1'}
     end
@@ -395,13 +368,14 @@ return found
 -- name: wait_facts
 -- What decides whether a job can be claimed now. ARGV[1]: {id, most, named}. Counts without reading the jobs, but for the
 -- first ones of a list that has dead entries.
--- Answers with {now, limits or false, running, running of its key, attempts that the rate counts, when the rate admits
--- another or false, ready jobs before it, the event that it waits for or false, the name of its last step or false if that
--- is no sleep or is over, running jobs as {id, holder}, and those of its key}; with nothing if the job does not exist.
+-- Answers with whether dead entries are left in the way, so that it is to be called again, and {now, limits or false,
+-- running, running of its key, attempts that the rate counts, when the rate admits another or false, ready jobs before it,
+-- the event that it waits for or false, the name of its last step or false if that is no sleep or is over, running jobs as
+-- {id, holder}, and those of its key}; with 0 alone if the job does not exist.
 
 local params = decoded(1)
 local job = load(params.id)
-if not job then return {} end
+if not job then return {0} end
 
 local READ = 250 -- The most entries of a list that are read.
 
@@ -444,20 +418,26 @@ local function before_in(list, dead)
     return number
 end
 
+local function entries_of(ranks)
+    local entries = 0
+    for _, rank in ipairs(ranks) do entries = entries + call('LLEN', waiting_list(job.type, tonumber(rank))) end
+    return entries
+end
+
 local function ready_before(fair)
     local rank, number = rank_of(job), 0
     local member = rank_text(rank) .. string.format('%017.0f:', job.due)
     if fair and job.limit then
         return math.min(params.most, call('ZLEXCOUNT', P .. 'kk:' .. pair(job.type, job.limit), '-', '(' .. member))
     end
-    local entries = 0
-    for _, other in ipairs(call('ZRANGE', P .. 'ranks:' .. job.type, 0, -1)) do
-        local length = call('LLEN', waiting_list(job.type, tonumber(other)))
-        entries = entries + length
-        if tonumber(other) < rank then number = number + length end
-    end
     local alive = tonumber(call('HGET', P .. 'n:' .. job.type, 'ready') or 0) - call('ZCARD', P .. 'kz:' .. job.type)
-    number = number + before_in(waiting_list(job.type, rank), entries - alive)
+    local ranks = call('ZRANGE', P .. 'ranks:' .. job.type, 0, -1)
+    local dead = entries_of(ranks) - alive
+    for _, other in ipairs(ranks) do
+        if tonumber(other) <= rank and dead > 0 then first_waiting(job.type, other) end
+        if tonumber(other) < rank then number = number + call('LLEN', waiting_list(job.type, tonumber(other))) end
+    end
+    number = number + before_in(waiting_list(job.type, rank), dead)
     if fair then return math.min(params.most, number) end
     return math.min(params.most, number + call('ZLEXCOUNT', P .. 'kz:' .. job.type, '-', '(' .. member))
 end
@@ -485,9 +465,11 @@ end
 local last = step_at(job.id, -1)
 local waits = last and last[6] == ''
 local sleeps = last and not last[5] and (tonumber(last[4]) or 0) > NOW
-return {
+local ahead = ready_before(limits.fair)
+if BUDGET <= 0 then return {1} end
+return {0, {
     text(NOW), stored, call('ZCARD', P .. 'lease:' .. job.type),
     job.limit and tonumber(call('HGET', P .. 'rk:' .. job.type, job.limit) or 0) or 0,
-    begun, free_at, ready_before(limits.fair), waits and last[5] or false,
+    begun, free_at, ahead, waits and last[5] or false,
     sleeps and last[1] or false, held(), job.limit and held(job.limit) or {},
-}
+}}

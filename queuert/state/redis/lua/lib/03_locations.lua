@@ -5,8 +5,9 @@
 -- running    p:{holder} LIST, lease:{type} ZSET by the end of the lease
 -- blocked    blocked ZSET
 --
--- `gen` is new for every entry into a waiting list. An entry is dead if its job has another `gen` or is not ready; any
--- script that reads a dead entry drops it. So a job can leave a long list without a search for its entry.
+-- `gen` is new for every entry into a waiting list. An entry is dead if its job has another `gen` or is not ready; a
+-- script that reads one skips it, and drops those before the first job of a list (first_waiting). So a job can leave a
+-- long list without a search for its entry.
 
 local SHORT = 128
 

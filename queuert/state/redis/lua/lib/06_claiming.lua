@@ -50,17 +50,63 @@ local function add_failure(job, error)
     end
 end
 
--- The sources of a claim. A source has `head()`, which returns its best job or nil, and `take(job)`, which moves that
--- job to the holder's list. So a claim reads the jobs that it takes, and one more of each source. If `first` is set,
--- only ready jobs from that rank on are read.
+-- Readers of waiting lists. They skip dead entries and drop those at the head of a list, so many in one script. A script
+-- that has dropped so many answers that it is to be called again: until then it does not know what is behind them.
 
-local BUDGET = 2000 -- The largest number of dead entries that one script drops.
+local BUDGET = 500
 
 local function still_waits(entry)
     local gen, _, id = entry:match('^(%d+):(%d+):(.*)$')
     local job = load(id)
     return job and job.status == 'ready' and text(job.gen) == gen and job or nil
 end
+
+-- Whether an entry is dead, for those of which most are: it reads less.
+local function is_dead(entry)
+    local gen, id = entry:match('^(%d+):%d+:(.*)$')
+    local state = call('HMGET', P .. 'j:' .. id, 'status', 'gen')
+    return state[1] ~= 'ready' or state[2] ~= gen
+end
+
+-- Returns the first job of a waiting list; nil if it has none, or if no more dead entries may be dropped.
+local function first_waiting(type, rank)
+    local list = P .. 'w:' .. rank .. ':' .. type
+    while true do
+        local entry = call('LINDEX', list, 0)
+        if not entry then
+            call('ZREM', P .. 'ranks:' .. type, rank)
+            return nil
+        end
+        local job = still_waits(entry)
+        if job or BUDGET <= 0 then return job end
+        local dead = 1
+        for _, one in ipairs(call('LRANGE', list, 1, math.min(100, BUDGET) - 1)) do
+            if not is_dead(one) then break end
+            dead = dead + 1
+        end
+        call('LPOP', list, dead)
+        BUDGET = BUDGET - dead
+    end
+end
+
+-- Returns since when the longest due of these is due: the first job of each waiting list of a type, those with limit
+-- keys, and scheduled jobs. Lists are in order of arrival, so one that came late, as it was triggered, may be overlooked.
+-- nil if none is due, or if no more dead entries may be dropped.
+local function oldest_due(type)
+    local since = oldest_keyed(type)
+    for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
+        local job = first_waiting(type, rank)
+        if job then since = math.min(since or 1 / 0, job.due) end
+        if BUDGET <= 0 then return nil end
+    end
+    local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
+    if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end
+    return since
+end
+
+-- The sources of a claim. A source has `head()`, which returns its best job or nil, and `take(job)`, which moves that
+-- job to the holder's list. So a claim reads the jobs that it takes, and one more of each source. If `first` is set,
+-- only ready jobs from that rank on are read.
 
 -- The rank of a job in a claim that begins at a rank. Scheduled jobs, which are found by their time, count at that rank
 -- at best. Jobs of a type whose keys take turns count as of the rank of the best of them.
@@ -77,18 +123,10 @@ local function lists_of(type, holder, first)
 
     function source.head()
         while not best and ranks[at] do
-            local list = P .. 'w:' .. ranks[at] .. ':' .. type
-            local entry = call('LINDEX', list, 0)
-            if not entry then
-                call('ZREM', P .. 'ranks:' .. type, ranks[at])
+            best = first_waiting(type, ranks[at])
+            if not best then
+                if BUDGET <= 0 then return nil end
                 at = at + 1
-            else
-                best = still_waits(entry)
-                if not best then
-                    if BUDGET <= 0 then return nil end
-                    BUDGET = BUDGET - 1
-                    call('LPOP', list)
-                end
             end
         end
         return best
