@@ -281,4 +281,6 @@ def table() -> str:
 def test_the_document_has_the_table() -> None:
     document = SECURITY.read_text(encoding="utf-8")
     missing = "\n".join(row for row in table().splitlines() if row not in document.splitlines())
-    assert table() in document, f"the table of rights in docs/security.md must have these rows, in its order:\n{missing}"
+    assert table() in document, (
+        f"the table of rights in docs/security.md must have these rows, in its order:\n{missing}"
+    )
