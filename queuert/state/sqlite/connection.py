@@ -25,7 +25,8 @@ from weakref import WeakSet
 from queuert.errors import ConfigurationError
 from queuert.state.named_sections import read_sections
 from queuert.state.records import CHAIN, CHAIN_STATE, CLAIMED, EVENT, JOB, OF_CHAIN_STATE, SCHEDULE, WORKER, selected
-from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long, unusable
+from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, unusable
+from queuert.state.sqlite.locks import OwnedLock
 from queuert.state.sqlite.rows import FirstJob, Tail
 
 _TIMEOUT = 1.0
@@ -43,7 +44,7 @@ class Suspendable(Protocol):
         ...
 
     def resume(self) -> None:
-        """Allow its use again."""
+        """Allow its use again, if it was closed."""
         ...
 
 
@@ -51,6 +52,8 @@ _known: WeakSet[Suspendable] = WeakSet()
 _suspended: list[Suspendable] = []
 _held_at_fork: set[str] = set()
 _refused: set[str] = set()
+_FORK = object()
+"""Holds the locks of the connections that are closed for a fork."""
 connecting = threading.RLock()
 """Held while a connection is made, so that no fork happens meanwhile."""
 
@@ -76,11 +79,14 @@ def check_usable(path: str) -> None:
 def _before_fork() -> None:
     connecting.acquire()
     until = time.monotonic() + _TIMEOUT
-    for link in tuple(_known):
-        if link.suspend(max(0.0, until - time.monotonic())):
-            _suspended.append(link)
-        else:
-            _held_at_fork.add(link.path)
+    links, in_use = tuple(_known), set[str]()
+    # All of them, until it is known which: a signal handler may raise meanwhile, and the fork goes on.
+    _held_at_fork.update(link.path for link in links)
+    for link in links:
+        _suspended.append(link)
+        if not link.suspend(max(0.0, until - time.monotonic())):
+            in_use.add(link.path)
+    _held_at_fork.intersection_update(in_use)
 
 
 def _after_fork() -> None:
@@ -247,6 +253,13 @@ def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
     connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
 
+def restore(connection: sqlite3.Connection) -> None:
+    """Remove what a handler, or its transaction, has set for the connection."""
+    connection.set_authorizer(None)
+    connection.row_factory = None
+    connection.text_factory = str
+
+
 def roll_back(connection: sqlite3.Connection) -> None:
     """Roll the transaction back; after some errors SQLite has done so by itself."""
     if connection.in_transaction:
@@ -266,7 +279,7 @@ class LockedConnection:
         self._busy_timeout = timeout if busy_timeout is None else busy_timeout
         self._synchronous = synchronous
         self._keen = False
-        self._lock = threading.Lock()
+        self._lock = OwnedLock()
         self._closed = False
         self._suspended = False
         self._uses = 0
@@ -306,16 +319,16 @@ class LockedConnection:
     def suspend(self, timeout: float) -> bool:
         """Close it before a fork, and keep it closed. Returns False if it was in use for the whole timeout."""
         use = self._uses
-        if not self._lock.acquire(timeout=0.0 if use == self._waited_for_use else timeout):
+        if not self._lock.acquire(_FORK, 0.0 if use == self._waited_for_use else timeout):
             self._waited_for_use = use
             return False
-        self.connection.close()
         self._suspended = True
+        self.connection.close()
         return True
 
     def resume(self) -> None:
-        """Allow its use again; its next user connects it."""
-        self._lock.release()
+        """Allow its use again, if it was closed; its next user connects it."""
+        self._lock.release(_FORK)
 
     @property
     def closed(self) -> bool:
@@ -332,23 +345,20 @@ class LockedConnection:
                 self.connection.interrupt()
 
     def _close_if_free(self) -> bool:
-        if not self._lock.acquire(blocking=False):
-            return False
+        closer = object()
         try:
+            if not self._lock.acquire(closer):
+                return False
             self.connection.close()
         finally:
-            self._lock.release()
+            self._lock.release(closer)
         return True
 
     @contextmanager
     def held(self) -> Iterator[sqlite3.Connection]:
         """Use the connection exclusively; errors are mapped."""
-        self.take()
-        try:
-            with mapped_errors():
-                yield self.connection
-        finally:
-            self.give_back()
+        with self.taken(), mapped_errors():
+            yield self.connection
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -376,34 +386,44 @@ class LockedConnection:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self.held() as connection:
-            self._begin(begin)
             try:
+                self._begin(begin)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                roll_back(connection)
+                # No call before the statement: a signal handler may raise there.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
 
-    def take(self) -> None:
-        """Wait for the lock, at most for the answer timeout of the database."""
-        if not self._lock.acquire(timeout=self._busy_timeout):
-            raise too_long()
-        self._uses += 1
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Use the connection exclusively, from any thread. Waits at most for the answer timeout of the database."""
         try:
+            with self._lock.held(self._busy_timeout):
+                self._uses += 1
+                self._prepare()
+                yield
+        finally:
             if self._closed:
-                raise not_open()
-            if self._suspended:
-                with mapped_errors(), connecting:
-                    self.connection = self._connect()
-                    if self._keen:
-                        _wait_at_most(self.connection, min(_LOOK, self._timeout))
-                self._suspended = False
-        except BaseException:
-            self.give_back()
-            raise
+                self._close_if_free()
 
-    def give_back(self) -> None:
-        """Release the lock. From any thread."""
-        self._lock.release()
+    def _prepare(self) -> None:
+        """Make the connection usable.
+
+        Raises:
+            ClosedError: it was closed for good.
+        """
         if self._closed:
-            self._close_if_free()
+            raise not_open()
+        if self._suspended:
+            with mapped_errors(), connecting:
+                self.connection = self._connect()
+                if self._keen:
+                    _wait_at_most(self.connection, min(_LOOK, self._timeout))
+            self._suspended = False
+        if self.connection.in_transaction:
+            # A signal handler raised where its user would have ended it.
+            with mapped_errors():
+                restore(self.connection)
+                roll_back(self.connection)

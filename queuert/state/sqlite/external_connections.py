@@ -52,20 +52,23 @@ def savepoint(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     that write, since what it has read would no longer hold then.
     """
     with mapped_errors(), plain(connection):
-        ends = False
-        if connection.in_transaction:
-            _take_write_lock(connection)
-        else:
-            connection.execute("BEGIN IMMEDIATE")
-            ends = not _begins_transactions(connection)
-        connection.execute("SAVEPOINT queuert")
+        begins = not connection.in_transaction
+        ends = begins and not _begins_transactions(connection)
+        saved = False
         try:
+            if begins:
+                connection.execute("BEGIN IMMEDIATE")
+            else:
+                _take_write_lock(connection)
+            connection.execute("SAVEPOINT queuert")
+            saved = True
             yield connection
             connection.execute("COMMIT" if ends else "RELEASE queuert")
         except BaseException:
-            if connection.in_transaction and ends:
+            # No call before the statement: a signal handler may raise there.
+            if connection.in_transaction and (ends or (begins and not saved)):
                 connection.execute("ROLLBACK")
-            elif connection.in_transaction:
+            elif connection.in_transaction and saved:
                 connection.execute("ROLLBACK TO queuert")
                 connection.execute("RELEASE queuert")
             raise

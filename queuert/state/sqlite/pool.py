@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from queuert.notify.fork_safety import reset_in_children
 from queuert.state.sqlite.connection import LockedConnection, check_writable
-from queuert.state.sqlite.errors import not_open, too_long
+from queuert.state.sqlite.errors import not_open
+from queuert.state.sqlite.locks import OwnedLock
 from queuert.state.sqlite.schema import prepare, write_ahead
 
 # Copies of the parent's connections in a forked child. They are kept, because closing one would release the parent's
@@ -26,7 +27,7 @@ class ConnectionPool:
         self._main: LockedConnection | None = None
         self._reader: LockedConnection | None = None
         self._others: set[LockedConnection] = set()
-        self._turn = threading.Lock()
+        self._turn = OwnedLock()
         reset_in_children(self)
 
     def reset_after_fork(self) -> None:
@@ -34,7 +35,7 @@ class ConnectionPool:
         _inherited.extend(link for link in (self._main, self._reader, *self._others) if link is not None)
         self._main = self._reader = None
         self._others = set()
-        self._turn = threading.Lock()
+        self._turn = OwnedLock()
 
     @property
     def main(self) -> LockedConnection:
@@ -77,32 +78,29 @@ class ConnectionPool:
             if link is not None:
                 link.close()
 
-    def for_transaction(self) -> tuple[LockedConnection, Callable[[bool], None]]:
-        """Return a connection for one transaction, and a function to call with whether it was committed, after it has
-        ended.
+    @contextmanager
+    def for_transaction(self) -> Iterator[LockedConnection]:
+        """Use a connection for one transaction.
 
         The transactions of one store wait for each other here, so that only one at a time waits for the file. If all
         waited there, they would delay the short operations.
         """
-        turn, until = self._turn, time.monotonic() + self._timeout
-        if not turn.acquire(timeout=self._timeout):
-            raise too_long()
-        try:
-            if self._main is None:
-                raise not_open()
-            link = self._link()
-            link.wait_until(until)
-        except BaseException:
-            turn.release()
-            raise
-        self._others.add(link)
+        until, link = time.monotonic() + self._timeout, None
+        with self._turn.held(self._timeout):
+            try:
+                if self._main is None:
+                    raise not_open()
+                link = self._link()
+                link.wait_until(until)
+                self._others.add(link)
+                yield link
+            finally:
+                if link is not None:
+                    self._others.discard(link)
+                    link.close()
 
-        def end(committed: bool) -> None:
-            self._others.discard(link)
-            link.close()
-            turn.release()
-
-        return link, end
+    def after_commit(self) -> None:
+        """Do what follows a transaction that was committed and has given its connection back."""
 
 
 class InMemoryPool(ConnectionPool):
@@ -121,11 +119,11 @@ class InMemoryPool(ConnectionPool):
         """Stop using the connection; the adapter keeps it, and the data with it."""
         self._main = self._reader = None
 
-    def for_transaction(self) -> tuple[LockedConnection, Callable[[bool], None]]:
-        """Return the shared connection: all other callers wait until the transaction ends."""
+    @contextmanager
+    def for_transaction(self) -> Iterator[LockedConnection]:
+        """Use the shared connection: all other callers wait until the transaction ends."""
+        yield self.main
 
-        def end(committed: bool) -> None:
-            if committed:
-                self._on_commit()
-
-        return self.main, end
+    def after_commit(self) -> None:
+        """Send the notifications of the transaction."""
+        self._on_commit()

@@ -113,9 +113,10 @@ class SQLiteStore(SQLiteOperating):
     @contextmanager
     def transaction(self, job: ClaimedJob) -> Iterator[SQLiteTransaction]:
         """Open a transaction for the block of an attempt."""
-        link, on_end = self._links.for_transaction()
-        with SQLiteTransaction(link, job, on_end) as transaction:
+        with self._links.for_transaction() as link, link.taken(), SQLiteTransaction(link, job) as transaction:
             yield transaction
+        if transaction.committed:
+            self._links.after_commit()
 
     # --- reap ---------------------------------------------------------------------------------------------------------
 

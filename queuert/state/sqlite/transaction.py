@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -12,7 +11,7 @@ from typing import Self
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import LockedConnection, execute, fetch_one, now_us, plain, roll_back
+from queuert.state.sqlite.connection import LockedConnection, execute, fetch_one, now_us, plain, restore, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
 from queuert.state.sqlite.rows import microseconds_of
@@ -36,14 +35,15 @@ class SQLiteTransaction:
     No other connection can write meanwhile, so keep it short. SQLite refuses a COMMIT or ROLLBACK of the caller.
     """
 
-    def __init__(self, link: LockedConnection, job: ClaimedJob, on_end: Callable[[bool], None]) -> None:
+    def __init__(self, link: LockedConnection, job: ClaimedJob) -> None:
         self._link = link
         self._job = job
-        self._on_end = on_end
         self._cutting = threading.Lock()
         self._open = False
         self._cut = False
         self._begun_at = 0
+        self.committed = False
+        """Whether it has ended with a commit."""
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -96,11 +96,6 @@ class SQLiteTransaction:
 
     def __enter__(self) -> Self:
         try:
-            self._link.take()
-        except BaseException:
-            self._on_end(False)
-            raise
-        try:
             with mapped_errors():
                 self.connection.execute("BEGIN IMMEDIATE")
                 self._check_lease()
@@ -124,16 +119,17 @@ class SQLiteTransaction:
         with self._cutting:
             # From here on the commit is in progress and can no longer be interrupted.
             self._open = False
-        committed = False
         try:
-            self._restore()
+            restore(self.connection)
             if commit:
                 self._check_usable()
                 self._extend_lease()
                 self.connection.execute("COMMIT")
-                committed = True
+                self.committed = True
         finally:
-            self._give_back(committed)
+            with suppress(sqlite3.Error):
+                # This fails if the connection is closed or broken; then nothing of the transaction was committed.
+                roll_back(self.connection)
 
     def _extend_lease(self) -> None:
         """Extend a lease that could not be renewed meanwhile: a reaper may be the next to write. One that was given up
@@ -142,21 +138,6 @@ class SQLiteTransaction:
         if now - self._begun_at >= lasts // 4:
             lease = self._job.lease
             execute(self.connection, "renew", id=lease.job_id, token=lease.token, expires=now + lasts, progress=None)
-
-    def _restore(self) -> None:
-        """Remove what the caller has set for the connection."""
-        self.connection.set_authorizer(None)
-        self.connection.row_factory = None
-        self.connection.text_factory = str
-
-    def _give_back(self, committed: bool) -> None:
-        try:
-            with suppress(sqlite3.Error):
-                # This fails if the connection is closed or broken; then nothing of the transaction was committed.
-                roll_back(self.connection)
-        finally:
-            self._link.give_back()
-            self._on_end(committed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -125,16 +125,13 @@ def test_forks_wait_for_a_transaction_once(stores: list[SQLiteStore], monkeypatc
     link = stores[0]._links.main
     waits: list[float] = []
 
-    class Lock:
-        def __init__(self, lock: threading.Lock) -> None:
-            self._lock = lock
-            self.release = lock.release
+    acquire = link._lock.acquire
 
-        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-            waits.append(timeout)
-            return self._lock.acquire(blocking=False)
+    def look(holder: object, timeout: float = 0.0) -> bool:
+        waits.append(timeout)
+        return acquire(holder)
 
-    monkeypatch.setattr(link, "_lock", Lock(link._lock))
+    monkeypatch.setattr(link._lock, "acquire", look)
     for _ in range(2):
         with link.held():
             waits.clear()
