@@ -369,7 +369,7 @@ class InProcessWorker:
         """Raise RunningEventLoopError in another event loop than the worker's, whose tasks cannot be awaited there."""
         has_stopped = self._stopping is not None and self._stopping.done()
         if self._loop not in (None, asyncio.get_running_loop()) and not has_stopped:
-            over = self._loop is not None and self._loop.is_closed()
+            over = self._loop.is_closed()
             advice = "its event loop is closed" if over else "call request_stop() from here"
             raise RunningEventLoopError(f"{method}() works in the event loop in which the worker was started: {advice}")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from queuert import Client, JobType, JobTypes
 from queuert.state.paging import ChainFilter, PageRequest
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.quick
 def elsewhere(dsn: str) -> str:
     """A database whose sessions are in New York."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET TimeZone = 'America/New_York'")
+        database = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET TimeZone = 'America/New_York'").format(database))
     return dsn
 
 
