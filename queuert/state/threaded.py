@@ -100,17 +100,21 @@ def _serve(work: SimpleQueue[_Work | None], idle: deque[None]) -> None:
     # It must not know its crew, which ends when nobody else knows it.
     while (taken := work.get()) is not None:
         future, function = taken
-        if future.set_running_or_notify_cancel():
+        if not future.set_running_or_notify_cancel():
+            idle.append(None)
+        else:
+            # It is idle before anybody knows the result: whoever makes the next call then needs no other thread.
             try:
                 result = function()
             except BaseException as error:
+                idle.append(None)
                 future.set_exception(error)
             else:
+                idle.append(None)
                 future.set_result(result)
                 del result
         # What they hold is not kept until the next call; and the error refers to this frame.
         del taken, future, function
-        idle.append(None)
 
 
 class _Threads:

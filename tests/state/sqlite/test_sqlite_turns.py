@@ -245,6 +245,7 @@ async def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:
     second = asyncio.wrap_future(crew.submit(lambda: made.append("second")))
     third = asyncio.wrap_future(crew.submit(lambda: made.append("third")))
     second.cancel()
+    await async_turn()
     release.set()
     await asyncio.gather(first, third)
     assert made == ["third"]
@@ -259,7 +260,7 @@ async def test_threads_end_after_the_calls_that_wait(how: str) -> None:
         crew.end()
     del crew
     release.set()
-    await asyncio.gather(*map(asyncio.wrap_future, [first, last]))
+    await asyncio.gather(asyncio.wrap_future(first), asyncio.wrap_future(last))
     names[0].join(WAIT)
     assert not names[0].is_alive()
 
