@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from enum import Enum
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -18,6 +20,7 @@ from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, PoolUse, StartedJob, StoreWarning
 
 _T = TypeVar("_T")
+_Work = tuple[Future[Any], Callable[[], Any]]
 
 _HANDOFF_TIMEOUT = 0.05
 """Seconds in which the event loop must take over a transaction that a thread has begun; doubled after each failure."""
@@ -48,27 +51,92 @@ _BEGUN = 4_096
 """Threads for transactions that have begun. As many are used as have a call under way at a time."""
 
 
+class _Crew:
+    """Daemon threads that take calls from one queue, as many as had a call at once, but at most ``most``.
+
+    No executor of ``concurrent.futures``: that refuses calls once the main thread has ended, while a worker in another
+    thread still needs its store, to write what its handlers return and to stop.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._most = most
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = deque[None]()
+        """As many as there are threads without a call; more if all threads have started and calls have waited."""
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[[], _T]) -> Future[_T]:
+        """Call it in a thread. A future that is cancelled before a thread takes it is not called."""
+        try:
+            self._idle.pop()
+        except IndexError:
+            self._start_another()
+        future = Future[_T]()
+        self._work.put((future, function))
+        return future
+
+    def _start_another(self) -> None:
+        with self._lock:
+            if self._count < self._most:
+                name = f"{self._name}_{self._count}"
+                threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True).start()
+                self._count += 1
+
+    def end(self) -> None:
+        """Let the threads end after the calls that wait now."""
+        with self._lock:
+            count, self._count = self._count, 0
+        for _ in range(count):
+            self._work.put(None)
+
+    def __del__(self) -> None:
+        """Let the threads of a store end that was dropped, and not closed."""
+        self.end()
+
+
+def _serve(work: SimpleQueue[_Work | None], idle: deque[None]) -> None:
+    # It must not know its crew, which ends when nobody else knows it.
+    while (taken := work.get()) is not None:
+        future, function = taken
+        if not future.set_running_or_notify_cancel():
+            idle.append(None)
+        else:
+            # It is idle before anybody knows the result: whoever makes the next call then needs no other thread.
+            try:
+                result = function()
+            except BaseException as error:
+                idle.append(None)
+                future.set_exception(error)
+            else:
+                idle.append(None)
+                future.set_result(result)
+                del result
+        # What they hold is not kept until the next call; and the error refers to this frame.
+        del taken, future, function
+
+
 class _Threads:
     """The threads of one store. They start with its first call, end when it is closed, and start anew when it is
     reopened."""
 
     def __init__(self, count: int) -> None:
         self._counts = {use: _BEGUN if use is _Use.BEGUN else count for use in _Use}
-        self._pools = dict[_Use, ThreadPoolExecutor]()
+        self._crews = dict[_Use, _Crew]()
         self.loop_responsive = True
         """Whether the event loop took over the last transaction that a thread had begun for it."""
 
     def submit(self, function: Callable[[], _T], use: _Use = _Use.CALL) -> asyncio.Future[_T]:
-        pool = self._pools.get(use)
-        if pool is None:
-            name = f"queuert-store-{use.value}"
-            pool = self._pools[use] = ThreadPoolExecutor(self._counts[use], thread_name_prefix=name)
-        return asyncio.get_running_loop().run_in_executor(pool, function)
+        crew = self._crews.get(use)
+        if crew is None:
+            crew = self._crews[use] = _Crew(f"queuert-store-{use.value}", self._counts[use])
+        return asyncio.wrap_future(crew.submit(function))
 
     def end(self) -> None:
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            pool.shutdown(wait=False)
+        crews, self._crews = self._crews, {}
+        for crew in crews.values():
+            crew.end()
 
 
 class _ThreadedStore:

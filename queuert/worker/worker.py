@@ -23,6 +23,7 @@ from queuert.errors import (
     RunningEventLoopError,
 )
 from queuert.job_types import JobType, LibraryJobType, not_registered
+from queuert.new_chain import listed
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import LifespanFailed, RetentionInUse, SchedulesRemoved
@@ -40,10 +41,13 @@ from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processor, Processors, groups_of, merged, selected
 from queuert.worker.runtime import WorkerRuntime
+from queuert.worker.settings import MOST, checked_flag, checked_number, checked_seconds
 
 _log = logging.getLogger("queuert.worker")
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SHORTEST_POLL = 0.001
+"""Seconds. Polls in closer succession would only keep a processor busy."""
 _OTHER_CONNECTIONS = 4
 """Connections for claims, finishes and the reaper, besides those of handlers."""
 
@@ -77,7 +81,7 @@ class InProcessWorker:
             perhaps with others between them. The worker does not add them.
 
     Raises:
-        ConfigurationError: a setting is out of range, or two schedules have the same name.
+        ConfigurationError: a setting is out of range or of another type, or two schedules have the same name.
         DefinitionError: there is no handler, or two for one job type, or a handler or schedule of a type that the
             client does not know; ``types`` or ``exclude_types`` has a type without a handler; a group of processors
             lacks a required middleware; or the client or the processors are of another class.
@@ -111,19 +115,18 @@ class InProcessWorker:
         if not isinstance(client, AsyncClient | Client):
             raise DefinitionError(f"client must be an AsyncClient or a Client, got {type(client).__name__}")
         self._groups = groups_of(processors)
+        required_middlewares = listed(required_middlewares, "required_middlewares must be a sequence of middlewares")
         all_processors = merged(self._groups, required_middlewares)
         self._processors = selected(all_processors, types, exclude_types)
         self._name = _checked_name(name)
-        _check(concurrency >= 1, f"concurrency must be at least 1, got {concurrency}")
-        _check(shutdown_timeout >= 0, f"shutdown_timeout must be at least 0 seconds, got {shutdown_timeout}")
-        _check(
-            poll_interval is None or poll_interval > 0, f"poll_interval must be above 0 seconds, got {poll_interval}"
-        )
-        _check(claim_bytes >= 1, f"claim_bytes must be at least 1, got {claim_bytes}")
-        _check(
-            max_connections is None or max_connections >= 2,
-            f"max_connections must be at least 2, got {max_connections}",
-        )
+        checked_number("concurrency", concurrency, 1, MOST)
+        checked_seconds("shutdown_timeout", shutdown_timeout, 0)
+        if poll_interval is not None:
+            checked_seconds("poll_interval", poll_interval, _SHORTEST_POLL)
+        checked_number("claim_bytes", claim_bytes, 1)
+        if max_connections is not None:
+            checked_number("max_connections", max_connections, 2, MOST)
+        checked_flag("keep_schedules", keep_schedules)
         _check_known(client, [processor.job_type for processor in all_processors.values()])
         _check_orders(client, self._processors.values())
         self._schedules = self._schedules_by_owner(client, schedules, checked_owner(schedule_owner))
@@ -570,16 +573,9 @@ def _check_orders(client: AsyncClient | Client, processors: Iterable[Processor])
         raise CapabilityMissingError(Capability.ORDERED_KEYS, advice)
 
 
-def _checked_name(name: str | None) -> str:
+def _checked_name(name: object) -> str:
     if name is None:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:64] or "worker"
-    _check(
-        _NAME.fullmatch(name) is not None,
-        f"the worker name must be 1 to 64 letters, digits, '.', '_' or '-', got {name!r}",
-    )
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ConfigurationError(f"the worker name must be 1 to 64 letters, digits, '.', '_' or '-', got {name!r}")
     return name
-
-
-def _check(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigurationError(message)

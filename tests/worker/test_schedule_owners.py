@@ -170,7 +170,7 @@ def test_a_worker_with_other_settings(harness: Harness) -> None:
     assert second is not first
     assert {**second._settings, "concurrency": 3} == first._settings
     assert (second.name, second._concurrency, first._concurrency) == ("first", 5, 3)
-    with pytest.raises(ConfigurationError, match="concurrency must be at least 1"):
+    with pytest.raises(ConfigurationError, match="concurrency must be an integer between 1 and"):
         first.with_settings(concurrency=0)
 
 

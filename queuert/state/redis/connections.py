@@ -9,6 +9,7 @@ the client increments a generation between the two, which is always a write.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -141,6 +142,17 @@ class AsyncConnections:
         return confirmed(await pipeline.execute(raise_on_error=False), self._settings)
 
 
+class _Pool(redis.BlockingConnectionPool):
+    """A pool that gets no connection back in the middle of a login, or of an answer."""
+
+    def release(self, connection: Any) -> None:
+        """Take a connection back; closed if an exception of a signal handler, such as Ctrl-C, has ended its call."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, Exception):
+            connection.disconnect()
+        super().release(connection)  # type: ignore[no-untyped-call]
+
+
 class Connections:
     """A pool for threads. While all connections are in use, callers wait."""
 
@@ -153,8 +165,7 @@ class Connections:
     def open(self) -> Any:
         """Create the pool if there is none, and return its client."""
         if self._client is None:
-            kinds = redis.BlockingConnectionPool, redis.Connection, Retry
-            pool = self._settings.pool(*kinds, self._connections)
+            pool = self._settings.pool(_Pool, redis.Connection, Retry, self._connections)
             self._client = redis.Redis.from_pool(pool)
         return self._client
 

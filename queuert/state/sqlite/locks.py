@@ -1,8 +1,8 @@
 """A lock that an exception of a signal handler cannot leave behind.
 
 Python runs signal handlers when a function begins and after each call, so that of Ctrl-C may raise between the
-``acquire()`` of a plain lock and the ``try`` that follows, or at the beginning of what releases it. The program may catch
-that and go on, and then nobody holds the lock for ever.
+``acquire()`` of a plain lock and the ``try`` that follows, or at the beginning of what releases it. The program may
+catch that and go on, and then nobody holds the lock for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from queuert.state.sqlite.errors import too_long
 
 _LOOK = 0.05
-"""Seconds after which a waiter looks again: whoever released the lock may have been interrupted before it could wake."""
+"""Seconds after which a waiter looks again: whoever freed the lock may have been interrupted before it could wake."""
 _BY: Final = "by"
 
 
@@ -64,8 +64,8 @@ class OwnedLock:
                 raise too_long()
             yield
         finally:
-            # No call, also none of `suppress`, before it is free. If the end of the block is interrupted before it comes
-            # here, the generator ends when the error has been handled.
+            # No call, also none of `suppress`, before it is free. If the end of the block is interrupted before it
+            # comes here, the generator ends when the error has been handled.
             try:
                 if held[_BY] is holder:
                     del held[_BY]

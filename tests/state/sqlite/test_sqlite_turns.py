@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
@@ -19,7 +21,7 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.steps import NewStep
-from queuert.state.threaded import as_async
+from queuert.state.threaded import _Crew, as_async
 from queuert.state.types import ClaimedJob, ReapRequest
 from queuert.testing.conformance.builders import ask, claim_one, complete, job, read
 from tests.support.waiting import WAIT
@@ -190,3 +192,78 @@ async def test_a_transaction_of_a_caller_needs_no_thread_of_those_who_wait(path:
             connection.execute("COMMIT")
     assert [(one.type, one.count) for one in await store.count_jobs()] == [("work", 9)]
     await store.aclose()
+
+
+_AT_EXIT = """
+import asyncio, sys, threading
+
+main_ended = threading.Event()
+threading._register_atexit(main_ended.set)  # Before that of concurrent.futures, so that it is called after it.
+
+from queuert.state.sqlite import SQLiteState
+from queuert.testing.conformance.builders import ask, complete, job
+
+
+async def work() -> None:
+    store = SQLiteState(sys.argv[1]).async_store()
+    await store.open()
+    await store.start_jobs([job()])
+    (one,) = await store.claim(ask())
+    main_ended.wait()
+    async with store.transaction(one) as transaction:
+        await transaction.finish(complete(one))
+    await store.aclose()
+
+
+threading.Thread(target=lambda: asyncio.run(work())).start()
+raise SystemExit("the main thread ends")
+"""
+
+
+def test_a_store_works_in_another_thread_after_the_main_thread_has_ended(path: Path) -> None:
+    """A worker there still has to write what its handlers return, and to stop."""
+    ran = subprocess.run([sys.executable, "-c", _AT_EXIT, path], capture_output=True, text=True, timeout=WAIT)
+    assert ran.stderr == "the main thread ends\n"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT status FROM queuert_job").fetchall() == [("completed",)]
+
+
+async def test_no_more_threads_than_calls_at_once_nor_than_allowed() -> None:
+    crew, release = _Crew("crew", 3), threading.Event()
+    for _ in range(5):
+        await asyncio.wrap_future(crew.submit(lambda: None))
+    assert _count("crew_") == 1
+    blocked = [crew.submit(lambda: release.wait(WAIT)) for _ in range(9)]
+    assert _count("crew_") == 3
+    release.set()
+    assert await asyncio.gather(*map(asyncio.wrap_future, blocked)) == [True] * 9
+
+
+async def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:
+    crew, release, made = _Crew("crew", 1), threading.Event(), list[str]()
+    first = asyncio.wrap_future(crew.submit(lambda: release.wait(WAIT)))
+    second = asyncio.wrap_future(crew.submit(lambda: made.append("second")))
+    third = asyncio.wrap_future(crew.submit(lambda: made.append("third")))
+    second.cancel()
+    await async_turn()
+    release.set()
+    await asyncio.gather(first, third)
+    assert made == ["third"]
+
+
+@pytest.mark.parametrize("how", ["ended", "dropped"])
+async def test_threads_end_after_the_calls_that_wait(how: str) -> None:
+    crew, release, names = _Crew("crew", 1), threading.Event(), list[threading.Thread]()
+    first = crew.submit(lambda: release.wait(WAIT))
+    last = crew.submit(lambda: names.append(threading.current_thread()))
+    if how == "ended":
+        crew.end()
+    del crew
+    release.set()
+    await asyncio.gather(asyncio.wrap_future(first), asyncio.wrap_future(last))
+    names[0].join(WAIT)
+    assert not names[0].is_alive()
+
+
+def _count(name: str) -> int:
+    return sum(thread.name.startswith(name) for thread in threading.enumerate())

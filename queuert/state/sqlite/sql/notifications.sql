@@ -7,8 +7,8 @@ INSERT INTO queuert_notification (sender, topic, keys) VALUES (:sender, :topic, 
 SELECT coalesce(max(id), 0) FROM queuert_notification
 
 -- name: lock_for_writes
--- Takes the write lock of the database, and writes nothing.
-DELETE FROM queuert_notification WHERE id IS NULL
+-- Takes the write lock of the database, and writes nothing: ids begin at 1.
+DELETE FROM queuert_notification WHERE id = 0
 
 -- name: read_notifications
 -- Reads the notifications after one.
