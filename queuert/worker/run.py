@@ -86,8 +86,8 @@ def run(
     If handlers do not end, it ends the process at once, with the exit code ABANDONED, and does not return.
 
     In a thread that is not the main one, it handles no signals, since Python allows that only there: another thread
-    stops it by ``worker.request_stop()``. The process is not ended there; the event loop is left as it is. A thread that
-    is no daemon keeps the process alive until somebody stops the worker, also if the main thread raises.
+    stops it by ``worker.request_stop()``. The process is not ended there; the event loop is left as it is. A thread
+    that is no daemon keeps the process alive until somebody stops the worker, also if the main thread raises.
 
     Raises:
         RunningEventLoopError: an event loop runs in this thread already, as in a notebook: use ``await worker.start()``

@@ -177,6 +177,7 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
     requested = {name for section in texts() for name in variants(section) if seen.requested & {*variants(section)}}
     left = sorted(set(texts()) - apart - requested - ELSEWHERE)
     assert not left, (
-        f"no role has run these statements: {left}. Call their operations in this test, so that a right that is missing "
-        "in queuert/state/postgres/roles.sql is found; or name them in ELSEWHERE, with the test that runs them as a role."
+        f"no role has run these statements: {left}. Call their operations in this test, so that a right that is "
+        "missing in queuert/state/postgres/roles.sql is found; or name them in ELSEWHERE, with the test that runs them "
+        "as a role."
     )
