@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from queuert.errors import StateUnavailableError
 from queuert.state._asyncio import async_turn, finish_despite_cancel
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
 from queuert.state.steps import NewStep, StepRecord
@@ -128,10 +129,13 @@ class _Threads:
         """Whether the event loop took over the last transaction that a thread had begun for it."""
 
     def submit(self, function: Callable[[], _T], use: _Use = _Use.CALL) -> asyncio.Future[_T]:
+        return asyncio.wrap_future(self.crew(use).submit(function))
+
+    def crew(self, use: _Use) -> _Crew:
         crew = self._crews.get(use)
         if crew is None:
             crew = self._crews[use] = _Crew(f"queuert-store-{use.value}", self._counts[use])
-        return asyncio.wrap_future(crew.submit(function))
+        return crew
 
     def end(self) -> None:
         crews, self._crews = self._crews, {}
@@ -240,7 +244,10 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         self._threads = threads
         self._block: AbstractContextManager[StoreTransaction] | None = None
         self._entered: StoreTransaction | None = None
+        self._event_loop = asyncio.get_running_loop()
         self._left = False
+        self._rolled_back = False
+        """Whether it was rolled back where its event loop did not run."""
 
     @property
     def _transaction(self) -> StoreTransaction:
@@ -260,6 +267,10 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     def abort(self) -> None:
         """Close the transaction's connection, from any thread."""
         self._transaction.abort()
+        if not self._event_loop.is_running() and not self._left:
+            # Perhaps it will not run again: then nobody leaves the block, and its locks are kept for ever.
+            self._rolled_back = True
+            self._threads.crew(_Use.BEGUN).submit(lambda: self._leave(_aborted()))
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         transaction = self._transaction
@@ -343,9 +354,17 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        if self._rolled_back and error is None:
+            raise _aborted()
         if self._left:
             return None
         return await finish_despite_cancel(self._threads.submit(lambda: self._leave(error), _Use.BEGUN))
+
+
+def _aborted() -> StateUnavailableError:
+    return StateUnavailableError(
+        "the transaction was aborted and rolled back, and nothing of it was written: repeat the operation"
+    )
 
 
 class _HandoffTimeout(Exception):

@@ -158,15 +158,26 @@ def interrupted(job: ClaimedJob) -> Finish:
 def cut_off(job: ClaimedJob, retry: RetryPolicy, *, killed: bool) -> Finish:
     """Return the finish of an attempt whose handler had begun, and did not end when its worker stopped.
 
-    It counts as a crash, since a job that stops its workers would otherwise do so for ever. That is its only cap: a
-    deployment must not use up the attempts of a job. The first time it is due at once, as after any stop.
+    A deployment must not use up the attempts of a job.
     """
-    crashes, action = job.lease_expirations + 1, "its process was killed" if killed else "it was left"
-    message = (
-        f"the worker stopped, the handler did not end in time, and {action}: crash {crashes} of "
-        f"max_crashes={retry.max_crashes}. Let it end when attempt.abort is set, work in steps, or have a longer "
-        "shutdown timeout"
-    )
+    action = "its process was killed" if killed else "it was left"
+    advice = "Let it end when attempt.abort is set, work in steps, or have a longer shutdown timeout"
+    return _crashed_at_stop(job, retry, f"the worker stopped, the handler did not end in time, and {action}", advice)
+
+
+def all_cancelled(job: ClaimedJob, retry: RetryPolicy) -> Finish:
+    """Return the finish of an attempt that was cancelled with all tasks of the event loop, perhaps by its handler."""
+    advice = "Stop the worker before its event loop ends, and let no handler cancel the tasks of others"
+    return _crashed_at_stop(job, retry, "somebody cancelled all tasks of the event loop, so the worker stopped", advice)
+
+
+def _crashed_at_stop(job: ClaimedJob, retry: RetryPolicy, happened: str, advice: str) -> Finish:
+    """It counts as a crash alone, since a job that stops its workers would otherwise do so for ever.
+
+    The first time it is due at once, as after any stop.
+    """
+    crashes = job.lease_expirations + 1
+    message = f"{happened}: crash {crashes} of max_crashes={retry.max_crashes}. {advice}"
     error = JobError("worker_stopping", message)
     if crashes >= retry.max_crashes:
         return Finish(job, FinishKind.FAIL, error=error, crashed=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 import time
@@ -14,6 +15,8 @@ from typing import Any, Protocol
 
 from queuert.observability.adapter import Observers
 from queuert.observability.events import EventLoopBlocked, EventLoopUnblocked
+
+_log = logging.getLogger("queuert.worker")
 
 BLOCKED_AFTER = 5.0
 """Seconds for which the event loop may be blocked before an event is emitted."""
@@ -98,10 +101,15 @@ class LoopWatch:
             if self._stopped.is_set():
                 return  # `stop` waits for this thread in the event loop, which could not run the call.
             self._sent_at = sent_at = time.monotonic()
-            with suppress(RuntimeError):  # The loop is closed.
+            try:
                 self._event_loop.call_soon_threadsafe(self._answer)
                 if not self._answered.wait(self._blocked_after) and not self._over:
                     self._report(sent_at)
+            except Exception:
+                # Usually the loop is closed. If it could not report, for lack of memory, it watches on.
+                if not self._over:
+                    with suppress(Exception):
+                        _log.exception("a turn of the thread that watches the event loop has failed; it goes on")
             if self._over:
                 break
         if not self._stopped.is_set():

@@ -110,6 +110,7 @@ def run(
             sys.stderr.flush()
             os._exit(code)
         if not all_ended:
+            worker.leave()
             # To close the event loop would wait for what does not end. The garbage collector would end the coroutines
             # of an event loop that nobody refers to, in whatever thread it runs.
             _left_behind.append((stack.pop_all(), asyncio.all_tasks(loop)))
@@ -204,8 +205,6 @@ async def _main(
             _log.critical("somebody cancelled all tasks while the worker starts or stops: %s", then)
             if health_file is not None:
                 remove_health_file(health_file)
-            if not _in_main_thread():
-                worker.leave()
         return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
 
 
@@ -323,8 +322,7 @@ async def _wait_stopped(worker: InProcessWorker, requested: asyncio.Event) -> bo
         task.uncancel()
         requested.set()
         await worker.wait_stopped()
-        return True
-    return False
+    return worker.cancelled_unasked
 
 
 @contextmanager

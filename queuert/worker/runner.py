@@ -692,11 +692,15 @@ class AttemptRunner:
             finally:
                 if forks.generation != generation:
                     forks.end_child()
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            if isinstance(error, KeyboardInterrupt) and self._worker.stopping:
+        except (SystemExit, KeyboardInterrupt, GeneratorExit, RuntimeError) as error:
+            # A batch, whose call is in a task of its own, cannot raise it here.
+            raised = error.__cause__ if isinstance(error, RuntimeError) else error
+            if isinstance(raised, KeyboardInterrupt) and self._worker.stopping:
                 # The second Ctrl-C, which asyncio raises wherever it hits.
                 self.abort(AbortReason.WORKER_STOPPING)
                 raise asyncio.CancelledError from error
+            if isinstance(error, RuntimeError):
+                raise
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -793,6 +797,14 @@ class AttemptRunner:
             return self._timed_out()
         if self._signal.reason is not None:
             return None
+        if not self._worker.tasks_cancelled:
+            # Whoever cancels all tasks cancels in this turn of the loop that which takes note, too.
+            await asyncio.sleep(0)
+        if self._worker.tasks_cancelled:
+            self.abort(AbortReason.WORKER_STOPPING)  # A thread goes on.
+            if self._worker.cancelled_unasked:
+                return finishes.all_cancelled(self.job, self._processor.retry)
+            return finishes.interrupted(self.job)
         # The handler has cancelled itself, for example by a timeout of its own or a task group.
         return self._failure(RuntimeError("the handler was cancelled from within"))
 

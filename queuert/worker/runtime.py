@@ -96,6 +96,10 @@ class WorkerRuntime:
         self.generation = forks.generation
         """The process to which it belongs."""
         self.stopping = False
+        self.tasks_cancelled = False
+        """Whether somebody has cancelled all tasks of the event loop."""
+        self.cancelled_unasked = False
+        """Whether that was before a stop was requested, so that it is why the worker stops."""
         self.abandoned = 0
         """Handlers that had not ended when the worker stopped."""
         self._warned_waits: dict[tuple[str, str], object] = {}
@@ -373,7 +377,10 @@ class WorkerRuntime:
         self.renewer.request_stop()
         self.loop_watch.request_stop()
         for held in self.leases.expiring(math.inf):
-            self.leases.lose(held, AbortReason.WORKER_STOPPING)
+            try:
+                self.leases.lose(held, AbortReason.WORKER_STOPPING)
+            except Exception as error:  # The others are given up all the same.
+                self._report_failure("abandon_lease", error)
         self.processes.kill()
         self.threads.close()
         for close in (self._close_notify, self.thread_store.close):
@@ -397,12 +404,22 @@ class WorkerRuntime:
         self.observers.emit(WorkerStopping(worker=self.name, running=self.running, shutdown_timeout=shutdown_timeout))
         began_at = time.monotonic()
         try:
-            await self._stop_claiming(shutdown_timeout)
-            # The running attempts have used that time, too.
-            await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began_at)))
+            await self._end_work(shutdown_timeout)
+        except asyncio.CancelledError:
+            # All tasks of the event loop were cancelled, and the handlers with them: their finishes are still written.
+            self._hurry.set()
+            await self._end_work(0.0)
+            raise
         finally:
             await self._close(began_at + shutdown_timeout)
         self.observers.emit(WorkerStopped(worker=self.name, abandoned=self.abandoned))
+
+    async def _end_work(self, shutdown_timeout: float) -> None:
+        """Claim no more, and end the running attempts."""
+        began_at = time.monotonic()
+        await self._stop_claiming(shutdown_timeout)
+        # The running attempts have used that time, too.
+        await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began_at)))
 
     async def _stop_claiming(self, shutdown_timeout: float) -> None:
         stopping = asyncio.gather(self.schedule_runner.stop(), self.bulk_runner.stop(), self.claimer.stop(self._hurry))
@@ -493,18 +510,20 @@ class WorkerRuntime:
             self.prefetch.slots.cancel()
             for task in self._tasks:
                 task.cancel()
-            # Processes leave their lifespans, too.
-            seconds = max(_PROCESSES_TIMEOUT, deadline - time.monotonic() if len(self.lifespans) else 0.0)
-            if not await run_within(max(_AFTER_CANCEL, seconds + 1.0), self.processes.close(seconds)):
-                self._report_failure("end_processes", TimeoutError())
-            await self.leave_lifespans(max(_LIFESPANS_TIMEOUT, deadline - time.monotonic()))
-            self.threads.close()
-            # No attempt is left. If this is interrupted from now on, they end all the same.
-            self.renewer.request_stop()
-            self.loop_watch.stop()
-            closing = (self.renewer.stop, self.thread_store.close, self._close_notify)
-            if not await called_within(_CLOSE_TIMEOUT, f"queuert-{self.name}-close", closing):
-                self._report_failure("close_connections", TimeoutError())
+            try:
+                # Processes leave their lifespans, too.
+                seconds = max(_PROCESSES_TIMEOUT, deadline - time.monotonic() if len(self.lifespans) else 0.0)
+                if not await run_within(max(_AFTER_CANCEL, seconds + 1.0), self.processes.close(seconds)):
+                    self._report_failure("end_processes", TimeoutError())
+                await self.leave_lifespans(max(_LIFESPANS_TIMEOUT, deadline - time.monotonic()))
+            finally:
+                self.threads.close()
+                # No attempt is left. If this is interrupted from now on, they end all the same.
+                self.renewer.request_stop()
+                self.loop_watch.stop()
+                closing = (self.renewer.stop, self.thread_store.close, self._close_notify)
+                if not await called_within(_CLOSE_TIMEOUT, f"queuert-{self.name}-close", closing):
+                    self._report_failure("close_connections", TimeoutError())
 
     def _close_notify(self) -> None:
         """Close the notifications, once: others may share them, who would lose theirs by a second call."""

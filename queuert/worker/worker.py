@@ -147,8 +147,6 @@ class InProcessWorker:
         """Re-entrant: a signal handler may call :meth:`request_stop` in the main thread while that has the lock."""
         self._stopping: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None
-        self._cancelled = False
-        """Whether it stops because somebody has cancelled all tasks of its event loop."""
         self._hurry: asyncio.Event | None = None
         self.stops: list[asyncio.Future[None]] = []
         """Its own stops: after the early end of a lifespan, and those that other threads have requested."""
@@ -254,6 +252,7 @@ class InProcessWorker:
         if self._stop_requested.is_set():
             # Stopped while it connected.
             await self._undo_start(runtime, store)
+            self._loop = None  # Nothing of it is in this event loop.
             return
         try:
             self._client.notify.open(self._client.observers)
@@ -268,7 +267,8 @@ class InProcessWorker:
             self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in stored})
             self._runtime = runtime
             runtime.start()
-            self._waiting = asyncio.create_task(self._wait_until_stopped(), name=f"queuert-{runtime.name}-stopped")
+            waiting = self._wait_until_stopped(runtime)
+            self._waiting = asyncio.create_task(waiting, name=f"queuert-{runtime.name}-stopped")
         except BaseException:
             self._runtime = None
             try:
@@ -280,6 +280,9 @@ class InProcessWorker:
     def _forget_start(self) -> None:
         """A start has failed, so that it may be called again."""
         self._started, self._start_failed, self._loop = False, True, None
+        if self.lifespan_ended.is_set():
+            # That has requested the stop of this start, and not of the next one.
+            self.lifespan_ended, self._stop_requested = asyncio.Event(), asyncio.Event()
 
     async def _undo_start(self, runtime: WorkerRuntime, store: AsyncStore) -> None:
         """Leave the lifespans, withdraw the heartbeat, and disconnect: nothing else was begun."""
@@ -356,17 +359,19 @@ class InProcessWorker:
         self._check_event_loop("stop")
         if self._start_failed:
             return  # There is nothing to stop, and the next start must not take it for a stop of its own.
-        self._stop_requested.set()
-        if self._runtime is None:
-            return
-        if self._stopping is None:
-            # In a task of its own, since the stop may cancel the caller, for example a handler that stops its worker.
-            self._stopping = asyncio.create_task(
-                self._runtime.stop(self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout)
-            )
-        elif self._hurry is not None:
-            self._hurry.set()
-        await asyncio.shield(self._stopping)
+        if self._runtime is not None:
+            if self._stopping is None:
+                self._start_to_stop(self._runtime, shutdown_timeout)
+            elif self._hurry is not None:
+                self._hurry.set()
+        self._stop_requested.set()  # Not before there is a stop to wait for.
+        await self.wait_stopped()
+
+    def _start_to_stop(self, runtime: WorkerRuntime, shutdown_timeout: float | None = None) -> asyncio.Task[None]:
+        """Stop in a task of its own: the stop may cancel the caller, such as a handler that stops its worker."""
+        seconds = self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout
+        self._stopping = asyncio.create_task(runtime.stop(seconds))
+        return self._stopping
 
     def _check_event_loop(self, method: str) -> None:
         """Raise RunningEventLoopError in another event loop than the worker's, whose tasks cannot be awaited there."""
@@ -376,7 +381,7 @@ class InProcessWorker:
             advice = "its event loop is closed" if over else "call request_stop() from here"
             raise RunningEventLoopError(f"{method}() works in the event loop in which the worker was started: {advice}")
 
-    async def _wait_until_stopped(self) -> None:
+    async def _wait_until_stopped(self, runtime: WorkerRuntime) -> None:
         """Wait until it has stopped, however often this is cancelled.
 
         ``asyncio.run`` cancels all tasks when its coroutine ends, and waits for them. The worker's loops end by a stop
@@ -385,8 +390,7 @@ class InProcessWorker:
         while self._stopping is None or not self._stopping.done():
             try:
                 await self._stop_requested.wait()
-                if self._stopping is not None:
-                    await asyncio.wait([self._stopping])
+                await asyncio.wait([self._stopping or self._start_to_stop(runtime)])
             except asyncio.CancelledError:
                 self.stop_since_cancelled()
 
@@ -396,14 +400,22 @@ class InProcessWorker:
         Return whether that is why it stops. The loops go on after that, but the tasks of a connection pool do not: only
         a worker that is made anew works as before.
         """
+        if self._runtime is None:
+            return False
+        self._runtime.tasks_cancelled = True
         if not self._stop_requested.is_set():
             _log.critical(
                 "somebody cancelled all tasks of the event loop, so the worker stops (asyncio.run() does that when its "
                 "coroutine ends: stop the worker before, best by async with InProcessWorker(...))"
             )
-            self._cancelled = True
+            self._runtime.cancelled_unasked = True
             self.stops.append(asyncio.ensure_future(self.stop()))
-        return self._cancelled
+        return self.cancelled_unasked
+
+    @property
+    def cancelled_unasked(self) -> bool:
+        """Whether it stops because somebody has cancelled all tasks of its event loop."""
+        return self._runtime is not None and self._runtime.cancelled_unasked
 
     def leave(self) -> None:
         """Give up what still runs, since its event loop will not run again; other workers take the jobs."""
@@ -447,8 +459,9 @@ class InProcessWorker:
         """
         self._check_event_loop("wait_stopped")
         await self._stop_requested.wait()
-        if self._stopping is not None:
-            await asyncio.shield(self._stopping)
+        if self._stopping is not None and self._waiting is not None:
+            await asyncio.shield(self._waiting)  # It ends after the stop: nothing is left in the event loop.
+            self._stopping.result()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -155,7 +155,10 @@ async def test_blocks_run(block: str, dsn: str) -> None:
 def _run_in_a_thread(space: Namespace, block: str) -> None:
     with Client(space.state, space.job_types, callbacks=CALLBACKS) as client, psycopg.connect(space.dsn) as connection:
         chain = client.start_chain(resize, Resize(url="https://example.org/dog.png", width=100))
-        names = space.names(client=client, chain=chain, order=chain, connection=connection, threading=threading)
+        worker = InProcessWorker(client, space.processors)
+        names = space.names(
+            client=client, chain=chain, order=chain, connection=connection, threading=threading, worker=worker
+        )
         exec(_as_function(block, "def"), names)
         names["_example"]()
 

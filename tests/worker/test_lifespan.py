@@ -323,6 +323,40 @@ async def test_a_worker_whose_lifespan_ends_early_stops(harness: PostgresHarness
     await in_time(worker.stop())
 
 
+async def test_an_early_end_in_a_start_that_fails_does_not_stop_the_next_start(harness: PostgresHarness) -> None:
+    fails, ends = True, asyncio.Event()
+
+    @asynccontextmanager
+    async def first() -> AsyncIterator[None]:
+        async with asyncio.timeout(3600.0) as timeout:
+            if fails:
+                asyncio.create_task(ends_it(timeout))  # noqa: RUF006
+            yield None
+
+    async def ends_it(timeout: asyncio.Timeout) -> None:
+        await ends.wait()
+        timeout.reschedule(0.0)
+
+    @asynccontextmanager
+    async def second() -> AsyncIterator[None]:
+        if fails:
+            ends.set()
+            await harness.log.wait_for(LifespanFailed)
+            raise OSError("no connection")
+        yield None
+
+    groups = [group(harness, first), group(harness, second)]
+    groups[0].handles(number)(echo)
+    groups[1].handles(text)(echo)
+    worker = harness.worker(groups)
+    with pytest.raises(LifespanError, match="no connection"):
+        await in_time(worker.start())
+    assert [event.early for event in harness.log.of(LifespanFailed)] == [True]
+    fails = False
+    async with worker:
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
+
+
 async def test_a_stop_while_it_is_entered_ends_it(harness: PostgresHarness) -> None:
     entering, steps = asyncio.Event(), []
 

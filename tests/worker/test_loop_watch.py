@@ -56,6 +56,29 @@ async def test_what_blocks_the_loop_is_reported_with_its_stack() -> None:
     assert 0 < blocked.seconds <= unblocked.seconds
 
 
+async def test_a_report_that_fails_does_not_end_the_watch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For want of memory, say."""
+    fails = iter([True])
+
+    def format_stack(*_: object) -> list[str]:
+        if next(fails, False):
+            raise MemoryError
+        return ["the stack"]
+
+    monkeypatch.setattr(loop_watch.traceback, "format_stack", format_stack)
+    heard = Heard(events.EventLoopBlocked)
+    watching = watch(heard)
+    watching.start()
+    try:
+        assert heard.heard[events.EventLoopBlocked].wait(WAIT)
+    finally:
+        watching.stop()
+    assert [event.stack for event in heard.events] == ["the stack"]
+    assert "a turn of the thread that watches the event loop has failed" in caplog.text
+
+
 async def test_an_observer_that_hangs_does_not_keep_a_worker_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_watch, "_STOP", 0.01)
     entered, released = threading.Event(), threading.Event()

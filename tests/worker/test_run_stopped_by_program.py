@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Processors, RetryPolicy
+from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobStatus, JobType, JobTypes, Processors, RetryPolicy
 from queuert.errors import DefinitionError, RunningEventLoopError, StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import run as run_module
+from queuert.worker.leases import LeaseRegistry
 from queuert.worker.run import ExitCode, run
 from tests.support.waiting import WAIT, in_time, none_left, until
 
@@ -146,7 +147,7 @@ def test_a_program_that_fails_while_its_worker_runs_ends(
         return 7
 
     program.then = waits
-    processors = Processors(TYPES)
+    processors = Processors(TYPES, retry=RetryPolicy(max_attempts=1))
     processors.handles(work)(program.handle if of == "coroutine" else handle)
     worker = InProcessWorker(AsyncClient(program.state, TYPES), processors, shutdown_timeout=0.0)
 
@@ -163,13 +164,77 @@ def test_a_program_that_fails_while_its_worker_runs_ends(
         over.set()
     assert "somebody cancelled all tasks of the event loop, so the worker stops (asyncio.run() does that" in caplog.text
     asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
+    program.retry()
+    assert program.output() == 7
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_second_ctrl_c_that_hits_the_event_loop_interrupts_the_jobs(program: Program) -> None:
+    """``asyncio.run`` then cancels all tasks. They failed as if their handlers had cancelled themselves."""
+    entered = asyncio.Event()
+
+    async def waits() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    program.then = waits
+    processors = Processors(TYPES, retry=RetryPolicy(max_attempts=1))
+    processors.handles(work)(program.handle)
+
+    async def main() -> None:
+        async with InProcessWorker(AsyncClient(program.state, TYPES), processors, shutdown_timeout=3600.0) as worker:
+            await in_time(entered.wait())
+            asyncio.get_running_loop().call_later(0, lambda: asyncio.get_running_loop().call_soon(interrupt))
+            await worker.stop()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    with Client(program.state, TYPES) as client:
+        [job] = client.list_jobs()
+        assert job.last_error is not None
+        assert (job.status, job.last_error.kind) == (JobStatus.READY, "worker_stopping")
+        assert "crash" not in job.last_error.message
+    program.retry()
+    assert program.output() == 7
+
+
+def test_a_job_that_cancels_all_tasks_does_not_stop_workers_for_ever(program: Program) -> None:
+    """It counts as a crash, though the attempt does not count."""
+
+    async def breaks() -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.sleep(0)
+
+    program.then = breaks
+    retry = RetryPolicy(max_attempts=1, max_crashes=3, initial_delay=0.0, jitter=0.0)
+    processors = Processors(TYPES, retry=retry)
+    processors.handles(work)(program.handle)
+    for crash in (1, 2, 3):
+        assert run(InProcessWorker(AsyncClient(program.state, TYPES), processors)) is ExitCode.UNASKED
+        with Client(program.state, TYPES) as client:
+            [job] = client.list_jobs()
+        assert job.last_error is not None
+        expected = f"somebody cancelled all tasks of the event loop, so the worker stopped: crash {crash} of"
+        assert expected in job.last_error.message
+        assert job.status is (JobStatus.FAILED if crash == 3 else JobStatus.READY)
+
+
+def test_that_only_the_task_which_takes_note_is_cancelled_has_the_same_exit_code(program: Program) -> None:
+    async def breaks() -> None:
+        [task] = [task for task in asyncio.all_tasks() if task.get_name().endswith("-stopped")]
+        task.cancel()
+
+    program.then = breaks
+    assert run(program.worker) is ExitCode.UNASKED
+    assert program.output() == 7
 
 
 def test_an_interrupt_while_lifespans_are_left_ends_the_threads(program: Program) -> None:
     """They kept a worker listed that had ended."""
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -185,11 +250,61 @@ def test_an_interrupt_while_lifespans_are_left_ends_the_threads(program: Program
             pass
 
     before = set(own_threads())
-    with suppress(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
     asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
     with Client(program.state, TYPES) as client:
         assert client.list_workers() == []
+
+
+@pytest.mark.parametrize("part", ["Lifespans.leave", "HandlerProcesses.close"])
+async def test_a_stop_that_is_interrupted_in_an_event_loop_that_goes_on_ends_the_threads(
+    program: Program, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object) -> Any:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(f"queuert.worker.runtime.{part}", interrupted)
+    before = set(own_threads())
+    await program.worker.start()
+    with pytest.raises(asyncio.CancelledError):
+        await program.worker.stop()
+    await none_left(lambda: set(own_threads()) - before, "threads")
+
+
+async def test_nothing_is_left_in_the_event_loop_after_a_stop(program: Program) -> None:
+    """Whoever closes it could get a warning of a task that was destroyed."""
+    before = asyncio.all_tasks()
+    await program.worker.start()
+    await program.worker.stop()
+    assert asyncio.all_tasks() == before
+
+
+def test_a_worker_that_was_stopped_before_its_start_can_be_stopped_anywhere(program: Program) -> None:
+    program.worker.request_stop()
+    asyncio.run(in_time(program.worker.start()))
+    asyncio.run(in_time(program.worker.stop()))
+
+
+def test_a_block_in_an_event_loop_that_was_closed_leaves_no_lock(program: Program) -> None:
+    """Nobody could write to the file until the process ended."""
+    entered = asyncio.Event()
+    processors = Processors(TYPES)
+
+    @processors.handles(work)
+    async def handle(attempt: Attempt[int, int]) -> int:
+        async with attempt.complete():
+            entered.set()
+            await asyncio.Event().wait()
+        return 7
+
+    loop = asyncio.new_event_loop()
+    worker = InProcessWorker(AsyncClient(program.state, TYPES), processors)
+    loop.run_until_complete(in_time(worker.start()))
+    loop.run_until_complete(in_time(entered.wait()))
+    loop.close()
+    with Client(program.state, TYPES) as client:
+        client.start_chain(work, 2)
 
 
 def test_an_event_loop_that_is_closed_under_its_worker(program: Program, caplog: pytest.LogCaptureFixture) -> None:
@@ -213,6 +328,42 @@ def test_an_event_loop_that_is_closed_under_its_worker(program: Program, caplog:
     assert aborted.wait(WAIT)
     asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
     assert "was closed before the worker was stopped: its attempts are aborted" in caplog.text
+
+
+def test_a_lease_that_cannot_be_given_up_keeps_no_other(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, aborted, ended = threading.Semaphore(0), threading.Event(), threading.Event()
+    lose, fails = LeaseRegistry.lose, iter([True])
+
+    def fails_once(*values: Any) -> bool:
+        if next(fails, False):
+            raise MemoryError
+        return lose(*values)
+
+    processors = Processors(TYPES)
+
+    @processors.handles(work)
+    def handle(attempt: Attempt[int, int]) -> int:
+        entered.release()
+        while not ended.is_set():
+            if attempt.abort.wait_sync(0.01):
+                aborted.set()
+        return 7
+
+    with Client(program.state, TYPES) as client:
+        client.start_chain(work, 2)
+    before = set(own_threads())
+    loop = asyncio.new_event_loop()
+    worker = InProcessWorker(AsyncClient(program.state, TYPES), processors, concurrency=2)
+    loop.run_until_complete(in_time(worker.start()))
+    for _ in range(2):
+        loop.run_until_complete(until(lambda: entered.acquire(blocking=False), "the handler has begun"))
+    monkeypatch.setattr(LeaseRegistry, "lose", fails_once)
+    loop.close()
+    try:
+        assert aborted.wait(WAIT)
+    finally:
+        ended.set()
+    asyncio.run(none_left(lambda: set(own_threads()) - before, "threads"))
 
 
 # --- in a thread that is not the main one -----------------------------------------------------------------------------

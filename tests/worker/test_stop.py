@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, LiteralString, cast
@@ -336,14 +337,23 @@ async def test_a_stop_that_is_cancelled_still_closes_everything(harness: Postgre
     assert worker.running == 0
 
 
-async def test_a_second_ctrl_c_in_a_handler_interrupts_it(harness: PostgresHarness) -> None:
+@pytest.mark.parametrize("batched", [False, True])
+async def test_a_second_ctrl_c_in_a_handler_interrupts_it(harness: PostgresHarness, batched: bool) -> None:
     """asyncio raises it wherever it hits. It is no failure of the job, which may have no further attempt."""
     gate = Gate()
 
-    @harness.processors.handles(number, retry=RetryPolicy(max_attempts=1))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         raise KeyboardInterrupt
+
+    async def of_batch(attempts: Sequence[Attempt[int, int]]) -> list[Outcome[int]]:
+        return [await handler(attempt) for attempt in attempts]
+
+    once = RetryPolicy(max_attempts=1)
+    if batched:
+        harness.processors.handles_batch(number, size=2, retry=once)(of_batch)
+    else:
+        harness.processors.handles(number, retry=once)(handler)
 
     worker = harness.worker(shutdown_timeout=3600.0)
     await worker.start()
