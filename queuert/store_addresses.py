@@ -109,9 +109,14 @@ _REFUSED_LOGIN = re.compile(
 """What servers say of a refused login. Drivers tell it from other failures to connect by nothing else."""
 
 
+def refuses_login(message: str) -> bool:
+    """Whether a server says by this that it refuses the login."""
+    return _REFUSED_LOGIN.search(message) is not None
+
+
 def what_to_check(error: StateUnavailableError) -> str:
     """Return what a person has to check who could not connect; empty if the message says it."""
     advice = "check the address, and that the server runs"
-    if _REFUSED_LOGIN.search(str(error)):
+    if refuses_login(str(error)):
         advice = "check the user and the password"
     return "" if advice in str(error) else f" ({advice})"

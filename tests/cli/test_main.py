@@ -146,14 +146,20 @@ def test_errors_have_stable_exit_codes(error: BaseException, code: int) -> None:
     assert exit_code(error) == code
 
 
-@pytest.mark.parametrize("command", ["stats", "doctor"])
 @pytest.mark.parametrize("server", ["dsn", "redis_url"])
 def test_a_refused_login_is_the_same_on_each_server(
-    server: str, command: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    server: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = as_user(request.getfixturevalue(server), "nobody", "wrong") + "?answer_timeout=2"
-    assert main([command, "--url", address]) == Exit.UNAVAILABLE
-    assert capsys.readouterr().err.endswith(" (check the user and the password)\n")
+    assert main(["stats", "--url", address]) == Exit.UNAVAILABLE
+    assert capsys.readouterr().err.count("check the user and the password") == 1
+    assert main(["doctor", "--url", address, "--json"]) == Exit.FAILED
+    shown = capsys.readouterr()
+    [finding] = json.loads(shown.out)["items"]
+    assert (finding["check"], finding["severity"]) == ("login", "error")
+    assert finding["found"].startswith("the login is refused: ")
+    assert finding["remedy"].startswith("correct the user and the password in the address, or A")
+    assert shown.err == ""
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,52 @@ async def test_codecs_of_asyncpg_have_no_part_in_it(async_client: AsyncClient, d
     assert [one.id for one in await async_client.list_chains(attributes=ATTRIBUTES)] == [chain.id]
 
 
+async def test_no_codec_of_any_type_has_a_part_in_it(async_client: AsyncClient, dsn: str) -> None:
+    """Neither in what is sent nor in what is read, by a connection of the caller's or one that a pool lends."""
+
+    async def spoil(connection: Any) -> None:
+        for name in ("text", "int4", "int8", "float8", "bool", "timestamptz", "json", "jsonb"):
+            await connection.set_type_codec(
+                name, encoder=lambda value: f"<{value}>", decoder=lambda value: f"<{value}>", schema="pg_catalog"
+            )
+
+    async with connected(dsn) as connection:
+        await spoil(connection)
+        async with connection.transaction():
+            await every_read(async_client, connection)
+            assert await connection.fetchval("SELECT 1") == "<1>"  # What the caller reads is as the caller wants it.
+    async with asyncpg.create_pool(dsn, min_size=1, max_size=1, init=spoil) as pool:
+        chain = await async_client.start_chain(work, ODD, id="by a pool", connection=pool)
+        async with pool.acquire() as lent:
+            read = await async_client.get_chain(chain.id, connection=lent)
+        assert read.created_at.tzinfo is UTC
+        with pytest.raises(StateUnavailableError, match="released back to the pool"):
+            await async_client.get_chain(chain.id, connection=lent)
+
+
+async def test_a_traced_connection_of_asyncpg(async_client: AsyncClient, dsn: str) -> None:
+    """Some tools replace the method by one that takes anything; a version of asyncpg may have none."""
+    private: Any = asyncpg.Connection
+    plain, sent = private._execute, []
+
+    async def traced(*given: Any, **named: Any) -> Any:
+        sent.append(given[1])
+        return await plain(*given, **named)
+
+    class Traced(asyncpg.Connection):
+        _execute = traced
+
+    class Other(asyncpg.Connection):
+        async def _execute(self, query: Any, args: Any, limit: Any, timeout: Any, *, record_class: Any = None) -> Any:
+            return await plain(self, query, args, limit, timeout, record_class=record_class)
+
+    for kind in (Traced, Other):
+        async with connected(dsn, connection_class=kind) as connection:
+            await async_client.start_chain(work, ODD, id=kind.__name__, connection=connection)
+    assert ids(dsn) == {"Traced", "Other"}
+    assert any("INSERT INTO" in query for query in sent)
+
+
 def test_factories_and_decoders_of_psycopg2_have_no_part_in_it(client: Client, dsn: str) -> None:
     with psycopg2_connected(dsn, connection_factory=psycopg2.extras.LoggingConnection) as connection:
         connection.initialize(logging.getLogger(__name__))

@@ -104,6 +104,26 @@ def test_a_problem_is_printed_with_its_reason_and_its_remedy(
     assert "1 warning" in lines[-1]
 
 
+@pytest.mark.parametrize("hosts", [r"\1", r"127.0.0.1:1,\1", r"\1,127.0.0.1:1"], ids=["one", "the last", "the first"])
+def test_a_login_that_is_refused(server: EmbeddedPostgres, hosts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where another server of the address cannot be reached at all."""
+    dsn = re.sub(r"@([^/]+)", f"@{hosts}", as_user(server.dsn(), "nobody", "Wr0ng"))
+    one = problem(dsn, "login")
+    assert one.found.startswith("the login is refused: ")
+    assert 'failed for user "nobody"' in one.found
+    assert len(PostgresState(dsn).diagnose()) == 1
+    code, out = run(dsn, capsys)
+    assert code == Exit.FAILED
+    assert "ALTER ROLE" in out
+    assert "Wr0ng" not in out
+
+
+def test_a_role_that_may_not_log_in(server: EmbeddedPostgres) -> None:
+    with admin(server) as connection:
+        connection.execute(sql.SQL("CREATE ROLE closed NOLOGIN PASSWORD {}").format(password_of(server.dsn())))
+    assert "not permitted to log in" in problem(as_user(server.dsn(), "closed"), "login").found
+
+
 def test_a_server_out_of_reach_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--url", "postgresql://nobody@127.0.0.1:1/none"]) == Exit.UNAVAILABLE
     assert "check the address" in capsys.readouterr().err

@@ -32,6 +32,7 @@ from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings,
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.store_addresses import refuses_login
 
 OLDEST_SERVER = 140_000
 
@@ -86,13 +87,21 @@ Check = Callable[[Examination], Iterable[Finding]]
 def diagnose(
     settings: PostgresSettings, statements: Statements, listen_dsn: str, thresholds: Thresholds
 ) -> list[Finding]:
-    """Make all checks.
+    """Make all checks; none but that of the login if the server refuses it.
 
     Raises:
         StateUnavailableError: the server cannot be reached.
     """
     try:
-        with psycopg.connect(settings.current_dsn(), **settings.connection_arguments()) as connection:
+        opened = psycopg.connect(settings.current_dsn(), **settings.connection_arguments())
+    except BROKEN as failure:
+        unavailable = mapped(failure, settings.schema)
+        refusals = [line for line in str(failure).splitlines() if refuses_login(line)]
+        if not refusals:
+            raise unavailable from failure
+        return [_refused(refusals[0])]
+    try:
+        with opened as connection:
             [row] = fetch(connection, statements.doctor_server)
             one = Examination(connection, statements, settings, thresholds, listen_dsn, ServerFacts(*row))
             findings = list(_made(one, SERVER_CHECKS))
@@ -104,6 +113,12 @@ def diagnose(
             return findings
     except BROKEN as failure:
         raise mapped(failure, settings.schema) from failure
+
+
+def _refused(answer: str) -> Finding:
+    reason = "no job runs, since the server refuses what workers and clients do"
+    remedy = "correct the user and the password in the address, or ALTER ROLE name LOGIN PASSWORD 'password'"
+    return error("login", f"the login is refused: {answer.strip()}", reason, remedy)
 
 
 def _made(one: Examination, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:

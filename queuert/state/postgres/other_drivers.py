@@ -1,12 +1,13 @@
 """Runs the store's statements on callers' connections of asyncpg and psycopg2, with psycopg's errors.
 
 Neither is imported: what a caller passed has imported it. Every parameter is sent as text and cast by the statement,
-so that no codec or adapter that the caller registered has a part in it. ``docs/design/external-connections.md`` has the
-reasons.
+and results are read by the driver's own decoders, so that no codec or adapter that the caller registered has a part in
+it. ``docs/design/external-connections.md`` has the reasons.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -61,8 +62,13 @@ class AsyncpgConnection:
 
     async def fetch(self, text: bytes, given: Sequence[Any]) -> list[Row]:
         """Run one statement, whose parameters are ``$1`` and so on, and return its rows."""
+        statement, texts = _with_texts(text), [_text(value) for value in given]
+        connection = self.identity
         with _asyncpg_errors():
-            rows = await self.driver.fetch(_with_texts(text), *map(_text, given))
+            if _can_ignore_codecs(getattr(type(connection), "_execute", None)) and not connection.is_closed():
+                rows = await connection._execute(statement, texts, 0, None, ignore_custom_codec=True)
+            else:
+                rows = await self.driver.fetch(statement, *texts)
         return [tuple(row) for row in rows]
 
     async def execute(self, text: str) -> None:
@@ -198,6 +204,18 @@ def psycopg2_pool_connection(pool: Any) -> Iterator[Psycopg2Connection]:
 
 
 # --- statements and parameters ----------------------------------------------------------------------------------------
+
+
+@lru_cache(64)
+def _can_ignore_codecs(method: Any) -> bool:
+    """Whether this method of asyncpg's connection runs statements without the codecs that the caller has set.
+
+    asyncpg asks its own questions about types so. No public method can, and what a codec makes of a time cannot be read
+    back. Without such a method the codecs have an effect.
+    """
+    names = () if method is None else inspect.signature(method).parameters.values()
+    # Tools that trace statements replace it by a function that passes everything on.
+    return any(one.name == "ignore_custom_codec" or one.kind is one.VAR_KEYWORD for one in names)
 
 
 def _in_utc(row: Row) -> Row:

@@ -12,10 +12,10 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psycopg
 from psycopg import DataError
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import Format
+from psycopg.types.datetime import TimestamptzBinaryLoader
 
 from queuert.jobs import AbortReason, JobStatus
 from queuert.state.types import (
@@ -42,14 +42,17 @@ class _InUTC:
     """Makes the loader of times in binary form.
 
     psycopg's own gives times the time zone of the session, which a role or a database may set. Made without a
-    connection, it gives them UTC, and takes no longer.
+    connection, it gives them UTC, and takes no longer. A program may have registered another loader for all of its
+    connections: a new map has none of the program's, and chooses psycopg's faster loader, if it is installed.
     """
 
     format = Format.BINARY
 
     def __init__(self) -> None:
-        kind = psycopg.adapters.get_loader(_TIMESTAMPTZ, Format.BINARY)
-        assert kind is not None, "psycopg has a loader for times"
+        adapters = AdaptersMap()
+        adapters.register_loader(_TIMESTAMPTZ, TimestamptzBinaryLoader)
+        kind = adapters.get_loader(_TIMESTAMPTZ, Format.BINARY)
+        assert kind is not None, "it was registered"
         self._kind = kind
 
     def __call__(self, oid: int, context: AdaptContext | None = None) -> Loader:
