@@ -237,9 +237,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Keep what a process has told; one that died has not."""
+    """Keep what a process has told; one that died, or failed at its end, has not."""
     output = getattr(node, "workeroutput", None)
-    if output is not None:
+    if output is not None and "peak" in output:
         node.config.stash[_PEAKS][node.gateway.id] = output["peak"]
 
 

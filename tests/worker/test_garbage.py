@@ -88,6 +88,7 @@ class _Stub:
 
     name = "stub"
     abandoned = 0
+    cancelled_unasked = False
     observers = Observers()
 
     def __init__(self) -> None:
