@@ -67,7 +67,7 @@ async def test_a_report_that_fails_does_not_end_the_watch(
             raise MemoryError
         return ["the stack"]
 
-    monkeypatch.setattr(loop_watch.traceback, "format_stack", format_stack)
+    monkeypatch.setattr("queuert.worker.loop_watch.traceback.format_stack", format_stack)
     heard = Heard(events.EventLoopBlocked)
     watching = watch(heard)
     watching.start()
