@@ -246,8 +246,9 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         self._entered: StoreTransaction | None = None
         self._event_loop = asyncio.get_running_loop()
         self._left = False
-        self._rolled_back = False
-        """Whether it was rolled back where its event loop did not run."""
+        self._leaving = threading.Lock()
+        self._aborted = False
+        """Whether it was rolled back while its event loop did not run."""
 
     @property
     def _transaction(self) -> StoreTransaction:
@@ -269,8 +270,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         self._transaction.abort()
         if not self._event_loop.is_running() and not self._left:
             # Perhaps it will not run again: then nobody leaves the block, and its locks are kept for ever.
-            self._rolled_back = True
-            self._threads.crew(_Use.BEGUN).submit(lambda: self._leave(_aborted()))
+            self._threads.crew(_Use.BEGUN).submit(lambda: self._leave(_aborted(), aborts=True))
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         transaction = self._transaction
@@ -345,18 +345,22 @@ class _ThreadedTransaction(AsyncStoreTransaction):
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _leave(self, error: BaseException | None) -> bool | None:
+    def _leave(self, error: BaseException | None, *, aborts: bool = False) -> bool | None:
+        """Leave the block, once: the event loop and an abort may do so at the same time."""
         assert self._block is not None
-        self._left = True
-        kind = None if error is None else type(error)
-        return self._block.__exit__(kind, error, None if error is None else error.__traceback__)
+        with self._leaving:
+            if self._left:
+                if self._aborted and error is None:
+                    raise _aborted()
+                return None
+            self._left, self._aborted = True, aborts
+            kind = None if error is None else type(error)
+            return self._block.__exit__(kind, error, None if error is None else error.__traceback__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._rolled_back and error is None:
-            raise _aborted()
-        if self._left:
+        if self._left and not self._aborted:
             return None
         return await finish_despite_cancel(self._threads.submit(lambda: self._leave(error), _Use.BEGUN))
 

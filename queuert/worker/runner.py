@@ -797,16 +797,17 @@ class AttemptRunner:
             return self._timed_out()
         if self._signal.reason is not None:
             return None
-        if not self._worker.tasks_cancelled:
-            # Whoever cancels all tasks cancels in this turn of the loop that which takes note, too.
-            await asyncio.sleep(0)
         if self._worker.tasks_cancelled:
-            self.abort(AbortReason.WORKER_STOPPING)  # A thread goes on.
-            if self._worker.cancelled_unasked:
-                return finishes.all_cancelled(self.job, self._processor.retry)
-            return finishes.interrupted(self.job)
+            return self._cancelled_with_all()
         # The handler has cancelled itself, for example by a timeout of its own or a task group.
         return self._failure(RuntimeError("the handler was cancelled from within"))
+
+    def _cancelled_with_all(self) -> Finish:
+        """Return the finish of an attempt that somebody has cancelled with all tasks of the event loop."""
+        self.abort(AbortReason.WORKER_STOPPING)  # A thread goes on.
+        if self._worker.cancelled_unasked and self._state.began:
+            return finishes.all_cancelled(self.job, self._processor.retry)
+        return finishes.interrupted(self.job)
 
     def _after_error(self, error: BaseException) -> Finish | None:
         if self._state.trace is not None:
@@ -830,6 +831,8 @@ class AttemptRunner:
             return None
         if isinstance(error, BatchInterruptedError):
             return finishes.beside(self.job, error)
+        if self._cancelled and self._worker.tasks_cancelled:
+            return self._cancelled_with_all()  # The handler has made another exception of it, as drivers do.
         return self._failure(error)
 
     def _timed_out(self, error: BaseException | None = None) -> Finish:

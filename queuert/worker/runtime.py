@@ -96,12 +96,10 @@ class WorkerRuntime:
         self.generation = forks.generation
         """The process to which it belongs."""
         self.stopping = False
-        self.tasks_cancelled = False
-        """Whether somebody has cancelled all tasks of the event loop."""
-        self.cancelled_unasked = False
-        """Whether that was before a stop was requested, so that it is why the worker stops."""
-        self.abandoned = 0
-        """Handlers that had not ended when the worker stopped."""
+        self.sentinel: asyncio.Task[None] | None = None
+        """A task that nobody cancels who does not cancel all tasks of the event loop."""
+        self._stop_requested = self._cancelled_unasked = False
+        self._abandoned = set[AttemptRunner]()
         self._warned_waits: dict[tuple[str, str], object] = {}
         """The pairs of types of which a handler of the first waited for a job of the second."""
         self.attempts: set[AttemptRunner] = set()
@@ -396,6 +394,34 @@ class WorkerRuntime:
 
     # --- the stop -----------------------------------------------------------------------------------------------------
 
+    @property
+    def tasks_cancelled(self) -> bool:
+        """Whether somebody has cancelled all tasks of the event loop, as ``asyncio.run`` does when its coroutine ends.
+
+        It is so at once, whichever of the tasks is the first to notice.
+        """
+        return self.sentinel is not None and self.sentinel.cancelling() > 0
+
+    @property
+    def cancelled_unasked(self) -> bool:
+        """Whether that was before a stop was requested, so that it is why the worker stops."""
+        if self.tasks_cancelled and not self._stop_requested and not self._cancelled_unasked:
+            self._cancelled_unasked = True
+            _log.critical(
+                "somebody cancelled all tasks of the event loop, so the worker stops (asyncio.run() does that when its "
+                "coroutine ends: stop the worker before, best by async with InProcessWorker(...))"
+            )
+        return self._cancelled_unasked
+
+    def note_stop_request(self) -> None:
+        """Somebody requests a stop, perhaps since all tasks were cancelled, and with them the caller."""
+        self._stop_requested = not self.cancelled_unasked
+
+    @property
+    def abandoned(self) -> int:
+        """The number of handlers that had not ended when the worker stopped."""
+        return len(self._abandoned)
+
     async def stop(self, shutdown_timeout: float) -> None:
         """Stop the parts: first those that begin work, last those that renew leases."""
         self.stopping = True
@@ -405,11 +431,12 @@ class WorkerRuntime:
         began_at = time.monotonic()
         try:
             await self._end_work(shutdown_timeout)
-        except asyncio.CancelledError:
-            # All tasks of the event loop were cancelled, and the handlers with them: their finishes are still written.
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
+            # Usually all tasks of the event loop were cancelled, and handlers with them: their finishes are written.
             self._hurry.set()
             await self._end_work(0.0)
-            raise
+            if not isinstance(error, asyncio.CancelledError):
+                raise
         finally:
             await self._close(began_at + shutdown_timeout)
         self.observers.emit(WorkerStopped(worker=self.name, abandoned=self.abandoned))
@@ -454,8 +481,8 @@ class WorkerRuntime:
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):
             return
-        remaining = [runner for runner in self.attempts if not runner.has_ended]
-        self.abandoned = len(remaining)
+        remaining = [runner for runner in self.attempts if not runner.has_ended and runner not in self._abandoned]
+        self._abandoned.update(remaining)
         until = time.monotonic() + _AFTER_CANCEL
         abandoning = [asyncio.create_task(self._abandon(one), context=one.copied_context()) for one in remaining]
         try:

@@ -396,9 +396,15 @@ class GuardedBlock(Generic[T]):
         return error
 
     async def _close_shielded(self, error: BaseException | None) -> None:
+        # The garbage collector closes the coroutines of an event loop that was left, wherever it happens to run.
+        is_closed = isinstance(error, GeneratorExit)
+        if is_closed and not self._host.in_event_loop():
+            self._transaction.abort()
+            return
         task = asyncio.create_task(forks.guarded(self._close, error))
         self._host.closing(task)
-        await asyncio.shield(task)
+        if not is_closed:
+            await asyncio.shield(task)
 
     async def _close(self, error: BaseException | None) -> None:
         assert self._async is not None

@@ -215,6 +215,9 @@ class InProcessWorker:
         check_not_importing_main()
         if self._started:
             raise ClosedError("a worker can be started once: make a new InProcessWorker")
+        if self._start_failed and self.lifespan_ended.is_set():
+            # That has requested the stop of the start that failed, and not of this one.
+            self.lifespan_ended, self._stop_requested = asyncio.Event(), asyncio.Event()
         self._started, self._start_failed = True, False
         self._hurry = asyncio.Event()
         with self._loop_lock:
@@ -269,6 +272,7 @@ class InProcessWorker:
             runtime.start()
             waiting = self._wait_until_stopped(runtime)
             self._waiting = asyncio.create_task(waiting, name=f"queuert-{runtime.name}-stopped")
+            runtime.sentinel = self._waiting
         except BaseException:
             self._runtime = None
             try:
@@ -280,9 +284,6 @@ class InProcessWorker:
     def _forget_start(self) -> None:
         """A start has failed, so that it may be called again."""
         self._started, self._start_failed, self._loop = False, True, None
-        if self.lifespan_ended.is_set():
-            # That has requested the stop of this start, and not of the next one.
-            self.lifespan_ended, self._stop_requested = asyncio.Event(), asyncio.Event()
 
     async def _undo_start(self, runtime: WorkerRuntime, store: AsyncStore) -> None:
         """Leave the lifespans, withdraw the heartbeat, and disconnect: nothing else was begun."""
@@ -360,17 +361,19 @@ class InProcessWorker:
         if self._start_failed:
             return  # There is nothing to stop, and the next start must not take it for a stop of its own.
         if self._runtime is not None:
+            self._runtime.note_stop_request()
             if self._stopping is None:
-                self._start_to_stop(self._runtime, shutdown_timeout)
+                if shutdown_timeout is not None:
+                    self._shutdown_timeout = shutdown_timeout
+                self._start_to_stop(self._runtime)
             elif self._hurry is not None:
                 self._hurry.set()
         self._stop_requested.set()  # Not before there is a stop to wait for.
         await self.wait_stopped()
 
-    def _start_to_stop(self, runtime: WorkerRuntime, shutdown_timeout: float | None = None) -> asyncio.Task[None]:
+    def _start_to_stop(self, runtime: WorkerRuntime) -> asyncio.Task[None]:
         """Stop in a task of its own: the stop may cancel the caller, such as a handler that stops its worker."""
-        seconds = self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout
-        self._stopping = asyncio.create_task(runtime.stop(seconds))
+        self._stopping = asyncio.create_task(runtime.stop(self._shutdown_timeout))
         return self._stopping
 
     def _check_event_loop(self, method: str) -> None:
@@ -387,10 +390,13 @@ class InProcessWorker:
         ``asyncio.run`` cancels all tasks when its coroutine ends, and waits for them. The worker's loops end by a stop
         alone, and what ends a stop is done when they have ended.
         """
-        while self._stopping is None or not self._stopping.done():
+        while True:
             try:
                 await self._stop_requested.wait()
                 await asyncio.wait([self._stopping or self._start_to_stop(runtime)])
+                if runtime.stopping:
+                    return
+                self._stopping = None  # It was cancelled before its first step.
             except asyncio.CancelledError:
                 self.stop_since_cancelled()
 
@@ -400,15 +406,7 @@ class InProcessWorker:
         Return whether that is why it stops. The loops go on after that, but the tasks of a connection pool do not: only
         a worker that is made anew works as before.
         """
-        if self._runtime is None:
-            return False
-        self._runtime.tasks_cancelled = True
-        if not self._stop_requested.is_set():
-            _log.critical(
-                "somebody cancelled all tasks of the event loop, so the worker stops (asyncio.run() does that when its "
-                "coroutine ends: stop the worker before, best by async with InProcessWorker(...))"
-            )
-            self._runtime.cancelled_unasked = True
+        if self.cancelled_unasked and not self._stop_requested.is_set():
             self.stops.append(asyncio.ensure_future(self.stop()))
         return self.cancelled_unasked
 
@@ -461,7 +459,8 @@ class InProcessWorker:
         await self._stop_requested.wait()
         if self._stopping is not None and self._waiting is not None:
             await asyncio.shield(self._waiting)  # It ends after the stop: nothing is left in the event loop.
-            self._stopping.result()
+            if not self._stopping.cancelled():
+                self._stopping.result()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from queuert.jobs import JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state._asyncio import async_turn
 from queuert.state.async_store import AsyncStore
+from queuert.state.paging import JobFilter, PageRequest
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.steps import NewStep
@@ -267,3 +269,52 @@ async def test_threads_end_after_the_calls_that_wait(how: str) -> None:
 
 def _count(name: str) -> int:
     return sum(thread.name.startswith(name) for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("first", ["the abort", "the commit"])
+def test_a_block_that_is_aborted_while_its_event_loop_pauses_says_what_was_written(
+    stores: list[SQLiteStore], first: str
+) -> None:
+    """Both leave the block, in threads: it ended without an error, and nothing of it was committed."""
+    one, _ = claimed(stores[0])
+    loop, store = asyncio.new_event_loop(), as_async(stores[0], threads=2)
+    gates = {None: threading.Event(), StateUnavailableError: threading.Event()}
+    left = {None: threading.Event(), StateUnavailableError: threading.Event()}
+
+    async def begin() -> Any:
+        return await store.transaction(one).__aenter__()
+
+    async def end() -> asyncio.Task[Any]:
+        leaving: asyncio.Task[Any] = asyncio.ensure_future(block.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        return leaving
+
+    block = loop.run_until_complete(begin())
+    leave = block._leave
+
+    def in_turn(error: BaseException | None, **how: Any) -> Any:
+        kind = None if error is None else StateUnavailableError
+        assert gates[kind].wait(WAIT)
+        try:
+            return leave(error, **how)
+        finally:
+            left[kind].set()
+
+    block._leave = in_turn
+    block.connection.execute("UPDATE queuert_job SET priority = 7 WHERE id = ?", [one.id])
+    leaving = loop.run_until_complete(end())
+    if first == "the abort":
+        block.abort()
+        gates[StateUnavailableError].set()
+        assert left[StateUnavailableError].wait(WAIT)
+        gates[None].set()
+        with pytest.raises(StateUnavailableError, match="nothing of it was written"):
+            loop.run_until_complete(leaving)
+    else:
+        gates[None].set()
+        loop.run_until_complete(leaving)
+        gates[StateUnavailableError].set()
+        block.abort()
+    loop.close()
+    [found] = [each for each in stores[0].list_jobs(JobFilter(), PageRequest()).items if each.id == one.id]
+    assert found.priority == (0 if first == "the abort" else 7)
