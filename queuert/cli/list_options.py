@@ -90,7 +90,7 @@ def unknown_types(client: Client, names: Iterable[str] | None) -> list[str]:
     for name in dict.fromkeys(names):
         if name not in known:
             there_is = _alternatives(name, known, "the types are", "there are no types yet")
-            found.append(f"no job and no live worker has type {name}: {there_is}")
+            found.append(f"no job and no live worker has type {name!r}: {there_is}")
     return found
 
 

@@ -396,17 +396,19 @@ def test_a_typing_error_in_the_name_of_a_type(run: Run, client: Client, capsys: 
     """Nothing is paused by it, and lists say why they are empty."""
     client.start_chain(number, 1)
     refused = run("job-types", "pause", "numbr", "step", code=2)
-    assert "no job and no live worker has type numbr: did you mean number?; " in refused
-    assert "type step: the types are number; nothing was paused: to pause it all the same, add --force" in refused
+    assert "no job and no live worker has type 'numbr': did you mean number?; " in refused
+    assert "type 'step': the types are number; nothing was paused: to pause it all the same, add --force" in refused
     assert client.list_paused_job_types() == []
     for command in (
         ["chains", "list"], ["jobs", "list"], ["stats"], ["demand"], ["chains", "retry", "--failed"],
         ["prune", "--older-than", "1d", "--yes"], ["activity"], ["events", "list"],
     ):  # fmt: skip
         assert main([*command, "--type", "numbr"]) == 0
-        assert capsys.readouterr().err == "queuert: no job and no live worker has type numbr: did you mean number?\n"
+        assert capsys.readouterr().err == "queuert: no job and no live worker has type 'numbr': did you mean number?\n"
     assert main(["stats", "--type", "number"]) == 0
     assert capsys.readouterr().err == ""
+    assert main(["stats", "--type", "a\x1b[31mb"]) == 0
+    assert r"has type 'a\x1b[31mb'" in capsys.readouterr().err, "it is sent to the terminal as it is"
 
 
 def test_types_that_only_workers_have(run: Run, client: Client) -> None:

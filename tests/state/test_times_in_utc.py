@@ -76,9 +76,8 @@ class Watched:
 
         def call(*given: Any, **named: Any) -> Any:
             result = found(*given, **named) if self.run is None else self.run(found(*given, **named))
-            looked_at = (
-                list(times(result)) if isinstance(result, tuple | list | Mapping) or is_dataclass(result) else []
-            )
+            has_times = isinstance(result, datetime | tuple | list | Mapping) or is_dataclass(result)
+            looked_at = list(times(result)) if has_times else []
             assert [one for one in looked_at if one.tzinfo is not UTC] == [], name
             if looked_at:
                 self.seen.add(name)
