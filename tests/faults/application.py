@@ -190,16 +190,18 @@ def _end_in_thread(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
         tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
         notes.step("inside")
         if attempt.number in attempt.input.inside:
-            _pass(attempt, notes, f"inside:{attempt.number}")
+            _pass(attempt, notes, f"inside:{attempt.number}", tx.connection if attempt.input.busy else None)
         if attempt.input.queries:
             with notes.breaking():
                 tx.connection.execute("select 1")
         return tx.finish(attempt.number)
 
 
-def _pass(attempt: Attempt[Plan, int], notes: Records, gate: str) -> None:
+def _pass(attempt: Attempt[Plan, int], notes: Records, gate: str, busy: Any = None) -> None:
     reported = False
     while not notes.is_open(gate):
+        if busy is not None:
+            busy.execute("select 1")
         if attempt.abort and not reported:
             reported = True
             notes.step("reported", attempt.abort.reason)
