@@ -353,7 +353,8 @@ class _ThreadedTransaction(AsyncStoreTransaction):
                 if self._aborted and error is None:
                     raise _aborted()
                 return None
-            self._left, self._aborted = True, aborts
+            self._aborted = aborts  # First: others read both without the lock.
+            self._left = True
             kind = None if error is None else type(error)
             return self._block.__exit__(kind, error, None if error is None else error.__traceback__)
 

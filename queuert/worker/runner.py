@@ -543,8 +543,14 @@ class AttemptRunner:
         try:
             return await state.resolve_commit() or state.finishing
         except BaseException:
-            state.finishing = True  # The caller leaves the job to the reaper: no finish of its handler is written now.
+            # The caller leaves the job to the reaper: no finish of its handler is written now.
+            state.finishing = self._abandoned = True
             raise
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a stop has left its handler behind."""
+        return self._abandoned
 
     def abandon(self) -> Finish:
         """Leave a handler that does not end when the worker stops. Return the finish to write instead of its own."""
@@ -788,6 +794,12 @@ class AttemptRunner:
     # --- its finish ---------------------------------------------------------------------------------------------------
 
     async def _after_cancel(self) -> Finish | None:
+        task = asyncio.current_task()
+        # Before Python 3.13 a cancellation that was taken back is still raised by the next await, if none has been yet.
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while task is not None and task.cancelling():
+            task.uncancel()
         await self._state.wait_block_closed()
         if self._state.finished is not None:
             return None

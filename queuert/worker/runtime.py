@@ -98,7 +98,7 @@ class WorkerRuntime:
         self.stopping = False
         self.sentinel: asyncio.Task[None] | None = None
         """A task that nobody cancels who does not cancel all tasks of the event loop."""
-        self._stop_requested = self._cancelled_unasked = False
+        self._tasks_cancelled = self._stop_requested = self._cancelled_unasked = False
         self._abandoned = set[AttemptRunner]()
         self._warned_waits: dict[tuple[str, str], object] = {}
         """The pairs of types of which a handler of the first waited for a job of the second."""
@@ -400,7 +400,11 @@ class WorkerRuntime:
 
         It is so at once, whichever of the tasks is the first to notice.
         """
-        return self.sentinel is not None and self.sentinel.cancelling() > 0
+        return self._tasks_cancelled or (self.sentinel is not None and self.sentinel.cancelling() > 0)
+
+    def note_tasks_cancelled(self) -> None:
+        """Another task that nobody else cancels was cancelled."""
+        self._tasks_cancelled = True
 
     @property
     def cancelled_unasked(self) -> bool:
@@ -414,7 +418,7 @@ class WorkerRuntime:
         return self._cancelled_unasked
 
     def note_stop_request(self) -> None:
-        """Somebody requests a stop, perhaps since all tasks were cancelled, and with them the caller."""
+        """Somebody requests a stop, perhaps since all tasks were cancelled, the caller too. From any thread."""
         self._stop_requested = not self.cancelled_unasked
 
     @property
@@ -481,7 +485,7 @@ class WorkerRuntime:
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):
             return
-        remaining = [runner for runner in self.attempts if not runner.has_ended and runner not in self._abandoned]
+        remaining = [runner for runner in self.attempts if not (runner.has_ended or runner.is_abandoned)]
         self._abandoned.update(remaining)
         until = time.monotonic() + _AFTER_CANCEL
         abandoning = [asyncio.create_task(self._abandon(one), context=one.copied_context()) for one in remaining]

@@ -9,6 +9,7 @@ from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
+    suppress,
 )
 from datetime import datetime
 from types import TracebackType
@@ -311,6 +312,8 @@ class GuardedBlock(Generic[T]):
         self._async: AbstractAsyncContextManager[AsyncStoreTransaction] | None = None
         self._sync: AbstractContextManager[StoreTransaction] | None = None
         self._transaction: Any = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._layers = AsyncExitStack()
         self._layers_in_thread = ExitStack()
 
@@ -359,6 +362,7 @@ class GuardedBlock(Generic[T]):
     async def __aenter__(self) -> T:
         self._host.check_event_loop()
         self._enter_once()
+        self._event_loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._async = self._host.begin()
         try:
             transaction = self._on_begun(await self._async.__aenter__())
@@ -376,6 +380,9 @@ class GuardedBlock(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, GeneratorExit) and not self._host.in_event_loop():
+            self._close_elsewhere(error)
+            return
         block_error = await self._exit_layers(error or self._missing_finish_error())
         await self._close_shielded(block_error)
         if block_error is not None and block_error is not error:
@@ -396,15 +403,24 @@ class GuardedBlock(Generic[T]):
         return error
 
     async def _close_shielded(self, error: BaseException | None) -> None:
-        # The garbage collector closes the coroutines of an event loop that was left, wherever it happens to run.
-        is_closed = isinstance(error, GeneratorExit)
-        if is_closed and not self._host.in_event_loop():
-            self._transaction.abort()
-            return
         task = asyncio.create_task(forks.guarded(self._close, error))
         self._host.closing(task)
-        if not is_closed:
+        # The garbage collector closes coroutines that were dropped while another task runs, and waits for nothing.
+        if not isinstance(error, GeneratorExit) or asyncio.current_task() is self._task:
             await asyncio.shield(task)
+
+    def _close_elsewhere(self, error: GeneratorExit) -> None:
+        """Close the block of a coroutine that was not run to its end, where the garbage collector happens to close it.
+
+        That may be in any thread, and in the event loop of somebody else. Its middlewares are not left: nobody can wait
+        for them.
+        """
+        loop = self._event_loop
+        if loop is not None and loop.is_running():
+            with suppress(RuntimeError):  # It was closed just now.
+                asyncio.run_coroutine_threadsafe(forks.guarded(self._close, error), loop)
+                return
+        self._transaction.abort()
 
     async def _close(self, error: BaseException | None) -> None:
         assert self._async is not None

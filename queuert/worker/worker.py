@@ -215,9 +215,8 @@ class InProcessWorker:
         check_not_importing_main()
         if self._started:
             raise ClosedError("a worker can be started once: make a new InProcessWorker")
-        if self._start_failed and self.lifespan_ended.is_set():
-            # That has requested the stop of the start that failed, and not of this one.
-            self.lifespan_ended, self._stop_requested = asyncio.Event(), asyncio.Event()
+        if self._start_failed:
+            self.lifespan_ended = asyncio.Event()
         self._started, self._start_failed = True, False
         self._hurry = asyncio.Event()
         with self._loop_lock:
@@ -283,7 +282,10 @@ class InProcessWorker:
 
     def _forget_start(self) -> None:
         """A start has failed, so that it may be called again."""
-        self._started, self._start_failed, self._loop = False, True, None
+        with self._loop_lock:
+            self._started, self._start_failed, self._loop = False, True, None
+            if self.lifespan_ended.is_set():
+                self._stop_requested = asyncio.Event()  # That has requested the stop of this start, and of no other.
 
     async def _undo_start(self, runtime: WorkerRuntime, store: AsyncStore) -> None:
         """Leave the lifespans, withdraw the heartbeat, and disconnect: nothing else was begun."""
@@ -406,9 +408,14 @@ class InProcessWorker:
         Return whether that is why it stops. The loops go on after that, but the tasks of a connection pool do not: only
         a worker that is made anew works as before.
         """
-        if self.cancelled_unasked and not self._stop_requested.is_set():
+        if self._runtime is None:
+            return False
+        self._runtime.note_tasks_cancelled()
+        unasked = self.cancelled_unasked
+        if not self._stop_requested.is_set():
+            # Also if a stop was requested that has not begun: its task may be one of those that were cancelled.
             self.stops.append(asyncio.ensure_future(self.stop()))
-        return self.cancelled_unasked
+        return unasked
 
     @property
     def cancelled_unasked(self) -> bool:
@@ -438,6 +445,8 @@ class InProcessWorker:
             if loop is None:
                 self._stop_requested.set()  # No event loop waits for it yet.
                 return
+        if self._runtime is not None:
+            self._runtime.note_stop_request()  # At once: the program may end before its event loop looks.
         with suppress(RuntimeError):  # The loop is closed, so it has stopped.
             loop.call_soon_threadsafe(self._begin_to_stop)
 

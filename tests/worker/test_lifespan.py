@@ -357,6 +357,28 @@ async def test_an_early_end_in_a_start_that_fails_does_not_stop_the_next_start(h
         assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
 
 
+async def test_a_stop_that_is_requested_after_a_start_that_failed_stops_the_next_one(harness: PostgresHarness) -> None:
+    fails = True
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        if fails:
+            worker.lifespan_ended.set()  # As that of another group, which has ended early.
+            raise OSError("no connection")
+        yield None
+
+    processors = group(harness, lifespan)
+    processors.handles(number)(echo)
+    worker = harness.worker(processors)
+    with pytest.raises(LifespanError, match="no connection"):
+        await in_time(worker.start())
+    worker.request_stop()
+    fails = False
+    await in_time(worker.start())
+    assert worker.running == 0
+    await in_time(worker.wait_stopped())
+
+
 async def test_a_stop_while_it_is_entered_ends_it(harness: PostgresHarness) -> None:
     entering, steps = asyncio.Event(), []
 

@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 import uvloop
 
-from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobStatus, JobType, JobTypes, Processors, RetryPolicy
+from queuert import (
+    AsyncClient,
+    Attempt,
+    AttemptMiddleware,
+    Client,
+    InProcessWorker,
+    JobStatus,
+    JobType,
+    JobTypes,
+    Processors,
+    RetryPolicy,
+)
 from queuert.errors import DefinitionError, RunningEventLoopError, StateError
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import run as run_module
@@ -299,6 +310,31 @@ def test_an_attempt_whose_handler_has_not_begun_when_the_program_ends_counts_for
     assert (job.status, job.last_error.message) == (JobStatus.READY, "the worker stopped before it was done")
 
 
+def test_a_stop_that_was_requested_just_before_the_program_ends_was_requested(program: Program) -> None:
+    """Its event loop had no turn any more: the running jobs counted as crashes."""
+    entered = asyncio.Event()
+
+    async def waits() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    program.then = waits
+    processors = Processors(TYPES, retry=RetryPolicy(max_attempts=1, max_crashes=1))
+    processors.handles(work)(program.handle)
+    worker = InProcessWorker(AsyncClient(program.state, TYPES), processors)
+
+    async def main() -> None:
+        await worker.start()
+        await in_time(entered.wait())
+        worker.request_stop()
+
+    asyncio.run(main())
+    with Client(program.state, TYPES) as client:
+        [job] = client.list_jobs()
+    assert job.last_error is not None
+    assert (job.status, job.last_error.message) == (JobStatus.READY, "the worker stopped before it was done")
+
+
 @pytest.mark.parametrize("requests", ["request_stop", "stop"])
 def test_a_stop_that_the_end_of_the_program_cancels_before_it_begins(program: Program, requests: str) -> None:
     """Its task was over, so nobody stopped the loops: ``asyncio.run`` waited for them for ever."""
@@ -328,13 +364,17 @@ async def test_a_stop_that_is_cancelled_before_it_begins_is_made_all_the_same(pr
     await none_left(lambda: set(own_threads()) - before, "threads")
 
 
-def test_that_only_the_task_which_takes_note_is_cancelled_has_the_same_exit_code(program: Program) -> None:
+@pytest.mark.parametrize("which", ["-stopped", "_main"])
+def test_one_task_of_the_worker_that_is_cancelled_stops_it_as_all_do(program: Program, which: str) -> None:
+    """Which task is the first to notice must not decide whether the process ends at once."""
+
     async def breaks() -> None:
-        [task] = [task for task in asyncio.all_tasks() if task.get_name().endswith("-stopped")]
+        [task] = [task for task in asyncio.all_tasks() if which in f"{task.get_name()} {task.get_coro()!r}"]
         task.cancel()
 
     program.then = breaks
-    assert run(program.worker) is ExitCode.UNASKED
+    _, code = in_thread(program.worker)
+    assert code.result(WAIT) is ExitCode.UNASKED
     assert program.output() == 7
 
 
@@ -393,14 +433,28 @@ def test_a_worker_that_was_stopped_before_its_start_can_be_stopped_anywhere(prog
     asyncio.run(in_time(program.worker.stop()))
 
 
-def test_a_block_in_an_event_loop_that_was_closed_leaves_no_lock(program: Program) -> None:
+class Converts(AttemptMiddleware):
+    """Makes another exception of what ends a block."""
+
+    @asynccontextmanager
+    async def around_complete(self, attempt: Attempt[Any, Any], tx: Any) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            raise RuntimeError("converted") from error
+
+
+@pytest.mark.parametrize("middlewares", [[], [Converts()]], ids=["", "with a middleware"])
+def test_a_block_in_an_event_loop_that_was_closed_leaves_no_lock(
+    program: Program, middlewares: list[AttemptMiddleware]
+) -> None:
     """Nobody could write to the file until the process ended.
 
     Where the garbage collector closes the coroutine, its block is left in whatever event loop runs there.
     """
     entered = asyncio.Event()
     tasks: list[asyncio.Task[Any]] = []
-    processors = Processors(TYPES)
+    processors = Processors(TYPES, middlewares=middlewares)
 
     @processors.handles(work)
     async def handle(attempt: Attempt[int, int]) -> int:

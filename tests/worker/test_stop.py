@@ -337,6 +337,41 @@ async def test_a_stop_that_is_cancelled_still_closes_everything(harness: Postgre
     assert worker.running == 0
 
 
+async def test_a_stop_that_is_cancelled_while_it_abandons_a_handler_releases_its_job(
+    harness: PostgresHarness, less_patient: None
+) -> None:
+    """The second pass took it for abandoned already: the job ran on in the store until its lease ended."""
+    over, gate = asyncio.Event(), Gate()
+
+    @harness.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        gate.arrived.put_nowait(attempt)
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        return 7
+
+    worker = harness.worker()
+    await worker.start()
+    chain = await harness.client.start_chain(number, 1)
+    await gate.next()
+    runtime = worker._runtime
+    assert runtime is not None
+    abandon = runtime._abandon
+
+    def cancelled_before_its_first_step(runner: Any) -> Any:
+        runtime._abandon = abandon  # type: ignore[method-assign]
+        assert worker._stopping is not None
+        asyncio.get_running_loop().call_soon(worker._stopping.cancel)
+        return abandon(runner)
+
+    runtime._abandon = cancelled_before_its_first_step  # type: ignore[method-assign]
+    await in_time(worker.stop(shutdown_timeout=0.0))
+    over.set()
+    assert (await harness.job(chain.id)).status is JobStatus.READY
+    assert worker.abandoned == 1
+
+
 @pytest.mark.parametrize("batched", [False, True])
 async def test_a_second_ctrl_c_in_a_handler_interrupts_it(harness: PostgresHarness, batched: bool) -> None:
     """asyncio raises it wherever it hits. It is no failure of the job, which may have no further attempt."""
