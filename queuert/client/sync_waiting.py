@@ -95,7 +95,8 @@ class ChainWatcher:
                 failed = True
                 failures = self._report_failure("wait", error, failures)
             else:
-                failures = self._report_recovery("wait", failures)
+                if failures:
+                    failures = self._report_recovery("wait", failures)
             open_ids = [id for id in self._chains if id not in closed]
             if not open_ids:
                 return closed
@@ -125,7 +126,8 @@ class ChainWatcher:
             except StateUnavailableError as error:
                 failures = self._report_failure("watch", error, failures)
             else:
-                failures = self._report_recovery("watch", failures)
+                if failures:
+                    failures = self._report_recovery("watch", failures)
                 if state is None:
                     raise ChainNotFoundError(id)
                 if state != last:
@@ -148,8 +150,7 @@ class ChainWatcher:
         return failures
 
     def _report_recovery(self, operation: str, failures: int) -> int:
-        if failures:
-            self._observers.emit(LoopRecovered(worker="client", loop=operation, failures=failures))
+        self._observers.emit(LoopRecovered(worker="client", loop=operation, failures=failures))
         return 0
 
     def _pause(self, seconds: float) -> float:

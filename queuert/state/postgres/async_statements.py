@@ -66,28 +66,37 @@ async def fetch(
     if the connection belongs to the store's pool and may prepare. Then, or with ``lenient``, a row that cannot be read
     does not affect the others: see rows.py.
     """
-    if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
-        return await async_execute_prepared(connection, statement, values)
+    lenient = lenient or isinstance(statement, NamedStatement)
+    if _is_quick(connection):
+        if isinstance(statement, NamedStatement) and values is not None:
+            return await async_execute_prepared(connection, statement, values)
+        sent = await _send(AsyncRawCursor(connection), statement, values)
+        assert sent.pgresult is not None, "a statement that was executed has a result"
+        async with connection.lock:
+            return connection.read(sent.pgresult, lenient=lenient)
     if isinstance(connection, AsyncpgConnection):
         return await connection.fetch(*_numbered(statement, values))
-    async with await _send(connection, statement, values) as cursor:
+    async with await _send(_cursor(connection), statement, values) as cursor:
         try:
             return await cursor.fetchall()
         except UNREADABLE:
-            if not (lenient or isinstance(statement, NamedStatement)) or cursor.pgresult is None:
+            if not lenient or cursor.pgresult is None:
                 raise
             return rows_one_by_one(connection, cursor.pgresult)
 
 
-async def _send(
-    connection: AsyncConnection[Any],
-    statement: bytes | NamedStatement,
-    values: parameters.Parameters | None = None,
-) -> AsyncRawCursor[Row]:
-    """Send one statement. Outside a pipeline this also waits for its answer."""
-    text, given = _numbered(statement, values)
+def _cursor(connection: AsyncConnection[Any]) -> AsyncRawCursor[Row]:
+    """Return a cursor whose rows are tuples with times in UTC."""
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
     times_in_utc(cursor.adapters)
+    return cursor
+
+
+async def _send(
+    cursor: AsyncRawCursor[Row], statement: bytes | NamedStatement, values: parameters.Parameters | None = None
+) -> AsyncRawCursor[Row]:
+    """Send one statement by a cursor, and return that. Outside a pipeline this also waits for its answer."""
+    text, given = _numbered(statement, values)
     await cursor.execute(text, None if values is None else given, binary=True)
     return cursor
 
@@ -220,26 +229,26 @@ async def _send_parts(
     connection: AsyncPooledConnection, pipeline: AsyncPipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """Write the parts in psycopg's pipeline. Its end waits for all answers and raises their errors."""
-    await _send(connection, b"BEGIN")
+    await _send(_cursor(connection), b"BEGIN")
     bounds = connection.bounds
-    await _send(connection, sql.set_short_lock_timeout, bounds.parameters())
+    await _send(_cursor(connection), sql.set_short_lock_timeout, bounds.parameters())
     restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
     ids: list[str] = []
     sent = []
     for part in parts:
         if time.monotonic() >= restart_at:
             # Each part is bounded, but there may be any number of them.
-            await _send(connection, sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
+            await _send(_cursor(connection), sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
             restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
-            sent.append(await _send(connection, text, values))
+            sent.append(await _send(_cursor(connection), text, values))
         # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after
         # such a sync does the server measure how long the client is idle.
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]
         await async_turn()
-    await _send(connection, b"COMMIT")
+    await _send(_cursor(connection), b"COMMIT")
     written: dict[str, StartedJob] = {}
     for cursor in sent:
         written |= started_jobs(await cursor.fetchall())

@@ -88,14 +88,20 @@ class ConnectionState(DeallocationHook):
         too."""
         self.prepared.clear()
 
-    def read(self, result: PGresult) -> list[tuple[Any, ...]]:
-        """Return the rows of a result in binary form."""
+    def read(self, result: PGresult, *, lenient: bool = True) -> list[tuple[Any, ...]]:
+        """Return the rows of a result in binary form, with times in UTC. Call it with the connection's lock.
+
+        Raises:
+            psycopg.DataError, ValueError, OverflowError: a value cannot be read, unless ``lenient``: see rows.py.
+        """
         if self._transformer is None:
             self._transformer = Transformer(OwnAdapters.of(self))  # type: ignore[arg-type]
         self._transformer.set_pgresult(result)
         try:
             return self._transformer.load_rows(0, result.ntuples, tuple)
         except UNREADABLE:
+            if not lenient:
+                raise
             return rows_one_by_one(self, result)  # type: ignore[arg-type]
         finally:
             # The result may hold megabytes of inputs.

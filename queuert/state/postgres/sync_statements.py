@@ -67,28 +67,37 @@ def fetch(
     if the connection belongs to the store's pool and may prepare. Then, or with ``lenient``, a row that cannot be read
     does not affect the others: see rows.py.
     """
-    if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
-        return sync_execute_prepared(connection, statement, values)
+    lenient = lenient or isinstance(statement, NamedStatement)
+    if _is_quick(connection):
+        if isinstance(statement, NamedStatement) and values is not None:
+            return sync_execute_prepared(connection, statement, values)
+        sent = _send(RawCursor(connection), statement, values)
+        assert sent.pgresult is not None, "a statement that was executed has a result"
+        with connection.lock:
+            return connection.read(sent.pgresult, lenient=lenient)
     if isinstance(connection, Psycopg2Connection):
         return connection.fetch(*_numbered(statement, values))
-    with _send(connection, statement, values) as cursor:
+    with _send(_cursor(connection), statement, values) as cursor:
         try:
             return cursor.fetchall()
         except UNREADABLE:
-            if not (lenient or isinstance(statement, NamedStatement)) or cursor.pgresult is None:
+            if not lenient or cursor.pgresult is None:
                 raise
             return rows_one_by_one(connection, cursor.pgresult)
 
 
-def _send(
-    connection: Connection[Any],
-    statement: bytes | NamedStatement,
-    values: parameters.Parameters | None = None,
-) -> RawCursor[Row]:
-    """Send one statement. Outside a pipeline this also waits for its answer."""
-    text, given = _numbered(statement, values)
+def _cursor(connection: Connection[Any]) -> RawCursor[Row]:
+    """Return a cursor whose rows are tuples with times in UTC."""
     cursor = RawCursor(connection, row_factory=tuple_row)
     times_in_utc(cursor.adapters)
+    return cursor
+
+
+def _send(
+    cursor: RawCursor[Row], statement: bytes | NamedStatement, values: parameters.Parameters | None = None
+) -> RawCursor[Row]:
+    """Send one statement by a cursor, and return that. Outside a pipeline this also waits for its answer."""
+    text, given = _numbered(statement, values)
     cursor.execute(text, None if values is None else given, binary=True)
     return cursor
 
@@ -219,26 +228,26 @@ def _send_parts(
     connection: PooledConnection, pipeline: Pipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """Write the parts in psycopg's pipeline. Its end waits for all answers and raises their errors."""
-    _send(connection, b"BEGIN")
+    _send(_cursor(connection), b"BEGIN")
     bounds = connection.bounds
-    _send(connection, sql.set_short_lock_timeout, bounds.parameters())
+    _send(_cursor(connection), sql.set_short_lock_timeout, bounds.parameters())
     restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
     ids: list[str] = []
     sent = []
     for part in parts:
         if time.monotonic() >= restart_at:
             # Each part is bounded, but there may be any number of them.
-            _send(connection, sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
+            _send(_cursor(connection), sql.restart_timeout, {"whole": milliseconds(bounds.whole)})
             restart_at = time.monotonic() + bounds.whole * _RESTARTED_AFTER
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
-            sent.append(_send(connection, text, values))
+            sent.append(_send(_cursor(connection), text, values))
         # The answer to this part should arrive while the next is sent, instead of waiting in the server. Only after
         # such a sync does the server measure how long the client is idle.
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]
         sync_turn()
-    _send(connection, b"COMMIT")
+    _send(_cursor(connection), b"COMMIT")
     written: dict[str, StartedJob] = {}
     for cursor in sent:
         written |= started_jobs(cursor.fetchall())
