@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 from queuert.attributes import GivenAttributes, checked_attributes
@@ -172,16 +173,23 @@ TraceContext: TypeAlias = Callable[[str, str], str | None]
 def new_jobs(
     job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
 ) -> Iterator[NewJob]:
-    """Yield the first jobs of these chains, each checked and encoded when its turn comes.
+    """Return an iterator of the first jobs of these chains, each checked and encoded when its turn comes.
 
     Raises the errors of :func:`new_job`.
 
     Raises:
         InvalidIdentifierError: two chains have the same id.
     """
+    made = map(partial(new_job, job_types, trace=trace), starts, new_ids(len(starts)))
+    for start in starts:
+        if start.id is not None:
+            return _with_distinct_ids(made)
+    return made
+
+
+def _with_distinct_ids(jobs: Iterable[NewJob]) -> Iterator[NewJob]:
     chosen: set[str] = set()
-    for start, id in zip(starts, new_ids(len(starts)), strict=True):
-        job = new_job(job_types, start, id, trace)
+    for job in jobs:
         if job.id_chosen:
             if job.id in chosen:
                 raise InvalidIdentifierError(f"ids must be unique within one start_chains, got {job.id!r} twice")
@@ -316,6 +324,8 @@ def checked_priority(priority: object) -> int:
     Raises:
         ConfigurationError: it is not.
     """
+    if type(priority) is int and -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        return priority  # Nearly always, for each chain.
     if isinstance(priority, int) and type(priority) is not bool and -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         return int(priority)
     raise ConfigurationError(
