@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,9 +17,9 @@ from queuert.limits import Limits
 from queuert.observability.events import ChainClosed, ChainRetried
 from queuert.policies import Keep, Retention, RetryPolicy
 from queuert.run_at import after
-from queuert.state.paging import ChainFilter, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.redis import RedisState
-from queuert.state.redis.portions import WRITTEN, in_order
+from queuert.state.redis.portions import LISTED, WRITTEN, in_order, portions
 from queuert.state.redis.scripts import all_names
 from queuert.state.redis.sync_store import RedisStore
 from queuert.state.types import (
@@ -333,6 +334,77 @@ def test_a_script_is_as_long_for_twice_the_jobs(private_redis: StartRedis) -> No
     assert set(grown) <= {"claim", "finish", "list_chains"}
     assert all(more <= 2.1 * less for less, more in grown.values())
     assert max(commands for name, commands in many.items() if name not in grown) < 1_500
+
+
+FILTERS: Sequence[ChainFilter | JobFilter] = [
+    JobFilter(),
+    JobFilter(types=tuple(f"type-{n}" for n in (*range(LISTED + 20), 3))),
+    *(JobFilter(statuses=(status,)) for status in (JobStatus.READY, JobStatus.SCHEDULED, JobStatus.CANCELLED)),
+    JobFilter(statuses=(JobStatus.SCHEDULED, JobStatus.CANCELLED), types=("type-1", "type-2", "type-7")),
+    JobFilter(statuses=(JobStatus.BLOCKED,)),
+    ChainFilter(),
+    *(ChainFilter(statuses=(status,)) for status in ChainStatus),
+    ChainFilter(statuses=(ChainStatus.CANCELLED, ChainStatus.FAILED), types=("type-2", "type-4", "type-9")),
+    ChainFilter(statuses=(ChainStatus.CANCELLED, ChainStatus.OPEN)),
+]
+
+
+def pages(store: RedisStore, filter: ChainFilter | JobFilter, limit: int, *, oldest_first: bool) -> Iterator[str]:
+    """The ids of a list, read page by page."""
+    cursor: str | None = None
+    while True:
+        request = PageRequest(limit, cursor, oldest_first)
+        found: Page[Any] = (
+            store.list_jobs(filter, request) if isinstance(filter, JobFilter) else store.list_chains(filter, request)
+        )
+        yield from (one.id for one in found.items)
+        cursor = found.next_cursor
+        if cursor is None:
+            return
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("oldest_first", [False, True], ids=["newest first", "oldest first"])
+def test_lists_of_very_many_types(store: Observed, oldest_first: bool) -> None:
+    """One script merges the lists of some types. Many jobs have the same time: then their ids decide."""
+    new = [job for number in range(2 * LISTED + 20) for job in jobs(2, f"type-{number}")]
+    new += [job for number in range(4) for job in jobs(2, f"type-{number}", run_at=after(hours=1))]
+    soon = jobs(2, "type-5", run_at=after(seconds=0.001))
+    Random(1).shuffle(new)
+    ids = [id for part in portions([*new, *soon], 40) for id in start(store, part)]
+    store.cancel_chains(ids[::5], reason="no")
+    all_jobs = [job for job in store.get_jobs(ids) if job is not None]
+    all_jobs.sort(key=lambda job: (job.created_at, job.id), reverse=not oldest_first)
+    assert len(all_jobs) == len(ids)
+    for filter in FILTERS:
+        expected = [job.id for job in all_jobs if filter.types is None or job.type in filter.types]
+        if filter.statuses is not None:
+            statuses = {job.id: job.status for job in all_jobs}
+            cancelled = {id for id, status in statuses.items() if status is JobStatus.CANCELLED}
+            chains = {id: ChainStatus.CANCELLED if id in cancelled else ChainStatus.OPEN for id in ids}
+            shown = statuses if isinstance(filter, JobFilter) else chains
+            expected = [id for id in expected if shown[id] in filter.statuses]
+        assert list(pages(store, filter, 7, oldest_first=oldest_first)) == expected, filter
+
+
+def test_a_list_by_status_reads_what_has_the_status(private_redis: StartRedis) -> None:
+    url = private_redis().url()
+    with redis.Redis.from_url(url) as server:
+        store = opened(url, server)
+        one, *_ = start(store, [job for number in range(2 * LISTED) for job in jobs(1, f"type-{number}")])
+        start(store, jobs(2_000))
+        store.cancel_chains([one], reason="no")
+        for filter in (ChainFilter(statuses=(ChainStatus.CANCELLED,)), JobFilter(statuses=(JobStatus.CANCELLED,))):
+            store.commands.clear()
+            assert list(pages(store, filter, 100, oldest_first=False)) == [one]
+            by_time = [commands for name, commands in store.commands if name == "list_by_time"]
+            # The first one tells that there are too many types: 2 * LISTED + 1, so three parts.
+            assert len(by_time) == 4
+            assert max(by_time) <= 2 * LISTED
+        store.commands.clear()
+        assert len(list(pages(store, ChainFilter(), 1_000, oldest_first=False))) == 2 * LISTED + 2_000
+        assert max(commands for _, commands in store.commands) <= 800
+        store.close()
 
 
 NOT_OF_MANY = {

@@ -29,6 +29,7 @@ from queuert.state.redis.async_event_log import AsyncRedisEventLog
 from queuert.state.redis.async_management import AsyncRedisManagement
 from queuert.state.redis.async_transaction import AsyncRedisTransaction
 from queuert.state.redis.async_webhooks import AsyncRedisWebhooks
+from queuert.state.redis.by_time import ListByTime
 from queuert.state.redis.connections import AsyncConnections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors, refuse_connection, right_missing
@@ -69,8 +70,6 @@ from queuert.state.types import (
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
-_SCAN = 250
-"""The largest number of entries that one script reads, since other clients wait meanwhile."""
 _PERIODS_AT_ONCE = 20
 """Minutes or hours that one script reads, so that it does not keep the server for long."""
 
@@ -177,7 +176,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
     async def release(self, leases: Sequence[Lease]) -> int:
         """Release jobs that were not started."""
         # The last one first: each goes to the front of its list.
-        parts = reversed(list(portions(leases, HELD)))
+        parts = reversed(list(portions(leases, READ)))
         return sum([int(await self._run("release", encode.leases(part))) for part in parts])
 
     async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
@@ -350,20 +349,10 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
     async def _positions(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
         """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
         skipped."""
-        after = None
-        if page.cursor is not None:
-            at, id = Position.decode_time(page.cursor)
-            after = encode.microseconds(at), id
-        found: list[Position] = []
-        while True:
-            wanted = page.limit + 1 - len(found)
-            params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
-            stopped, positions = await self._run("list_by_time", params)
-            found += [Position.at_time(decode.moment(at), decode.text(id)) for at, id in positions]
-            if not stopped:
-                return found
-            last_at, last_id = stopped
-            after = int(last_at), decode.text(last_id)
+        listing = ListByTime(filter, page)
+        while (params := listing.next_script()) is not None:
+            listing.add(await self._run("list_by_time", params))
+        return listing.positions()
 
     async def _chains(self, ids: Sequence[str], *, expired: bool = False) -> list[ChainRecord | None]:
         chains: list[ChainRecord | None] = []

@@ -379,21 +379,29 @@ def prune(request: PruneRequest, limit: int) -> Arguments:
 
 
 def page(
-    filter: ChainFilter | JobFilter, *, after: tuple[int, str] | None, oldest_first: bool, limit: int, scan: int
+    filter: ChainFilter | JobFilter,
+    types: Sequence[str] | None,
+    *,
+    after: tuple[int, str],
+    oldest_first: bool,
+    limit: int,
+    scan: int,
+    most_types: int,
 ) -> Arguments:
-    """Return the arguments of ``list_by_time``."""
+    """Return the arguments of ``list_by_time``, for these types of the filter's."""
     return plain(
         _set(
-            types=None if filter.types is None else list(filter.types),
+            types=None if types is None else list(types),
             statuses=None if filter.statuses is None else [one.value for one in filter.statuses],
             since=None if filter.since is None else str(microseconds(filter.since)),
             before=None if filter.before is None else str(microseconds(filter.before)),
-            after=None if after is None else list(map(str, after)),
+            after=list(map(str, after)),
             oldest_first=oldest_first or None,
             chains=isinstance(filter, ChainFilter) or None,
             attributes=filter.attributes if isinstance(filter, ChainFilter) else None,
             limit=limit,
             scan=scan,
+            most=most_types,
         )
     )
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 READ = 50
-"""Jobs or chains of which one script reads all, or changes little."""
+"""Jobs or chains of which one script reads all, or changes little; claimed jobs that one script releases."""
 
 WRITTEN = 25
 """Chains that one script changes. A call for no more is atomic."""
@@ -19,8 +19,11 @@ WRITTEN = 25
 TYPES = 25
 """Job types of which one script counts or reaps jobs."""
 
+LISTED = 100
+"""Job types of which one script merges the lists."""
+
 HELD = 100
-"""Claimed jobs that one script renews or releases."""
+"""Claimed jobs that one script renews."""
 
 
 def portions(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

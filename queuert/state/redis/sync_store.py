@@ -26,6 +26,7 @@ from queuert.schedules import check_owners, tick_of
 from queuert.state._asyncio import sync_turn
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
+from queuert.state.redis.by_time import ListByTime
 from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors, refuse_connection, right_missing
@@ -70,8 +71,6 @@ from queuert.state.types import (
 )
 from queuert.workers import WorkerHeartbeat, WorkerRecord
 
-_SCAN = 250
-"""The largest number of entries that one script reads, since other clients wait meanwhile."""
 _PERIODS_AT_ONCE = 20
 """Minutes or hours that one script reads, so that it does not keep the server for long."""
 
@@ -178,7 +177,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
     def release(self, leases: Sequence[Lease]) -> int:
         """Release jobs that were not started."""
         # The last one first: each goes to the front of its list.
-        parts = reversed(list(portions(leases, HELD)))
+        parts = reversed(list(portions(leases, READ)))
         return sum([int(self._run("release", encode.leases(part))) for part in parts])
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
@@ -347,20 +346,10 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
     def _positions(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
         """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
         skipped."""
-        after = None
-        if page.cursor is not None:
-            at, id = Position.decode_time(page.cursor)
-            after = encode.microseconds(at), id
-        found: list[Position] = []
-        while True:
-            wanted = page.limit + 1 - len(found)
-            params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
-            stopped, positions = self._run("list_by_time", params)
-            found += [Position.at_time(decode.moment(at), decode.text(id)) for at, id in positions]
-            if not stopped:
-                return found
-            last_at, last_id = stopped
-            after = int(last_at), decode.text(last_id)
+        listing = ListByTime(filter, page)
+        while (params := listing.next_script()) is not None:
+            listing.add(self._run("list_by_time", params))
+        return listing.positions()
 
     def _chains(self, ids: Sequence[str], *, expired: bool = False) -> list[ChainRecord | None]:
         chains: list[ChainRecord | None] = []

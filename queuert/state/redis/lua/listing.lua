@@ -141,11 +141,13 @@ return answer
 
 -- name: list_by_time
 -- Lists ids by the time of creation, among some types. ARGV[1]: {types, since, before, after: {time, id}, oldest_first,
--- limit, chains, statuses, attributes}. Reads up to `scan` entries; returns where it stopped, and {time, id} of those
--- that match.
+-- limit, chains, statuses, attributes, scan, most}. Reads up to `scan` entries; returns where it stopped, and {time, id}
+-- of those that match. If there are more than `most` types, none is read, and they are returned behind that, so that they
+-- are listed in parts.
 
 local params = decoded(1)
 local types = params.types or call('SMEMBERS', P .. 'types')
+if not params.types and not params.attributes and #types > params.most then return {0, {}, types} end
 local statuses
 if params.statuses then
     statuses = {}
@@ -229,10 +231,32 @@ local function add_source(key)
     if head then sources[#sources + 1] = {head = head, following = following} end
 end
 
+-- The statuses under which jobs of the requested ones are counted: due jobs are counted as scheduled.
+local counted
+if statuses and not params.chains then
+    counted = {}
+    for status in pairs(statuses) do counted[#counted + 1] = status end
+    if statuses.ready and not statuses.scheduled then counted[#counted + 1] = 'scheduled' end
+end
+
+local function has_counted(type)
+    if not counted then return true end
+    for at = 1, #counted do
+        if call('HEXISTS', P .. 'n:' .. type, counted[at]) == 1 then return true end
+    end
+    return false
+end
+
 if params.attributes then
     add_source(P .. 'at:' .. pair(unpack(params.attributes[1])))
+elseif params.chains and statuses and not statuses.open then
+    for _, type in ipairs(types) do
+        for status in pairs(statuses) do add_source(P .. 'closed:' .. pair(type, status)) end
+    end
 else
-    for _, type in ipairs(types) do add_source(P .. 'ix:' .. type) end
+    for _, type in ipairs(types) do
+        if has_counted(type) then add_source(P .. 'ix:' .. type) end
+    end
 end
 
 local function goes_before(one, other)

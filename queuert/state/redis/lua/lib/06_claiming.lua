@@ -53,7 +53,7 @@ end
 -- Readers of waiting lists. They skip dead entries and drop those at the head of a list, so many in one script. A script
 -- that has dropped so many answers that it is to be called again: until then it does not know what is behind them.
 
-local BUDGET = 500
+local BUDGET = 250
 
 local function still_waits(entry)
     local gen, _, id = entry:match('^(%d+):(%d+):(.*)$')
