@@ -366,7 +366,7 @@ def pages(store: RedisStore, filter: ChainFilter | JobFilter, limit: int, *, old
 @pytest.mark.quick
 @pytest.mark.parametrize("oldest_first", [False, True], ids=["newest first", "oldest first"])
 def test_lists_of_very_many_types(store: Observed, oldest_first: bool) -> None:
-    """One script merges the lists of some types. Many jobs have the same time: then their ids decide."""
+    """One script merges the lists of some types."""
     new = [job for number in range(2 * LISTED + 20) for job in jobs(2, f"type-{number}")]
     new += [job for number in range(4) for job in jobs(2, f"type-{number}", run_at=after(hours=1))]
     soon = jobs(2, "type-5", run_at=after(seconds=0.001))
@@ -385,6 +385,23 @@ def test_lists_of_very_many_types(store: Observed, oldest_first: bool) -> None:
             shown = statuses if isinstance(filter, JobFilter) else chains
             expected = [id for id in expected if shown[id] in filter.statuses]
         assert list(pages(store, filter, 7, oldest_first=oldest_first)) == expected, filter
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("oldest_first", [False, True], ids=["newest first", "oldest first"])
+def test_a_type_that_is_new_while_a_page_is_read(store: Observed, oldest_first: bool) -> None:
+    """With it there are more types than one script reads: the parts go on where the list of all has stopped."""
+    ids = [id for number in range(LISTED) for id in start(store, jobs(4, f"type-{number}"))]
+
+    def start_another(name: str) -> None:
+        store.after_script = None
+        start(store, jobs(1, "new"))
+
+    store.after_script = start_another
+    found = list(pages(store, JobFilter(), 1_000, oldest_first=oldest_first))
+    expected = ids if oldest_first else ids[::-1]
+    assert [id for id in found if id in set(ids)] == expected
+    assert len(found) == len(set(found))
 
 
 def test_a_list_by_status_reads_what_has_the_status(private_redis: StartRedis) -> None:

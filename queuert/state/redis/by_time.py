@@ -34,20 +34,21 @@ class ListByTime:
         self._wanted = page.limit + 1
         self._found: list[Place] = []
         """Entries that match, in any order: of each part of the types, all up to its place."""
-        self._start = _BEFORE_ALL if page.oldest_first else _BEHIND_ALL
+        start = _BEFORE_ALL if page.oldest_first else _BEHIND_ALL
         if page.cursor is not None:
             at, id = Position.decode_time(page.cursor)
-            self._start = encode.microseconds(at), id
+            start = encode.microseconds(at), id
         self._left: list[tuple[Place, Sequence[str] | None]] = []
         """The parts of the types that are not read to their end, each with the place to which it is."""
         self._limit = self._wanted
-        self._divide(filter.types)
+        self._divide(filter.types, start)
 
-    def _divide(self, types: Sequence[str] | None) -> None:
-        """Read these types, in parts; None stands for all, which one script tells if they are too many for it."""
+    def _divide(self, types: Sequence[str] | None, place: Place) -> None:
+        """Read these types from a place on, in parts; None stands for all, which one script tells if they are too many
+        for it."""
         whole = types is None or (isinstance(self._filter, ChainFilter) and self._filter.attributes)
         parts = [types] if whole else portions(list(dict.fromkeys(types or ())), LISTED)
-        self._left += [(self._start, part) for part in parts]
+        self._left += [(place, part) for part in parts]
 
     def next_script(self) -> encode.Arguments | None:
         """Return the arguments of the next script; None if the page is complete."""
@@ -76,9 +77,10 @@ class ListByTime:
     def add(self, answer: Sequence[Any]) -> None:
         """Add the answer of the script."""
         stopped, entries, *all_types = answer
-        _, types = self._left.pop()
+        place, types = self._left.pop()
         if all_types:
-            self._divide(sorted(map(decode.text, all_types[0])))
+            # Perhaps not at once: a type may be new since the last script.
+            self._divide(sorted(map(decode.text, all_types[0])), place)
             return
         found = [(int(at), decode.text(id)) for at, id in entries]
         self._found += found
