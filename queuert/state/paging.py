@@ -175,10 +175,14 @@ class Page(Generic[T]):
         return len(self.items)
 
 
-def page_of(found: Iterable[tuple[T, Position]], limit: int) -> Page[T]:
-    """Return a page from up to ``limit + 1`` entries. The last one only shows that there is another page."""
+def page_of(found: Iterable[tuple[T | None, Position]], limit: int) -> Page[T]:
+    """Return a page from up to ``limit + 1`` entries. The last one only shows that there is another page.
+
+    None stands for an entry that was deleted after its position was read: the page has one entry less, and the next one
+    begins where it would.
+    """
     entries = list(found)
-    items = tuple(item for item, _ in entries[:limit])
+    items = tuple(item for item, _ in entries[:limit] if item is not None)
     if len(entries) <= limit:
         return Page(items, None)
     _, last = entries[limit - 1]

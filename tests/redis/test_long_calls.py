@@ -404,6 +404,21 @@ def test_a_type_that_is_new_while_a_page_is_read(store: Observed, oldest_first: 
     assert len(found) == len(set(found))
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("filter", [ChainFilter(), JobFilter()], ids=["chains", "jobs"])
+def test_a_chain_that_is_deleted_while_a_page_is_read_does_not_end_the_list(
+    store: Observed, filter: ChainFilter | JobFilter
+) -> None:
+    ids = [id for _ in range(3) for id in start(store, jobs(4))]
+
+    def delete_one(name: str) -> None:
+        store.after_script = None
+        store.delete_chains([ids[1]])
+
+    store.after_script = delete_one
+    assert list(pages(store, filter, 4, oldest_first=True)) == [ids[0], *ids[2:]]
+
+
 def test_a_list_by_status_reads_what_has_the_status(private_redis: StartRedis) -> None:
     url = private_redis().url()
     with redis.Redis.from_url(url) as server:

@@ -315,8 +315,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         if not positions:
             return page_of((), page.limit)
         records = self._chains([position.id for position in positions], expired=True)
-        found = zip(records, positions, strict=True)
-        return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
+        return page_of(zip(records, positions, strict=True), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest, *, connection: Any = None) -> Page[Job]:
         """List jobs by the time of their creation."""
@@ -371,8 +370,8 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         return [Position(decode.text(key), decode.text(id)) for key, id in answer]
 
     def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
-        found = zip(self.get_jobs([position.id for position in positions]), positions, strict=True)
-        return page_of(((job, position) for job, position in found if job is not None), page.limit)
+        found = self.get_jobs([position.id for position in positions])
+        return page_of(zip(found, positions, strict=True), page.limit)
 
     # --- schedules and pauses -----------------------------------------------------------------------------------------
 
