@@ -66,7 +66,8 @@ class _Crew:
         self._idle = deque[None]()
         """As many as there are threads without a call; more if all threads have started and calls have waited."""
         self._count = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Reentrant: while a thread starts, the garbage collector may close coroutines, and these call the store."""
 
     def submit(self, function: Callable[[], _T]) -> Future[_T]:
         """Call it in a thread. A future that is cancelled before a thread takes it is not called."""
@@ -82,8 +83,12 @@ class _Crew:
         with self._lock:
             if self._count < self._most:
                 name = f"{self._name}_{self._count}"
-                threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True).start()
-                self._count += 1
+                self._count += 1  # First: this may be called again meanwhile, see _lock.
+                try:
+                    threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True).start()
+                except BaseException:
+                    self._count -= 1
+                    raise
 
     def end(self) -> None:
         """Let the threads end after the calls that wait now."""
@@ -205,7 +210,7 @@ class _Handoff:
     """Hands a transaction from the thread that began it to an event loop that may be blocked."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._settled = threading.Event()
         self._taken = False
 

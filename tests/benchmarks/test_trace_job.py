@@ -12,9 +12,9 @@ from benchmarks.trace_job import trace_jobs
 MAX_FILES = 45
 MAX_FUNCTIONS = 205
 MAX_CALLS = 470
-"""Of a job for whose result the client waits and is woken (40, 204, 455), with a few to spare. A client that comes late
-finds the result at once: five functions fewer, now and then. Who makes the path shorter lowers the bounds; files have
-five to spare, so that none is crammed into another for this number."""
+"""Of a job for whose result the client waits and is woken (40, 204, 455), with a function, five files and fifteen
+calls to spare. A client that comes late finds the result at once: five functions fewer, now and then. Who makes the
+path shorter lowers the bounds, but not that of files, so that none is crammed into another for this number."""
 
 
 @pytest.mark.quick

@@ -33,7 +33,7 @@ from queuert.state.redis.by_time import ListByTime
 from queuert.state.redis.connections import AsyncConnections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors, refuse_connection, right_missing
-from queuert.state.redis.portions import HELD, READ, TYPES, WRITTEN, portions
+from queuert.state.redis.portions import READ, RENEWED, TYPES, WRITTEN, portions
 from queuert.state.redis.server_check import async_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.steps import EventWait, NewStep, StepRecord
@@ -170,7 +170,7 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
-        parts = portions(renewals, HELD)
+        parts = portions(renewals, RENEWED)
         return [one == 1 for part in parts for one in await self._run("renew", encode.renewals(part))]
 
     async def release(self, leases: Sequence[Lease]) -> int:

@@ -21,8 +21,8 @@ Place: TypeAlias = tuple[int, str]
 _SCAN = 150
 """The largest number of entries that one script reads."""
 
-_BEFORE_ALL: Place = (-1, "")
-_BEHIND_ALL: Place = (2**53, "")
+_FIRST: Place = (-1, "")
+_LAST: Place = (2**53, "")
 
 
 class ListByTime:
@@ -34,7 +34,7 @@ class ListByTime:
         self._wanted = page.limit + 1
         self._found: list[Place] = []
         """Entries that match, in any order: of each part of the types, all up to its place."""
-        start = _BEFORE_ALL if page.oldest_first else _BEHIND_ALL
+        start = _FIRST if page.oldest_first else _LAST
         if page.cursor is not None:
             at, id = Position.decode_time(page.cursor)
             start = encode.microseconds(at), id

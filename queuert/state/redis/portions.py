@@ -22,7 +22,7 @@ TYPES = 25
 LISTED = 100
 """Job types of which one script merges the lists."""
 
-HELD = 100
+RENEWED = 100
 """Claimed jobs that one script renews."""
 
 

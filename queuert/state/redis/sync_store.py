@@ -30,7 +30,7 @@ from queuert.state.redis.by_time import ListByTime
 from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors, refuse_connection, right_missing
-from queuert.state.redis.portions import HELD, READ, TYPES, WRITTEN, portions
+from queuert.state.redis.portions import READ, RENEWED, TYPES, WRITTEN, portions
 from queuert.state.redis.server_check import sync_server_findings
 from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.redis.sync_event_log import RedisEventLog
@@ -171,7 +171,7 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
-        parts = portions(renewals, HELD)
+        parts = portions(renewals, RENEWED)
         return [one == 1 for part in parts for one in self._run("renew", encode.renewals(part))]
 
     def release(self, leases: Sequence[Lease]) -> int:
