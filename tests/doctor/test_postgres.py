@@ -377,6 +377,17 @@ def test_a_pooler_in_transaction_mode(server: EmbeddedPostgres) -> None:
         pooler.let_go(server.dsn())
 
 
+@pytest.mark.parametrize(
+    "listen_dsn", [{"user": "nobody_of_that_name"}, {"host": "127.0.0.1", "port": "1"}], ids=["login", "server"]
+)
+def test_listeners_that_cannot_connect(app: str, listen_dsn: dict[str, str]) -> None:
+    one = problem(app, "listener", listen_dsn=psycopg.conninfo.make_conninfo(app, **listen_dsn))
+    assert one.severity is Severity.WARNING
+    assert "poll" in one.reason
+    assert one.remedy == "correct listen_dsn"
+    assert found(app, "schema")
+
+
 def test_what_a_pooler_keeps_as_it_is(server: EmbeddedPostgres) -> None:
     """Our own sessions set it for themselves."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:

@@ -179,11 +179,19 @@ def _pooler(one: Examination) -> Iterator[Finding]:
     yield ok("pooler", "connected through a pooler; for PgBouncer before 1.21 set prepare_threshold=none")
 
 
+_POLLED = "workers and waiting clients poll, and begin later"
+
+
 def _listener(one: Examination) -> Iterator[Finding]:
     """Whether a notification that the store sends comes to who listens."""
     channel, text = f"{one.settings.schema}_doctor", secrets.token_hex(8)
     arguments = one.settings.connection_arguments()
-    with psycopg.connect(one.settings.current_dsn(one.listen_dsn), **arguments) as listening:
+    try:
+        opened = psycopg.connect(one.settings.current_dsn(one.listen_dsn), **arguments)
+    except BROKEN as failure:
+        yield warning("listener", str(mapped(failure, one.settings.schema)), _POLLED, "correct listen_dsn")
+        return
+    with opened as listening:
         listening.execute(sql_text.SQL("LISTEN {}").format(sql_text.Identifier(channel)))
         one.connection.execute("SELECT pg_notify(%s, %s)", [channel, text])
         # To its end: while it is suspended it holds the connection.
@@ -197,7 +205,7 @@ def _listener(one: Examination) -> Iterator[Finding]:
     yield warning(
         "listener",
         f"a notification did not arrive within {one.thresholds.answer_seconds:g} seconds",
-        "a pooler in transaction mode does not pass LISTEN on, so workers and waiting clients poll, and begin later",
+        f"a pooler in transaction mode does not pass LISTEN on: {_POLLED}",
         "PostgresState(dsn, listen_dsn='the address of Postgres itself'), or pool_mode=session for listeners",
     )
 
