@@ -24,7 +24,15 @@ from queuert.state.paging import MAX_PAGE, Page, PageRequest
 from queuert.state.records import json_value
 from queuert.state.sync_store import Store
 from queuert.state.types import NewJob
-from queuert.state.webhooks import WebhookAttempt, WebhookRecord, WebhookWrite
+from queuert.state.webhooks import (
+    DISPATCHER,
+    DISPATCHER_CURSOR,
+    ENDPOINT,
+    HEALTH,
+    WebhookAttempt,
+    WebhookRecord,
+    WebhookWrite,
+)
 from queuert.texts import check_step_name, check_text
 from queuert.webhooks.addresses import parsed
 from queuert.webhooks.deliveries import KEY, MOST_PAYLOAD, Delivery, delivery_id, event_body, ping_of
@@ -33,10 +41,6 @@ from queuert.webhooks.endpoints import (
     CHAIN_WEBHOOKS,
     CLOSED_EVENTS,
     DELIVERY_TYPE,
-    DISPATCHER,
-    DISPATCHER_CURSOR,
-    ENDPOINT,
-    HEALTH,
     OVERLAP,
     RESERVED,
     NewWebhook,

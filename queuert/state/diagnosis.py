@@ -5,6 +5,7 @@ Each store has a module ``doctor.py`` with the checks of its own; ``docs/operate
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from queuert.errors import QueuertError, StateUnavailableError
+from queuert.errors import EventsLostError, QueuertError, StateUnavailableError
+from queuert.event_log import EventFilter, JobEvent
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.sync_store import Store
 from queuert.state.types import StoreWarning
+from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
 
 POSTGRES_CHECKS = (
     "server",
@@ -44,6 +47,7 @@ CHECKS = (
     "workers",
     "clients",
     "retention",
+    "webhooks",
     *POSTGRES_CHECKS,
     # Redis.
     "eviction",
@@ -99,7 +103,7 @@ class Thresholds:
 
     Attributes:
         transaction_seconds: age of the oldest transaction.
-        waiting_seconds: how long a due job may wait for a worker.
+        waiting_seconds: how long a due job may wait for a worker, and an event for one that delivers webhooks.
         kept_days: age of the oldest closed chain.
         clock_seconds: difference between the clocks of the server and of this machine, besides the round trip.
         dead_rows: dead rows of a table, if they are also more than a fifth of its rows.
@@ -184,6 +188,7 @@ def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
         ("workers", _workers),
         ("clients", _clients),
         ("retention", _retention),
+        ("webhooks", _webhooks),
     )
     for name, check in checks:
         try:
@@ -257,3 +262,32 @@ def _retention(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
         "the store grows without end unless retention deletes closed chains",
         f"give the handler a retention: handles({oldest.type}, retention=Retention(...)), and run a worker with it",
     )
+
+
+def _webhooks(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
+    """Events of which no webhook is told, as no worker reads them. Nothing if there has never been a webhook."""
+    found = store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
+    if not found:
+        return
+    unread = _first_event(store, json.loads(found[0].body)["cursor"])
+    waited = None if unread is None else (datetime.now(UTC) - unread.happened_at).total_seconds()
+    if waited is None or waited < thresholds.waiting_seconds:
+        yield ok("webhooks", "no event waits for a worker that delivers webhooks")
+        return
+    yield warning(
+        "webhooks",
+        f"the oldest event that no worker has read for webhooks is {waited:,.0f} seconds old",
+        "no webhook is told of it, and retention deletes no chain that has closed since",
+        "run a worker with webhook_processors(client): see Webhooks in the documentation",
+    )
+
+
+def _first_event(store: Store, cursor: str | None) -> JobEvent | None:
+    """Return the first event after a place; after what is lost of the log, if this is."""
+    try:
+        page = store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))
+    except EventsLostError as error:
+        if error.cursor is None:
+            return None
+        page = store.list_events(EventFilter(), PageRequest(1, error.cursor, oldest_first=True))
+    return page.items[0] if page.items else None

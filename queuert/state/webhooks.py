@@ -9,6 +9,12 @@ from datetime import datetime
 from queuert.errors import InvalidCursorError
 from queuert.state.paging import Page, Position
 
+ENDPOINT, HEALTH, DISPATCHER = "endpoint", "health", "dispatcher"
+"""The kinds of records."""
+
+DISPATCHER_CURSOR = "cursor"
+"""The id of the record with the place of the dispatcher in the event log. Pruning does not pass it."""
+
 
 @dataclass(frozen=True, slots=True)
 class WebhookRecord:

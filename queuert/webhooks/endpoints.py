@@ -18,7 +18,7 @@ from queuert.event_log import EventKind, JobEvent
 from queuert.ids import new_token
 from queuert.job_types import checked_type_name
 from queuert.jobs import Attributes
-from queuert.state.webhooks import WebhookRecord, WebhookWrite
+from queuert.state.webhooks import ENDPOINT, WebhookRecord, WebhookWrite
 from queuert.texts import check_text
 from queuert.webhooks.addresses import parsed
 from queuert.webhooks.signing import checked_secret, new_secret
@@ -34,12 +34,6 @@ CHAIN_WEBHOOKS = "chains"
 
 CHAIN_ATTRIBUTE = "queuert.webhook"
 """The attribute of a chain that has a webhook of its own: its URL."""
-
-ENDPOINT, HEALTH, DISPATCHER = "endpoint", "health", "dispatcher"
-"""The kinds of records."""
-
-DISPATCHER_CURSOR = "cursor"
-"""The id of the record with the place of the dispatcher in the event log. Pruning does not pass it."""
 
 CLOSED_EVENTS = ("chain.completed", "chain.failed", "chain.cancelled")
 PING = "webhook.ping"

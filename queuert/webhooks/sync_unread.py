@@ -12,7 +12,7 @@ from queuert.errors import EventsLostError
 from queuert.event_log import EventFilter, JobEvent
 from queuert.state.paging import PageRequest
 from queuert.state.sync_store import Store
-from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
+from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
 
 _OUT_OF_ORDER = timedelta(hours=1)
 """How much earlier than the first unread event an event can have happened that comes after it: for as long as the

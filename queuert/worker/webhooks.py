@@ -32,18 +32,22 @@ from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import PageRequest
-from queuert.state.webhooks import NewWebhookAttempt, WebhookRecord, WebhookWrite
+from queuert.state.webhooks import (
+    DISPATCHER,
+    DISPATCHER_CURSOR,
+    ENDPOINT,
+    HEALTH,
+    NewWebhookAttempt,
+    WebhookRecord,
+    WebhookWrite,
+)
 from queuert.webhooks.addresses import TargetPolicy
 from queuert.webhooks.deliveries import Delivery
 from queuert.webhooks.endpoints import (
     CHAIN_WEBHOOKS,
     DELIVERY_TYPE,
-    DISPATCHER,
-    DISPATCHER_CURSOR,
-    ENDPOINT,
     FAILING_AFTER,
     FAILURES_TO_OPEN,
-    HEALTH,
     PROBE_EVERY,
     SCHEDULE,
     StoredWebhook,

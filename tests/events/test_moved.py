@@ -22,7 +22,7 @@ from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.state.types import NewJob
 from queuert.state.webhooks import WebhookWrite
 from queuert.testing.events import EventLog
-from queuert.webhooks.endpoints import ENDPOINT
+from queuert.state.webhooks import ENDPOINT
 from tests.conftest import StartPostgres
 from tests.events.moved import AHEAD, Moved, advance, moved, work
 from tests.support.addresses import password_of

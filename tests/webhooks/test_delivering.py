@@ -28,16 +28,12 @@ from queuert.jobs import JobProgress
 from queuert.observability.events import WebhookDisabled, WebhookEventSkipped
 from queuert.state.paging import PageRequest
 from queuert.state.types import NewJob
-from queuert.state.webhooks import WebhookWrite
+from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR, ENDPOINT, HEALTH, WebhookWrite
 from queuert.webhooks import CHAIN_WEBHOOKS, ForbiddenTargetError, TargetPolicy, WebhookNotFoundError, endpoints
 from queuert.webhooks.deliveries import event_body
 from queuert.webhooks.endpoints import (
     DELIVERY_TYPE,
-    DISPATCHER,
-    DISPATCHER_CURSOR,
-    ENDPOINT,
     FAILURES_TO_OPEN,
-    HEALTH,
     WebhookCodec,
     WebhookHealth,
 )

@@ -20,7 +20,7 @@ from queuert.testing.chaos.fleet import Missed
 from queuert.testing.chaos.records import Records
 from queuert.testing.chaos.workload import JOB_TYPES, LOOPBACK, WITH_WEBHOOK
 from queuert.webhooks import WebhookVerificationError, verify
-from queuert.webhooks.endpoints import DISPATCHER, DISPATCHER_CURSOR
+from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
 
 _LATE = 1.5
 """Seconds after which a slow receiver answers: workers have given up by then."""
