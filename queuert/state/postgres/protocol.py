@@ -95,7 +95,10 @@ class ConnectionState(DeallocationHook):
             psycopg.DataError, ValueError, OverflowError: a value cannot be read, unless ``lenient``: see rows.py.
         """
         if self._transformer is None:
-            self._transformer = Transformer(OwnAdapters.of(self))  # type: ignore[arg-type]
+            # Without the connection: it would refer to itself, and its memory wait for the garbage collector. The
+            # session's encoding is UTF-8, which a transformer without one reads.
+            adapters = OwnAdapters.of(self).adapters  # type: ignore[arg-type]
+            self._transformer = Transformer(OwnAdapters(adapters, None))
         self._transformer.set_pgresult(result)
         try:
             return self._transformer.load_rows(0, result.ntuples, tuple)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import linecache
 import os
 import resource
 import sys
@@ -56,7 +57,9 @@ def taken_by(pid: int) -> Taken | None:
 
 
 def tidy() -> None:
-    """Release what this process does not use: garbage, and memory that the allocator keeps for later."""
+    """Release what this process does not use: garbage, the sources that tracebacks have read, and memory that the
+    allocator keeps for later."""
+    linecache.clearcache()
     gc.collect()
     with suppress(OSError, AttributeError):  # Only glibc has this function.
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,8 +1,7 @@
 """The client of the leak probes: it lives as long as the run, and starts the jobs that their worker handles.
 
-It takes its orders from files: while the file
-``steady`` exists, it starts one chain after the other, a few a second. For each ``exercise-N`` it uses all connections
-of client and worker at once, which neither does just after its start.
+It takes its orders from files: while the file ``steady`` exists, it starts one chain after the other, a few a second.
+For each ``exercise-N`` it uses all connections of client and worker at once, which neither does just after its start.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ EXERCISED = "exercised"
 _POLL = 0.02
 _PAUSE = 0.1
 _ANSWER = 60.0
-_EAGER_THRESHOLDS = 16
+_AT_ONCE = 16
 """The number of starts, and of jobs of each kind: twice as many as a worker of a run has slots."""
 _CALLS = 4
 
@@ -39,7 +38,7 @@ class SteadyClient(ChaosClient):
         self._inside: float = settings["inside"]
         self._seed: int = settings["seed"]
         self._number = 0
-        self._crowd = ThreadPoolExecutor(_EAGER_THRESHOLDS)
+        self._crowd = ThreadPoolExecutor(_AT_ONCE)
 
     def run(self) -> int:
         """Read the orders and follow them."""
@@ -63,10 +62,10 @@ class SteadyClient(ChaosClient):
         return Op(self._number, 0.0, call, ids, job_type.name, fields, delay=delay)
 
     def _work(self) -> None:
-        """Return one start of each kind in turn."""
+        """Make a start of the next kind."""
         match self._number % 7:
             case 0:
-                self._acquire_live(self._op())
+                self._make_and_wait(self._op())
             case 1:
                 self._make(self._op("batch", count=3), repeated=False)
             case 2:
@@ -80,7 +79,7 @@ class SteadyClient(ChaosClient):
             case _:
                 self._make(self._op(delay=0.3), repeated=False)
 
-    def _acquire_live(self, op: Op) -> None:
+    def _make_and_wait(self, op: Op) -> None:
         """Make the starts, and wait until all their chains have closed, whatever fault occurs meanwhile."""
         self._make(op, repeated=False)
         deadline = time.monotonic() + _ANSWER
@@ -99,11 +98,11 @@ class SteadyClient(ChaosClient):
     def _exercise(self) -> None:
         """Use all connections of this process and of the worker, and release garbage in both."""
         for _ in range(_CALLS):
-            ops = [self._op(threads=number % 2 > 0) for number in range(_EAGER_THRESHOLDS)]
+            ops = [self._op(threads=number % 2 > 0) for number in range(_AT_ONCE)]
             list(self._crowd.map(lambda op: self._make(op, repeated=False), ops))
         for threads in (False, True):
-            self._acquire_live(self._op("batch", count=_EAGER_THRESHOLDS, threads=threads, inside=self._inside))
-        self._acquire_live(self._op(how=TIDY))
+            self._make_and_wait(self._op("batch", count=_AT_ONCE, threads=threads, inside=self._inside))
+        self._make_and_wait(self._op(how=TIDY))
         fill_pools_of_threads()
         tidy()
 
