@@ -196,7 +196,8 @@ def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
         except StateUnavailableError:
             raise
         except QueuertError as failure:
-            yield skipped(name, str(failure), "use a login that may read chains and workers")
+            who = "with the role of workers or operators" if name == "webhooks" else "that may read chains and workers"
+            yield skipped(name, str(failure), f"use a login {who}")
 
 
 def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
@@ -265,7 +266,8 @@ def _retention(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def _webhooks(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
-    """Events of which no webhook is told, as no worker reads them. Nothing if there has never been a webhook."""
+    """Events of which no webhook is told, as no worker reads them. Nothing before the first webhook is made, or the
+    first worker delivers."""
     found = store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
     if not found:
         return
@@ -278,7 +280,7 @@ def _webhooks(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
         "webhooks",
         f"the oldest event that no worker has read for webhooks is {waited:,.0f} seconds old",
         "no webhook is told of it, and retention deletes no chain that has closed since",
-        "run a worker with webhook_processors(client): see Webhooks in the documentation",
+        "run a worker with webhook_processors(client); if one runs, its log says why it does not get on",
     )
 
 

@@ -381,7 +381,7 @@ def test_a_pooler_in_transaction_mode(server: EmbeddedPostgres) -> None:
     "listen_dsn", [{"user": "nobody_of_that_name"}, {"host": "127.0.0.1", "port": "1"}], ids=["login", "server"]
 )
 def test_listeners_that_cannot_connect(app: str, listen_dsn: dict[str, str]) -> None:
-    one = problem(app, "listener", listen_dsn=psycopg.conninfo.make_conninfo(app, **listen_dsn))
+    one = problem(app, "listener", listen_dsn=make_conninfo(app, **listen_dsn))
     assert one.severity is Severity.WARNING
     assert "poll" in one.reason
     assert one.remedy == "correct listen_dsn"

@@ -20,9 +20,8 @@ from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.state.types import NewJob
-from queuert.state.webhooks import WebhookWrite
+from queuert.state.webhooks import ENDPOINT, WebhookWrite
 from queuert.testing.events import EventLog
-from queuert.state.webhooks import ENDPOINT
 from tests.conftest import StartPostgres
 from tests.events.moved import AHEAD, Moved, advance, moved, work
 from tests.support.addresses import password_of

@@ -189,7 +189,9 @@ def _listener(one: Examination) -> Iterator[Finding]:
     try:
         opened = psycopg.connect(one.settings.current_dsn(one.listen_dsn), **arguments)
     except BROKEN as failure:
-        yield warning("listener", str(mapped(failure, one.settings.schema)), _POLLED, "correct listen_dsn")
+        same = one.listen_dsn == one.settings.dsn
+        remedy = "let the login have a connection more for each process" if same else "correct listen_dsn"
+        yield warning("listener", str(mapped(failure, one.settings.schema)), _POLLED, remedy)
         return
     with opened as listening:
         listening.execute(sql_text.SQL("LISTEN {}").format(sql_text.Identifier(channel)))

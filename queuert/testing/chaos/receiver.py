@@ -16,11 +16,11 @@ from queuert.errors import QueuertError
 from queuert.event_log import EventFilter
 from queuert.state.adapter import StateAdapter
 from queuert.state.paging import PageRequest
+from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
 from queuert.testing.chaos.fleet import Missed
 from queuert.testing.chaos.records import Records
 from queuert.testing.chaos.workload import JOB_TYPES, LOOPBACK, WITH_WEBHOOK
 from queuert.webhooks import WebhookVerificationError, verify
-from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
 
 _LATE = 1.5
 """Seconds after which a slow receiver answers: workers have given up by then."""
