@@ -29,7 +29,8 @@ class HandlerThreads:
         self._idle = 0
         self._count = 0
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Reentrant: while a thread starts, the garbage collector may close coroutines, and these may run something."""
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function in a thread, in the caller's context, and return what it returns or raises.

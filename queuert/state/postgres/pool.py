@@ -136,7 +136,8 @@ class Watchdog:
         """When each connection that is waited for is cut (monotonic). All waits last equally long, so the first expires
         first."""
         self._cut: WeakSet[BaseConnection[Any]] = WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Reentrant: while a thread starts, the garbage collector may close coroutines, and these end their waits."""
         self._thread: threading.Thread | None = None
 
     def has_cut(self, connection: BaseConnection[Any]) -> bool:
