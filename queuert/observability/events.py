@@ -411,6 +411,21 @@ class SchedulesRemoved(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobTypeUnhandled(BaseEvent):
+    """No live worker handles a type with which jobs continue, or for which they wait: of a type that this worker
+    handles, or that clients complete.
+
+    Each such chain stands still at that job until one does. A worker looks once, a minute after its start.
+    """
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    type: str
+    needed_by: str
+    """The type of the jobs that continue with it, or wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainClosed(BaseEvent):
     """A chain was closed, ``duration`` seconds after it was started, by the store's clock.
 

@@ -12,6 +12,7 @@ from queuert.observability import events
 from queuert.observability.escaping import MAX_LENGTH, escape
 
 _ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) on worker %(worker)s "
+_OPERATOR_ACTED = "user %(user)s, over %(interface)s: %(change)s of %(target)s: %(outcome)s"
 _CALLERS = "; in the caller's transaction: %(in_callers_transaction)s"
 
 SENTENCES: Final[Mapping[type[events.Event], str]] = {
@@ -31,6 +32,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     "open (worker %(worker)s)",
     events.SchedulesRemoved: "worker %(worker)s removed schedules of the owner %(owner)s that are not in its code: "
     "%(schedules)s",
+    events.JobTypeUnhandled: "no live worker handles job type %(type)s, with which jobs of %(needed_by)s continue, or "
+    "for which they wait: such chains stand still until one does (seen by worker %(worker)s)",
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started" + _CALLERS + ", committed: %(committed)s",
     events.ChainsWritten: "%(count)s chains were written in %(duration)s s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
@@ -40,7 +43,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.EventSent: "event %(name)s was sent to chain %(chain_id)s of type %(type)s" + _CALLERS,
     events.JobsTriggered: "%(count)s jobs were made due by a client" + _CALLERS,
     events.ChainsDeleted: "%(count)s chains were deleted by a client" + _CALLERS,
-    events.OperatorActed: "%(user)s, over %(interface)s: %(change)s of %(target)s is %(outcome)s, error: %(error)s",
+    events.OperatorActed: _OPERATOR_ACTED,
     events.JobReaped: "the lease of worker %(holder)s on attempt %(attempt)s of job %(job_id)s (%(type)s, chain "
     "%(chain_id)s) expired; the attempt counts as failed, the job as failed: %(failed)s (reaped by %(worker)s)",
     events.JobsReleased: "worker %(worker)s released %(count)s claimed jobs that it had not started",
@@ -102,6 +105,9 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
 }
 """The text of each event. Of an event that is not here, the record shows the name and all fields."""
 
+
+_CHANGE_FAILED = _OPERATOR_ACTED + ", %(error)s"
+"""The text of OperatorActed, if the change was not made."""
 
 _AWAITS_EVENT = (
     _ATTEMPT + "ended after %(duration)s s to go on when the event %(awaited_event)s is sent, or in %(due_in)s s "
@@ -176,6 +182,8 @@ class LogObservability:
                     shown[name], attributes[attribute] = _shown(value), _attribute(value)
             if kind is events.AttemptSnoozed and attributes["queuert_awaited_event"] is not None:
                 sentence = _AWAITS_EVENT
+            elif kind is events.OperatorActed and attributes["queuert_error"] is not None:
+                sentence = _CHANGE_FAILED
             self._logger.log(level, sentence, shown, extra=attributes)
 
 

@@ -239,7 +239,7 @@ def _check_returned(job_type: JobType[Any, Any], handler: object, annotation: An
     outputs = [each for each in members if not _is_outcome(each)]
     results = outputs or [result for each in members for result in typing.get_args(each)]
     if all(_no_outcome(job_type, each) for each in members) or _is_other_result(ends, results):
-        known = _result_of(ends) if job_type.continuations and ends else "..."
+        known = _result_of(ends) if ends else "..."
         first = _shown(job_type.output_annotation) if job_type.can_complete else f"Continues[{known}]"
         next_types = ", ".join(map(repr, job_type.continuations))
         written = _shown(annotation)

@@ -18,10 +18,10 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from queuert.activity import MINUTE
-from queuert.errors import RightMissingError
+from queuert.errors import RightMissingError, StateUnavailableError
 from queuert.limits import Limits, TypeTraits
 from queuert.observability.adapter import Observers
-from queuert.observability.events import LoopRecovered, StoreCallFailed
+from queuert.observability.events import JobTypeUnhandled, LoopRecovered, StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState
@@ -34,6 +34,10 @@ TTL = 60.0
 
 INTERVAL = HEARTBEAT_SECONDS
 """Seconds between two heartbeats."""
+
+_LOOKS_AFTER = 60.0
+"""Seconds after which a worker looks who handles what its jobs continue with: a deployment has started the others by
+then."""
 
 RETRY_AFTER = 5.0
 """Seconds until a heartbeat that failed is tried again."""
@@ -61,6 +65,8 @@ class WorkerInfo:
     limits: Mapping[str, Limits] = field(default_factory=dict)
     traits: tuple[TypeTraits, ...] = ()
     known_types: tuple[str, ...] = ()
+    needed_types: Mapping[str, str] = field(default_factory=dict)
+    """Types that other workers must handle, each with one that continues with it or waits for it."""
     started_at: float = field(default_factory=time.monotonic)
 
     def heartbeat(self) -> WorkerHeartbeat:
@@ -102,6 +108,8 @@ class Heartbeat:
         """Why the last heartbeat failed; None if it was recorded."""
         self._failures = 0
         """Heartbeats that failed in a row."""
+        self._looked = not worker.needed_types
+        """Whether it has looked for workers that handle the needed types."""
         self._lock = threading.Lock()
 
     async def record_first(self, store: AsyncStore) -> None:
@@ -156,6 +164,8 @@ class Heartbeat:
         else:
             self._activity.confirmed()
             self._on_answer(store_time, now)
+            if not self._looked and now - self._worker.started_at >= _LOOKS_AFTER and not self._worker.stopping():
+                self._look_for_handlers(store)
         now = time.monotonic()
         return min(max(0.0, self._next_at - now), self._rest_of_minute(now))
 
@@ -166,6 +176,23 @@ class Heartbeat:
             recovered = LoopRecovered(worker=self._worker.holder, loop="record_heartbeat", failures=failures)
             self._observers.emit(recovered)
         self._store_ahead = store_time.timestamp() - (sent_at + time.monotonic()) / 2
+
+    def _look_for_handlers(self, store: Callable[[], Store]) -> None:
+        """Warn of needed types that no live worker handles, once."""
+        self._looked = True
+        try:
+            handled = {name for worker in store().list_workers() for name in worker.job_types}
+            handled |= {one.type for one in store().list_type_traits() if one.completed_by_client}
+        except StateUnavailableError:
+            self._looked = False  # The next heartbeat tries it again.
+            return
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._observers.emit(StoreCallFailed(worker=self._worker.holder, operation="list_workers", error=reason))
+            return
+        for name, needed_by in self._worker.needed_types.items():
+            if name not in handled:
+                self._observers.emit(JobTypeUnhandled(worker=self._worker.holder, type=name, needed_by=needed_by))
 
     def _collect(self, now: float) -> None:
         """Add what was counted since the last time to the minute of the store in the middle of it."""

@@ -215,8 +215,20 @@ class WorkerRuntime:
             limits=self._limits,
             traits=tuple(one.traits for one in self.job_types if one.traits is not None),
             known_types=self.job_types.names,
+            needed_types=self._needed_types(),
         )
         return Heartbeat(info, observers=self.observers, activity=self.activity)
+
+    def _needed_types(self) -> dict[str, str]:
+        """Return the types that other workers must handle, each with one that continues with it or waits for it: one
+        of this worker's, or one that clients complete."""
+        needed: dict[str, str] = {}
+        for one in self.job_types:
+            if one.name in self._processors or one.completed_by == "client":
+                following = {*one.continuations, *(one.blockers.names if one.blockers is not None else ())}
+                others = following - self._processors.keys() - self._client_types.keys()
+                needed |= dict.fromkeys(sorted(others), one.name)
+        return needed
 
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(

@@ -83,6 +83,27 @@ def test_an_attempt_that_waits_for_an_event_names_it(
     assert vars(record)["queuert_awaited_event"] == event
 
 
+@pytest.mark.parametrize(
+    ("user", "outcome", "error", "text"),
+    [
+        ("ada", "done", None, "user ada, over http: /chains/{id}/cancel of id=a: done"),
+        (None, "failed", "not-found", "user unknown, over http: /chains/{id}/cancel of id=a: failed, not-found"),
+    ],
+)
+def test_a_change_that_was_made_has_no_error(
+    user: str | None,
+    outcome: str,
+    error: str | None,
+    text: str,
+    logger: logging.Logger,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    acted = events.OperatorActed(
+        user=user, interface="http", change="/chains/{id}/cancel", target="id=a", outcome=outcome, error=error
+    )
+    assert logged(acted, logger, caplog).getMessage() == text
+
+
 @pytest.mark.parametrize("kind", [events.AttemptAborted, events.FinishRejected])
 @pytest.mark.parametrize("reason", AbortReason)
 def test_a_cancellation_is_no_warning(

@@ -153,7 +153,7 @@ def test_lost_leases_say_why(metrics: Metrics) -> None:
 UNCOUNTED = {
     *(events.EventSent, events.LoopRecovered, events.PhaseStarted, events.RetentionInUse, events.SparkProgressed),
     *(events.OperatorActed, events.WebhookFailing, events.WebhookDisabled, events.WebhookEventsLost),
-    *(events.WebhookEventSkipped, events.HandlerWaits),
+    *(events.WebhookEventSkipped, events.HandlerWaits, events.JobTypeUnhandled),
 }
 
 

@@ -130,7 +130,7 @@ def rejected(job_type: JobType[Any, Any], handler: Any, *, batch: bool = False) 
         (relay, of_another, "must take an Attempt[Resize, ...]"),
         (publish, takes_input, "must take an Attempt, but its parameter is annotated with Resize"),
         (publish, takes_list, "must take an Attempt, but its parameter is annotated with"),
-        (publish, returns_input, "must return Published or Outcome[...], but it is annotated to return Resize"),
+        (publish, returns_input, "must return Published or Outcome[Published], but it is annotated to return Resize"),
         (
             publish,
             ends_otherwise,
@@ -139,7 +139,7 @@ def rejected(job_type: JobType[Any, Any], handler: Any, *, batch: bool = False) 
         (
             publish,
             outcome_of_input,
-            "must return Published or Outcome[...], but it is annotated to return Outcome[Resi",
+            "must return Published or Outcome[Published], but it is annotated to return Outcome[Resi",
         ),
         (publish, either, "but it is annotated to return Outcome[Resize | int]:"),
         (publish, none_or_retry, "but it is annotated to return Outcome[None]"),
@@ -185,7 +185,7 @@ def test_what_cannot_be_a_handler_is_rejected(job_type: JobType[Any, Any], handl
     [
         (takes_one, "must take a list of attempts"),
         (swapped_list, "must take an Attempt[Resize, ...]"),
-        (returns_inputs, "must return Published or Outcome[...]"),
+        (returns_inputs, "must return Published or Outcome[Published]"),
         (outcomes_of_input, "but it is annotated to return Outcome[Resize]"),
         (two, "must take one argument, the list of attempts"),
     ],
