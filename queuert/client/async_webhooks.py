@@ -442,23 +442,30 @@ class AsyncClientWebhooks(AsyncClientBase):
             # Earlier events of a chain are often delivered when it has its output, which they must not tell.
             return outputs.get(event.chain_id) if name == _COMPLETED else None
 
+        selected = [
+            (webhook, event, name)
+            for webhook, event, name in chosen
+            if not webhook.filter.attributes or webhook.filter.selects_attributes(attributes[event.chain_id])
+        ]
+        urls = [(event, name, attributes[event.chain_id].get(CHAIN_ATTRIBUTE)) for event, name in closed]
+        # Anybody who starts a chain may set the attribute: what is no address must not stop all deliveries.
+        own = [(event, name, url) for event, name, url in urls if isinstance(url, str) and is_chain_url(url)]
+        if not selected and not own:
+            return []
+        key = await self._webhook_key(store)
         found = [
             Delivery(
                 webhook.id,
-                delivery_id(event, name, webhook.id),
+                delivery_id(key, event, name, webhook.id),
                 name,
                 event_body(event, name, payloads=webhook.payloads, output=output_of(event, name)),
                 once=once,
             )
-            for webhook, event, name in chosen
-            if not webhook.filter.attributes or webhook.filter.selects_attributes(attributes[event.chain_id])
+            for webhook, event, name in selected
         ]
-        for event, name in closed:
-            url = attributes[event.chain_id].get(CHAIN_ATTRIBUTE)
-            # Anybody who starts a chain may set the attribute: what is no address must not stop all deliveries.
-            if isinstance(url, str) and is_chain_url(url):
-                id = delivery_id(event, name, CHAIN_WEBHOOKS)
-                found.append(Delivery(CHAIN_WEBHOOKS, id, name, event_body(event, name, payloads=False), url=url))
+        for event, name, url in own:
+            id = delivery_id(key, event, name, CHAIN_WEBHOOKS)
+            found.append(Delivery(CHAIN_WEBHOOKS, id, name, event_body(event, name, payloads=False), url=url))
         return [one for one in found if one.id not in without]
 
     async def _outputs(self, store: AsyncStore, chain_ids: Sequence[str]) -> dict[str, str]:

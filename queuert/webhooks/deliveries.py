@@ -90,10 +90,15 @@ def _seal(key: str, fields: dict[str, Any]) -> str:
     return hmac.new(key.encode(), json.dumps(fields, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-def delivery_id(event: JobEvent, event_type: str, webhook_id: str) -> str:
-    """Return the ``webhook-id`` of an event for a webhook: the same whenever it is made, and without dots."""
+def delivery_id(key: str, event: JobEvent, event_type: str, webhook_id: str) -> str:
+    """Return the ``webhook-id`` of an event for a webhook: the same whenever it is made, and without dots.
+
+    Nobody without the key can know it beforehand, and start a chain of this id: the delivery would not be made.
+    """
     of_chain = "-chain" if event_type.startswith("chain.") else ""
-    return f"evt_{event.tx}-{event.seq}{of_chain}-{webhook_id}"
+    place = f"evt_{event.tx}-{event.seq}{of_chain}"
+    secret = hmac.new(key.encode(), f"{place}-{webhook_id}".encode(), hashlib.sha256).hexdigest()[:32]
+    return f"{place}-{secret}-{webhook_id}"
 
 
 def event_body(event: JobEvent, event_type: str, *, payloads: bool, output: str | None = None) -> str:

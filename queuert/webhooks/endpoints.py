@@ -429,6 +429,12 @@ class WebhookHealth:
         return self.probe_at is not None
 
     @property
+    def last_at(self) -> datetime:
+        """When the last attempt ended that is recorded here."""
+        times = [at for at, _ in self.recent]
+        return max(times, default=self.failing_since or datetime.min.replace(tzinfo=UTC))
+
+    @property
     def is_good(self) -> bool:
         """Whether nothing has failed lately, so that a success changes nothing."""
         return self.failing_since is None and self.probe_at is None and not self.recent

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queuert.client import AsyncClient, Client
@@ -311,6 +311,20 @@ class WebhookDispatcher:
         age = self._settings.keep_days * 86_400
         while await self._store.prune_webhook_attempts(age) >= 1_000 and self._mine is not None:
             await self._write(self._cursor, self._mine)
+        await self._prune_health(datetime.now(UTC) - timedelta(seconds=age))
+
+    async def _prune_health(self, before: datetime) -> None:
+        """Delete the health of receivers of which nothing is left: of a webhook that was deleted while a delivery was
+        sent, and of the host of single chains, if the last attempt is as old as this."""
+        # Read before the webhooks: one that is made in between is not taken for one that was deleted.
+        records = await self._store.get_webhook_records(HEALTH)
+        webhooks = {one.id for one in await self._store.get_webhook_records(ENDPOINT)}
+        for record in records:
+            if self._clock() - self._written_at >= _RENEW_EVERY and not await self._write(self._cursor, self._mine):
+                return
+            of_host = record.id.startswith(f"{CHAIN_WEBHOOKS}:")
+            if record.id not in webhooks and (not of_host or WebhookHealth.decode(record.body).last_at < before):
+                await self._store.put_webhook_record(WebhookWrite(HEALTH, record.id, None, new_token(), record.tag))
 
 
 # --- deliveries -------------------------------------------------------------------------------------------------------
