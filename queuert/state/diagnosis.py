@@ -182,22 +182,24 @@ def clock_finding(server_time: Callable[[], float], thresholds: Thresholds) -> F
     )
 
 
+_READERS = "use a login that may read chains and workers"
+
+
 def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     """The checks that use nothing but the operations of an open store."""
-    checks: tuple[tuple[str, Callable[[Store, Thresholds], Iterable[Finding]]], ...] = (
-        ("workers", _workers),
-        ("clients", _clients),
-        ("retention", _retention),
-        ("webhooks", _webhooks),
+    checks: tuple[tuple[str, Callable[[Store, Thresholds], Iterable[Finding]], str], ...] = (
+        ("workers", _workers, _READERS),
+        ("clients", _clients, _READERS),
+        ("retention", _retention, _READERS),
+        ("webhooks", _webhooks, "use a login with the role of workers or operators"),
     )
-    for name, check in checks:
+    for name, check, remedy in checks:
         try:
             yield from check(store, thresholds)
         except StateUnavailableError:
             raise
         except QueuertError as failure:
-            who = "with the role of workers or operators" if name == "webhooks" else "that may read chains and workers"
-            yield skipped(name, str(failure), f"use a login {who}")
+            yield skipped(name, str(failure), remedy)
 
 
 def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
