@@ -15,7 +15,7 @@ from queuert.errors import ConfigurationError, ErrorKind, QueuertError
 
 _SHORTEST_SECRET = 32
 _LONGEST = 366 * 86_400.0
-_LONGEST_TOKEN = 4_096
+_LONGEST_TOKEN = 8_192
 _CONTEXT = b"queuert callback 1:"
 
 
@@ -90,7 +90,7 @@ class CallbackUrls:
         seconds = expires.total_seconds() if isinstance(expires, timedelta) else float(expires)
         if not 0 < seconds <= _LONGEST:
             raise ConfigurationError(f"expires must be above 0 seconds and at most a year, got {seconds:g} s")
-        body = json.dumps([chain_id, time.time() + seconds, event, expecting, id]).encode()
+        body = json.dumps([chain_id, time.time() + seconds, event, expecting, id], ensure_ascii=False).encode()
         return f"{self._base}/{_text(body)}.{_text(_digest(self._keys[-1], body))}"
 
     def opened(self, token: str) -> Callback:

@@ -191,15 +191,18 @@ async def checked_access(callback: AccessCallback | None, request: Request, acti
     elif not access.allows(action):
         raise Problem(403, "not-allowed", f"this request needs the action {action.value!r}, which its access lacks")
     if request.method not in ("GET", "HEAD"):
-        _refuse_other_sites(request)
+        refuse_other_sites(request)
     return access
 
 
-def _refuse_other_sites(request: Request) -> None:
+def refuse_other_sites(request: Request) -> None:
     """Refuse what a page of another site makes a browser send, with the cookies of this one.
 
     Browsers tell the site of a page in ``Sec-Fetch-Site``, older ones only its ``Origin``. Programs send neither. No
     browser sends a bearer token by itself.
+
+    Raises:
+        Problem: 403, it comes from another site.
     """
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return

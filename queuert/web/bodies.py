@@ -206,13 +206,26 @@ async def read_body(request: Request, model: type[M], max_bytes: int) -> M:
     if media_type != "application/json":
         raise Problem(415, "not-json", f"the Content-Type must be application/json, got {media_type[:100]!r}")
     try:
-        value = json.loads(data, parse_constant=_refused_constant)
-        text = json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else safe_text(str(error), 200)
-        raise Problem(400, "invalid-json", f"the body must be JSON (RFC 8259): {reason}") from None
+        text = checked_json(data)
+    except ValueError as error:
+        raise Problem(400, "invalid-json", f"the body must be JSON (RFC 8259): {error}") from None
     # A body has types: 1 is no text, and false no number, as the document says.
     return _validated(TypeAdapter(model), text, 422, "invalid-body", "body", strict=True)
+
+
+def checked_json(text: str | bytes) -> str:
+    """Return JSON text as Python writes it.
+
+    Raises:
+        ValueError: it is not JSON (RFC 8259), or nested too deep.
+    """
+    try:
+        # 1e400 is read as infinity, which is not written.
+        return json.dumps(json.loads(text, parse_constant=_refused_constant), allow_nan=False)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except ValueError as error:
+        raise ValueError(safe_text(str(error), 200)) from None
 
 
 def read_query(parameters: QueryParams, model: type[M]) -> M:

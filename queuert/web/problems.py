@@ -136,7 +136,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.body = ProblemBody(
             type=f"urn:queuert:problem:{code}",
-            title=HTTPStatus(status).phrase,
+            title=phrase(status),
             status=status,
             detail=detail,
             errors=None if errors is None else list(errors),
@@ -188,4 +188,12 @@ async def answer_http_exception(request: Request, error: Any) -> Response:
 
 def phrase_code(status: int) -> str:
     """Return the code of an error that has a status alone, such as ``not-found``."""
-    return HTTPStatus(status).phrase.lower().replace(" ", "-")
+    return phrase(status).lower().replace(" ", "-")
+
+
+def phrase(status: int) -> str:
+    """Return the words of an HTTP status, also of one that an application has of its own."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

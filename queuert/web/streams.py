@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuert.web")
 
+# At DEBUG it writes each frame, and with it the errors and messages of jobs. Payloads are in no log.
+logging.getLogger("sse_starlette.sse").setLevel(logging.INFO)
+
 RETRY = 3_000
 """Milliseconds after which a browser connects again."""
 

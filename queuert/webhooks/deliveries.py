@@ -15,6 +15,7 @@ from queuert.errors import ConfigurationError
 from queuert.event_log import JobEvent
 from queuert.state.records import json_value
 from queuert.state.types import NewJob
+from queuert.webhooks.addresses import parsed
 from queuert.webhooks.endpoints import DELIVERY_TYPE, PING
 
 MOST_PAYLOAD = 20 * 1024
@@ -65,7 +66,9 @@ class Delivery:
         """Under which id the health of its receiver is kept: the webhook's; or that of the host for a single chain."""
         if self.url is None:
             return self.webhook_id
-        return f"{self.webhook_id}:{hashlib.sha256(self.url.split('/', 3)[2].encode()).hexdigest()[:16]}"
+        target = parsed(self.url)  # However it is spelled.
+        receiver = f"{target.scheme}://{target.host_header}"
+        return f"{self.webhook_id}:{hashlib.sha256(receiver.encode()).hexdigest()[:16]}"
 
     @classmethod
     def opened(cls, input: Any, key: str) -> Delivery:

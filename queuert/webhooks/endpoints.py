@@ -37,6 +37,7 @@ CHAIN_ATTRIBUTE = "queuert.webhook"
 
 CLOSED_EVENTS = ("chain.completed", "chain.failed", "chain.cancelled")
 PING = "webhook.ping"
+_DELETED = f"job.{EventKind.DELETED.value}"
 EVENT_TYPES = frozenset({"chain.started", *CLOSED_EVENTS, *(f"job.{kind.value}" for kind in EventKind)})
 """What a webhook can be told of."""
 
@@ -82,6 +83,10 @@ class WebhookFilter:
         if unknown or not chosen:
             raise ConfigurationError(
                 f"events of a webhook must be some of {', '.join(sorted(EVENT_TYPES))}, got {unknown or chosen!r}"
+            )
+        if attributes and _DELETED in chosen:
+            raise ConfigurationError(
+                f"a webhook of {_DELETED} must have no attributes, which are deleted with their chain: leave them out"
             )
         try:
             types = None if job_types is None else tuple(dict.fromkeys(checked_type_name(one) for one in job_types))

@@ -195,7 +195,10 @@ def _header(headers: Mapping[str, object], name: str) -> str:
 
 
 def _checked_time(sent: str, now: float, tolerance: float) -> datetime:
-    if not (sent.isascii() and sent.isdigit() and len(sent) <= 12):
+    if not tolerance >= 0:
+        raise ConfigurationError(f"tolerance must be at least 0 seconds, got {tolerance!r}")
+    # Eleven digits last until the year 5138, and are a time for Python.
+    if not (sent.isascii() and sent.isdigit() and len(sent) <= 11):
         raise WebhookVerificationError(f"webhook-timestamp must be whole seconds, got {safe_text(sent, 40)!r}")
     at = int(sent)
     if abs(now - at) > tolerance:

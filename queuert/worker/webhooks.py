@@ -69,13 +69,21 @@ _RENEW_EVERY = 5.0
 _TAKE_OVER_AFTER = 15.0
 """Seconds without a renewal, by the clock of the one who looks, after which another worker becomes the dispatcher."""
 
+_AT_ONCE = 100
+"""Deliveries that are started before the dispatcher looks whether to renew its record."""
+
 _PRUNE_EVERY = 3_600.0
 _LONGEST_WAIT = 300.0
 _INSTANT = 1.0
 _TRIES = 20
 
-_ERRORS_OF_THE_STORE = (StateUnavailableError, RightMissingError, SchemaMissingError, DatabaseMovedError)
-"""Errors that are no event's fault. The page is read again until the store is as it must be."""
+
+class _Replaced(Exception):
+    """Another worker has become the dispatcher."""
+
+
+_NO_FAULT_OF_AN_EVENT = (StateUnavailableError, RightMissingError, SchemaMissingError, DatabaseMovedError, _Replaced)
+"""Errors after which the page is read again, by the dispatcher, once the store is as it must be."""
 
 _DELIVERIES = LibraryJobType[Any, Any](DELIVERY_TYPE, input=dict[str, Any], output=dict[str, Any])
 
@@ -114,7 +122,7 @@ class WebhookSettings:
                 raise ConfigurationError(f"{name} must be between {least:g} and {most:g}, got {getattr(self, name)!r}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Resources:
     """What the handler has of its worker."""
 
@@ -221,7 +229,10 @@ class WebhookDispatcher:
         if self._mine is None and not await self._take():
             return min(_IDLE, self._settings.interval * 5) * random.uniform(0.8, 1.2)
         if self._clock() >= self._prune_at:
-            await self._prune()
+            try:
+                await self._prune()
+            except _Replaced:
+                return _IDLE
         more = await self.dispatch()
         return 0.0 if more else self._settings.interval * random.uniform(0.8, 1.2)
 
@@ -263,7 +274,10 @@ class WebhookDispatcher:
             await self._write(error.cursor or (await self._store.event_log_end()).cursor, self._mine)
             return self._mine is not None
         if page.items:
-            await self._deliver(page.items)
+            try:
+                await self._deliver(page.items)
+            except _Replaced:
+                return False
         cursor = page.next_cursor or (page.items[-1].cursor if page.items else self._cursor)
         if cursor != self._cursor or self._clock() - self._written_at >= _RENEW_EVERY:
             await self._write(cursor, self._mine)
@@ -277,14 +291,14 @@ class WebhookDispatcher:
         webhooks = [one for one in stored if one.enabled and one.id != CHAIN_WEBHOOKS]
         try:
             await self._start_deliveries(webhooks, events)
-        except _ERRORS_OF_THE_STORE:
+        except _NO_FAULT_OF_AN_EVENT:
             raise
         except Exception:
             # Those of the page that were started already are not started twice.
             for event in events:
                 try:
                     await self._start_deliveries(webhooks, [event])
-                except _ERRORS_OF_THE_STORE:
+                except _NO_FAULT_OF_AN_EVENT:
                     raise
                 except Exception as error:
                     self._client.observers.emit(
@@ -297,13 +311,27 @@ class WebhookDispatcher:
                     )
 
     async def _start_deliveries(self, webhooks: Sequence[StoredWebhook], events: Sequence[JobEvent]) -> None:
+        await self._renew()
         deliveries = await self._client._deliveries_of(self._store, webhooks, events, of_chains=True)
         if not deliveries:
             return
         if any(one.webhook_id == CHAIN_WEBHOOKS for one in deliveries):
             await self._client._make_chain_webhooks(self._store)
         key = await self._client._webhook_key(self._store)
-        await self._client._start_deliveries(self._store, [one.job(key) for one in deliveries])
+        for at in range(0, len(deliveries), _AT_ONCE):
+            await self._renew()
+            part = [one.job(key) for one in deliveries[at : at + _AT_ONCE]]
+            await self._client._start_deliveries(self._store, part)
+
+    async def _renew(self) -> None:
+        """Stay the dispatcher while a page takes long.
+
+        Raises:
+            _Replaced: another worker is.
+        """
+        due = self._clock() - self._written_at >= _RENEW_EVERY
+        if due and not await self._write(self._cursor, self._mine):
+            raise _Replaced
 
     async def _prune(self) -> None:
         """Delete old entries of the log of deliveries."""
@@ -320,8 +348,7 @@ class WebhookDispatcher:
         records = await self._store.get_webhook_records(HEALTH)
         webhooks = {one.id for one in await self._store.get_webhook_records(ENDPOINT)}
         for record in records:
-            if self._clock() - self._written_at >= _RENEW_EVERY and not await self._write(self._cursor, self._mine):
-                return
+            await self._renew()
             of_host = record.id.startswith(f"{CHAIN_WEBHOOKS}:")
             if record.id not in webhooks and (not of_host or WebhookHealth.decode(record.body).last_at < before):
                 await self._store.put_webhook_record(WebhookWrite(HEALTH, record.id, None, new_token(), record.tag))
@@ -334,7 +361,7 @@ async def deliver(attempt: Attempt[dict[str, Any], dict[str, Any], _Resources]) 
     """Send a delivery: the handler of its job."""
     resources = attempt.resources
     try:
-        delivery = Delivery.opened(attempt.input, resources.key)
+        delivery = await _opened(attempt.input, resources)
     except ConfigurationError as error:
         return attempt.fail(str(error))
     found = await resources.store.get_webhook_records(ENDPOINT, [delivery.webhook_id])
@@ -348,8 +375,10 @@ async def deliver(attempt: Attempt[dict[str, Any], dict[str, Any], _Resources]) 
     number = attempt.number - attempt._claimed.uncounted
     answer, failure, seconds = await _sent(resources.settings, webhook, delivery)
     status = None if answer is None else answer.status
+    # What was sent by hand says nothing of how deliveries go.
     if failure is None:
-        await receiver.succeeded()
+        if not delivery.once:
+            await receiver.succeeded()
         await _record(resources, delivery, number, answer, None, seconds, None)
         return {"status": status}
     gone = status == 410 and delivery.url is None
@@ -358,11 +387,23 @@ async def deliver(attempt: Attempt[dict[str, Any], dict[str, Any], _Resources]) 
     if delivery.once or status == 410:
         delay = None
     if not delivery.once:
-        # What was sent by hand says nothing of how deliveries go.
         await receiver.failed(gone=gone)
     await _record(resources, delivery, number, answer, failure, seconds, delay)
     reason = f"{failure}: {status}" if status else failure
     return attempt.fail(reason) if delay is None else attempt.retry(after=delay, reason=reason)
+
+
+async def _opened(input: Any, resources: _Resources) -> Delivery:
+    """Return the delivery of a job, sealed with the key of this worker, or with one that was made since it started.
+
+    Raises:
+        ConfigurationError: its seal is not valid.
+    """
+    try:
+        return Delivery.opened(input, resources.key)
+    except ConfigurationError:
+        resources.key = await resources.client._webhook_key(resources.store)
+        return Delivery.opened(input, resources.key)
 
 
 async def _sent(
@@ -437,7 +478,8 @@ class _Health:
                 return 0.0
             now = datetime.now(UTC)
             left = (health.probe_at - now).total_seconds()
-            if left > 0:
+            # A probe that is further away was made by a clock that is ahead of this one.
+            if 0 < left <= PROBE_EVERY:
                 return left + random.uniform(0.0, min(_LONGEST_WAIT, PROBE_EVERY * max(1, health.failures // 10)))
             if await self._write(record, health.probing(now)):
                 return 0.0

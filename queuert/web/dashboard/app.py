@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -26,7 +26,15 @@ from starlette.types import Receive, Scope, Send
 from queuert.client import AsyncClient
 from queuert.errors import ConfigurationError
 from queuert.state.adapter import Capability
-from queuert.web.access import COOKIE, Access, AccessCallback, Action, BearerTokens, checked_access
+from queuert.web.access import (
+    COOKIE,
+    Access,
+    AccessCallback,
+    Action,
+    BearerTokens,
+    checked_access,
+    refuse_other_sites,
+)
 from queuert.web.audit import report
 from queuert.web.dashboard import formats
 from queuert.web.dashboard.live import LiveStreams
@@ -34,7 +42,7 @@ from queuert.web.dashboard.notices import NOTICES
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
 from queuert.web.dashboard.visit import Database, Visit
 from queuert.web.paths import base_path, with_whole_segments
-from queuert.web.problems import Problem, phrase_code, problem_of
+from queuert.web.problems import Problem, phrase, phrase_code, problem_of
 
 _log = logging.getLogger("queuert.web")
 
@@ -247,7 +255,7 @@ class DashboardApp:
                     place = urlencode({"next": request.url.path.removeprefix(base_path(request)) + query})
                     return RedirectResponse(f"{base_path(request)}/login?{place}", 303, _HEADERS)
                 note(error.status_code, phrase_code(error.status_code))
-                return self._error(request, access, error.status_code, str(error.detail))
+                return self._error(request, access, error.status_code, str(error.detail), error.headers)
             except TimeoutError:
                 text = f"the database did not answer within {2 * self.timeout:g} seconds: read the page again"
                 return self._error(request, access, 504, text)
@@ -266,12 +274,17 @@ class DashboardApp:
         base = self._base(request, self._database(request))
         return RedirectResponse(f"{base}{_own_path(request)}{query}", 303, _HEADERS)
 
-    def _error(self, request: Request, access: Access, status: int, detail: str) -> Response:
-        return self.render(request, "error.html", access, status, title=formats.phrase(status), detail=detail)
+    def _error(
+        self, request: Request, access: Access, status: int, detail: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Return the page of an error, with the headers that an ``access`` of the application has given it."""
+        answer = self.render(request, "error.html", access, status, title=phrase(status), detail=detail)
+        answer.headers.update(headers or {})
+        return answer
 
     async def _not_routed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return self._error(request, Access(), error.status_code, "there is no such page")
+        return self._error(request, Access(), error.status_code, "there is no such page", error.headers)
 
     async def _stream(self, request: Request) -> Response:
         """Say when something has happened, for a page to read itself again."""
@@ -284,7 +297,8 @@ class DashboardApp:
             chain_id = request.query_params.get("chain") or None
             return await self._live.open(self._database(request).client, chain_id, authorize)
         except HTTPException as error:
-            return Response(str(error.detail), error.status_code, _HEADERS, "text/plain; charset=utf-8")
+            headers = {**_HEADERS, **(error.headers or {})}
+            return Response(str(error.detail), error.status_code, headers, "text/plain; charset=utf-8")
         except Exception as error:
             found = problem_of(error).body
             return Response(found.detail, found.status, _HEADERS, "text/plain; charset=utf-8")
@@ -300,6 +314,7 @@ class DashboardApp:
         if not isinstance(self.access, BearerTokens):
             return self._error(request, Access(), 404, "your application decides who has access: log in there")
         try:
+            refuse_other_sites(request)
             form = await _read_form(request)
         except Problem as error:
             return self._error(request, Access(), error.body.status, error.body.detail)
@@ -317,6 +332,10 @@ class DashboardApp:
         return answer
 
     async def _log_out(self, request: Request) -> Response:
+        try:
+            refuse_other_sites(request)
+        except Problem as error:
+            return self._error(request, Access(), error.body.status, error.body.detail)
         base = base_path(request)
         answer = RedirectResponse(f"{base}/login", 303, _HEADERS)
         answer.delete_cookie(COOKIE, path=base or "/", httponly=True, samesite="strict")
@@ -328,7 +347,7 @@ class DashboardApp:
             access = await checked_access(self.access, request, None)
             form = await _read_form(request)
         except HTTPException as error:
-            return self._error(request, Access(), error.status_code, str(error.detail))
+            return self._error(request, Access(), error.status_code, str(error.detail), error.headers)
         except Problem as error:
             return self._error(request, Access(), error.body.status, error.body.detail)
         base = base_path(request)
@@ -397,10 +416,13 @@ def _zone_of(name: str) -> tzinfo | None:
 
 async def _read_form(request: Request) -> ImmutableMultiDict[str, str]:
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_FORM:
-            raise Problem(413, "too-large", f"a form must have at most {_MAX_FORM} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _MAX_FORM:
+                raise Problem(413, "too-large", f"a form must have at most {_MAX_FORM} bytes")
+    except ClientDisconnect:
+        raise Problem(400, "disconnected", "the client has gone before its form was read") from None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and kind != "application/x-www-form-urlencoded":
         raise Problem(415, "media-type", f"a form must be application/x-www-form-urlencoded, got {kind or 'nothing'}")

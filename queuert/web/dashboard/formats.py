@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, tzinfo
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -260,14 +259,6 @@ def named(summary: str) -> Markup:
     if not colon or " " in name:
         return Markup('<span class="summary">{}</span>').format(summary)
     return Markup('<span class="summary" title="{}"><b>{}</b> {}</span>').format(name, name.rpartition(".")[2], message)
-
-
-def phrase(status: int) -> str:
-    """Return the words of an HTTP status."""
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
 
 
 def in_url(text: str) -> str:

@@ -17,7 +17,7 @@ from queuert.jobs import Blocker, ChainState, ChainStatus, Job
 from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
-from queuert.web.bodies import read_payload
+from queuert.web.bodies import checked_json, read_payload
 from queuert.web.dashboard.charts import gantt
 from queuert.web.dashboard.graph import MOST_JOBS, Related, graph_of
 from queuert.web.dashboard.pages.jobs import traces_of
@@ -209,7 +209,10 @@ async def edit(visit: Visit) -> Response:
     visit.check(Action.READ_PAYLOADS)
     found = await visit.client.get_chain(visit.wanted("id"))
     job = await _last_job(visit, found)
-    return visit.render("edit.html", chain=found, job=job, input=json.dumps(job.input, indent=2, ensure_ascii=False))
+    redact = visit.app.redact
+    hidden = redact is not None and redact(job.type, job.input) != job.input
+    input = "" if hidden else json.dumps(job.input, indent=2, ensure_ascii=False)
+    return visit.render("edit.html", chain=found, job=job, input=input, hidden=hidden)
 
 
 async def retry_with_input(visit: Visit) -> Response:
@@ -237,7 +240,7 @@ def _json_of(visit: Visit, name: str) -> Any:
         Problem: 400, it is not JSON.
     """
     try:
-        return json.loads(visit.form.get(name) or "null")
+        return json.loads(checked_json(visit.form.get(name) or "null"))
     except ValueError as error:
         raise Problem(400, "invalid-json", f"{name} must be JSON: {error}") from None
 

@@ -50,7 +50,7 @@ async def replay(visit: Visit) -> Response:
     id = visit.wanted("id")
     delivery = visit.given("delivery").get("delivery")
     if delivery is not None:
-        await visit.client.replay_webhook_delivery(delivery)
+        await visit.client.replay_webhook_delivery(delivery, webhook=id)
     else:
         await visit.client.replay_webhook(id, since=visit.now - REPLAYED)
     return visit.go("/webhook", id=id, notice="webhook-replayed")
