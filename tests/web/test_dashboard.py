@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
 
 from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
 from queuert.errors import ConfigurationError
@@ -288,6 +289,11 @@ async def test_payloads_are_shown_only_with_their_action(local: Harness, http: H
     page = await read(redacting, "/job", id=id)
     assert "secret-input" not in page
     assert "&#34;type&#34;: &#34;anything&#34;" in page
+    edited = await read(redacting, "/chain/edit", id=id)
+    assert "secret-input" not in edited
+    assert "The input is hidden here" in edited
+    shown = await read(http(dashboard(local, redact=lambda job_type, payload: payload)), "/chain/edit", id=id)
+    assert "secret-input" in shown
 
 
 async def test_why_a_chain_waits_shows_no_error_without_payloads(local: Harness, http: Http) -> None:
@@ -391,6 +397,42 @@ async def test_a_browser_logs_in_with_a_token(local: Harness, http: Http) -> Non
     assert (await changed.get("/")).status_code == 303
     await web.post("/logout")
     assert (await web.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.test"}])
+async def test_another_site_logs_nobody_in_or_out(local: Harness, http: Http, headers: dict[str, str]) -> None:
+    web = http(DashboardApp(local.client, access=bearer_tokens({TOKEN: FULL_ACCESS})))
+    answer = await web.post("/login", data={"token": TOKEN}, headers=headers)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    assert (await web.post("/login", data={"token": TOKEN})).status_code == 303
+    answer = await web.post("/logout", headers=headers)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    assert (await web.get("/")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/chains", "/live", "/nothing"])
+@pytest.mark.parametrize("kind", [DashboardApp, WebApp])
+@pytest.mark.parametrize("status", [401, 419])
+async def test_the_headers_of_a_refusal_of_the_application_are_sent(
+    local: Harness, http: Http, kind: type[Any], path: str, status: int
+) -> None:
+    """By one a browser is told to ask for a password. A status of the application's own has no words."""
+
+    def access(request: Any) -> Access:
+        raise HTTPException(status, headers={"WWW-Authenticate": 'Basic realm="queue"'})
+
+    answer = await http(kind(local.client, access=access)).get(path)
+    if answer.status_code != 404:  # There is no such page, for anybody.
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (status, 'Basic realm="queue"')
+
+
+async def test_json_that_is_nested_too_deep_is_an_error_of_the_form(local: Harness, http: Http) -> None:
+    [id] = await fail_jobs(local, 1)
+    web = http(dashboard(local))
+    for wrong in ("[" * 20_000, "NaN", "1e400"):
+        answer = await web.post("/chain/edit", data={"id": id, "input": wrong})
+        assert answer.status_code == 400
+        assert "input must be JSON" in answer.text
 
 
 @pytest.mark.parametrize("place", ["https://evil.test", "//evil.test", "/\\evil.test", "evil", ""])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
@@ -134,6 +135,16 @@ async def test_a_chain_is_streamed_to_its_end_and_then_not_again(harness: Harnes
         assert (await web.get(path, headers={"Last-Event-ID": last or ""})).status_code == 204
         again, _ = frames_of(await read_until(web, f"{path}?after=beginning", lambda data: False))
         assert [frame.event for frame in again] == ["created", "started", "completed"]
+
+
+async def test_no_log_has_what_is_streamed(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    await harness.client.start_chain(number, 1, id="mine")
+    await harness.client.cancel_chain("mine", reason="canary")
+    with caplog.at_level(logging.DEBUG):
+        async with served(app_of(harness.client)) as web:
+            data = await read_until(web, "/chains/mine/events", having(1))
+    assert b"canary" in data
+    assert "canary" not in caplog.text
 
 
 async def test_a_stream_continues_wherever_it_was_cut(harness: Harness) -> None:

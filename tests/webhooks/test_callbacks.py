@@ -161,6 +161,13 @@ def test_a_secret_is_replaced() -> None:
         old.opened(new)
 
 
+def test_the_longest_ids_have_an_address() -> None:
+    """Of characters that take most bytes."""
+    longest = "\U0001f388" * 512
+    url = URLS.url(longest, expires=60, id="1", event="e" * 128, expecting="t" * 128)
+    assert URLS.opened(url.rpartition("/")[2]).chain_id == longest
+
+
 def test_settings_are_checked(tmp_path: Path) -> None:
     for base, secrets in (("queue.test", ["x" * 32]), ("https://queue.test", []), ("https://queue.test", ["short"])):
         with pytest.raises(ConfigurationError):

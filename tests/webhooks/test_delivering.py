@@ -30,7 +30,7 @@ from queuert.state.paging import PageRequest
 from queuert.state.types import NewJob
 from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR, ENDPOINT, HEALTH, WebhookWrite
 from queuert.webhooks import CHAIN_WEBHOOKS, ForbiddenTargetError, TargetPolicy, WebhookNotFoundError, endpoints
-from queuert.webhooks.deliveries import event_body
+from queuert.webhooks.deliveries import KEY, event_body
 from queuert.webhooks.endpoints import (
     DELIVERY_TYPE,
     FAILURES_TO_OPEN,
@@ -387,6 +387,54 @@ async def test_a_receiver_that_fails_for_days_is_disabled_and_what_it_missed_is_
     assert await deliveries.client.replay_webhook(made.webhook.id, since=before, failed_only=False) == 3
 
 
+async def test_a_probe_that_a_wrong_clock_has_put_off_is_made_now(deliveries: Deliveries) -> None:
+    deliveries.receiver.answer = status(500)
+    made = await deliveries.webhook()
+    await deliveries.work()
+    await deliveries.client.start_chain(double, 1)
+    await deliveries.scheduled()
+    deliveries.receiver.answer = NO_CONTENT
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    await _change_health(deliveries, made.webhook.id, failures=FAILURES_TO_OPEN, probe_at=tomorrow)
+    await deliveries.due()
+    await deliveries.until(
+        lambda: deliveries.attempts(made.webhook.id), lambda found: any(one.delivered for one in found)
+    )
+
+
+async def test_what_is_sent_by_hand_closes_no_circuit(deliveries: Deliveries) -> None:
+    deliveries.receiver.answer = status(500)
+    made = await deliveries.webhook()
+    await deliveries.work()
+    await deliveries.client.start_chain(double, 1)
+    [waiting] = await deliveries.scheduled()
+    await deliveries.client.cancel_chain(waiting)  # It would close the circuit.
+    await _change_health(
+        deliveries, made.webhook.id, failures=FAILURES_TO_OPEN, probe_at=datetime.now(UTC) + timedelta(seconds=25)
+    )
+    deliveries.receiver.answer = NO_CONTENT
+    await deliveries.client.ping_webhook(made.webhook.id)
+    await deliveries.until(
+        lambda: deliveries.attempts(made.webhook.id), lambda found: any(one.delivered for one in found)
+    )
+    shown = await deliveries.client.get_webhook(made.webhook.id)
+    assert (shown.failures, shown.circuit) == (FAILURES_TO_OPEN, "open")
+
+
+async def test_a_worker_takes_a_key_that_was_made_since_it_started(deliveries: Deliveries) -> None:
+    """The first one is lost with its record, as by a failover of Redis."""
+    made = await deliveries.webhook()
+    await deliveries.work()
+    await deliveries.client.start_chain(double, 1)
+    await deliveries.attempted(made.webhook.id, 1)
+    store = await deliveries.client._open_store()
+    [record] = await store.get_webhook_records(DISPATCHER, [KEY])
+    assert await store.put_webhook_record(WebhookWrite(DISPATCHER, KEY, None, new_token(), record.tag))
+    await deliveries.client.start_chain(double, 2)
+    attempts = await deliveries.attempted(made.webhook.id, 2)
+    assert all(one.delivered for one in attempts)
+
+
 async def test_what_is_sent_by_hand_disables_nothing(deliveries: Deliveries) -> None:
     """A ping that fails says that the receiver is not ready yet."""
     made = await deliveries.webhook()
@@ -520,6 +568,7 @@ async def _change_health(deliveries: Deliveries, webhook: str, **changes: Any) -
         {"url": "ftp://example.com/"}, {"url": "https://10.0.0.1:x/"}, {"events": ["chain.open"]}, {"events": []},
         {"events": "chain.failed"}, {"headers": {"Host": "x"}}, {"headers": {"webhook-id": "x"}},
         {"headers": {"x": "a\r\nb"}}, {"headers": {"x": " a"}}, {"secret": "whsec_short"}, {"job_types": []},
+        {"events": ["job.deleted"], "attributes": {"customer": 17}},
     ],
 )  # fmt: skip
 async def test_a_webhook_is_checked_before_it_is_stored(deliveries: Deliveries, given: dict[str, Any]) -> None:
@@ -597,6 +646,62 @@ async def test_a_cursor_that_is_stored_first_would_lose_deliveries(
     deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await deliveries_of_one_event(deliveries, monkeypatch, Hasty, started=False) == 0
+
+
+async def test_a_dispatcher_keeps_its_place_while_a_page_takes_long(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another one takes over, and begins with the same page, which takes as long."""
+    client, clock = deliveries.client, [0.0]
+    store = await client._open_store()
+    await deliveries.webhook(events=["chain.started"])
+    dispatcher = WebhookDispatcher(client, store, deliveries.settings(), clock=lambda: clock[0])
+    monkeypatch.setattr("queuert.worker.webhooks._AT_ONCE", 1)
+    await client.start_chains(_starts(3))
+    assert await dispatcher._take()
+    start, tags = client._start_deliveries, list[str]()
+
+    async def slowly(store: Any, jobs: list[NewJob]) -> None:
+        tags.append((await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR]))[0].tag)
+        clock[0] += 10.0
+        await start(store, jobs)
+
+    monkeypatch.setattr(client, "_start_deliveries", slowly)
+    async with asyncio.timeout(START):
+        while len(tags) < 3:
+            await dispatcher.dispatch()
+    assert len(set(tags)) == 3
+
+
+async def test_a_dispatcher_that_was_replaced_leaves_the_page(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, clock = deliveries.client, [0.0]
+    store = await client._open_store()
+    await deliveries.webhook(events=["chain.started"])
+    first, second = (WebhookDispatcher(client, store, deliveries.settings(), clock=lambda: clock[0]) for _ in range(2))
+    monkeypatch.setattr("queuert.worker.webhooks._AT_ONCE", 1)
+    await client.start_chains(_starts(3))
+    assert await first._take()
+    assert not await second._take(), "it sees the record for the first time"
+    start, started = client._start_deliveries, list[str]()
+
+    async def while_the_other_takes_over(store: Any, jobs: list[NewJob]) -> None:
+        clock[0] += 60.0
+        started.extend(job.id for job in jobs)
+        await start(store, jobs)
+        assert await second._take()
+
+    monkeypatch.setattr(client, "_start_deliveries", while_the_other_takes_over)
+    async with asyncio.timeout(START):
+        while not started:
+            assert not await first.dispatch()
+    assert len(started) == 1
+    assert first._mine is None
+    monkeypatch.undo()
+    async with asyncio.timeout(START):
+        while len((await client.list_chains(job_types=[DELIVERY_TYPE])).items) < 3:
+            await second.dispatch()
 
 
 @pytest.mark.parametrize("url", ["x", "https:/x", "https://"])

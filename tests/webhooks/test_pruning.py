@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from queuert.event_log import EventFilter, EventKind
 from queuert.ids import new_token
 from queuert.state.paging import PageRequest
 from queuert.state.webhooks import HEALTH, WebhookWrite
-from queuert.webhooks.deliveries import delivery_id
+from queuert.webhooks.deliveries import Delivery, delivery_id
 from queuert.webhooks.endpoints import CHAIN_WEBHOOKS, WebhookHealth
 from queuert.worker.webhooks import WebhookDispatcher
 from tests.webhooks.deliveries import Deliveries, double
@@ -36,6 +38,17 @@ async def test_the_health_of_receivers_of_which_nothing_is_left_is_deleted(deliv
     await dispatcher._prune()
     kept = {one.id for one in await store.get_webhook_records(HEALTH)}
     assert kept == {made.webhook.id, f"{CHAIN_WEBHOOKS}:failed-lately"}
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.com?order=1", "https://EXAMPLE.com./?order=2", "https://example.com:443/hooks"]
+)
+def test_single_chains_share_the_health_of_their_receiver(url: str) -> None:
+    """However its address is spelled."""
+    one = Delivery(CHAIN_WEBHOOKS, "id", "chain.completed", "{}", url="https://example.com/")
+    assert replace(one, url=url).health_id == one.health_id
+    for other in ("https://example.com:8443/", "http://example.com/", "https://www.example.com/"):
+        assert replace(one, url=other).health_id != one.health_id
 
 
 async def test_deliveries_have_ids_of_the_key(deliveries: Deliveries) -> None:

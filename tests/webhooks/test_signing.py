@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -103,6 +104,21 @@ def test_nothing_that_somebody_sends_is_another_error(headers: dict[str, str], b
 def test_a_body_that_is_no_json_is_refused_though_it_is_signed() -> None:
     with pytest.raises(WebhookVerificationError):
         verify(b"{", signed_headers(SECRET, "evt_1", b"{"), SECRET)
+
+
+def test_without_a_limit_every_time_is_one_of_python() -> None:
+    verify(VECTOR_BODY, _vector(), SECRET, now=10 * VECTOR_TIME, tolerance=math.inf)
+    with pytest.raises(WebhookVerificationError):
+        verify(VECTOR_BODY, _vector(timestamp="9" * 12), SECRET, tolerance=math.inf)
+    with pytest.raises(WebhookVerificationError):
+        verify(VECTOR_BODY, _vector(timestamp="9" * 11), SECRET, tolerance=math.inf)
+
+
+@pytest.mark.parametrize("tolerance", [math.nan, -1.0])
+def test_a_tolerance_that_is_no_time_is_refused(tolerance: float) -> None:
+    """With NaN every time would be accepted."""
+    with pytest.raises(ConfigurationError, match="tolerance must be at least 0 seconds"):
+        verify(VECTOR_BODY, _vector(), SECRET, tolerance=tolerance)
 
 
 def test_an_old_request_is_refused_and_so_is_one_of_the_future() -> None:
