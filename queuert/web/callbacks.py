@@ -29,7 +29,7 @@ class CallbackApp:
     A GET says what an address is for, and changes nothing. A POST uses it, once:
 
     - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event.
-    - ``{"error": "..."}`` closes the chain as cancelled, with this reason.
+    - ``{"error": "..."}`` closes the chain as cancelled, with this reason. An address for an event takes none.
 
     What is expired or forged is refused with 403. What was used already, or is of a chain that is closed or has gone on
     to another job, is refused with 409, and changes nothing. Answers and errors are JSON, as those of ``WebApp``.
@@ -104,6 +104,9 @@ class CallbackApp:
         body = await read_body(request, CallbackBody, self._max_body)
         if ("output" in body.model_fields_set) == (body.error is not None):
             raise Problem(422, "invalid-body", "the body must have either output or error")
+        if callback.event is not None and body.error is not None:
+            detail = "the body must have an output: the address is for an event, whose payload may say what is wrong"
+            raise Problem(422, "invalid-body", detail)
         chain = await self.client.get_chain(callback.chain_id)
         last = await self._last_type(callback, open=chain.status is ChainStatus.OPEN)
         if body.error is not None:
