@@ -49,7 +49,8 @@ class StreamTokens:
 
         Args:
             chain: its id, or a handle.
-            expires_in: seconds until streams with it end, by the clock of this machine; 30 days at most.
+            expires_in: seconds until streams with it end, by the clock of this machine; 30 days at most. A stream that
+                is open ends within about a minute after that.
             payloads: whether errors and the messages of progress are shown.
 
         Raises:
