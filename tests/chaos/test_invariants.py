@@ -81,6 +81,25 @@ def effect_of_another(planted: Planted) -> None:
     planted.effect("y", 1, "t1")
 
 
+def started_anew(planted: Planted) -> None:
+    """A chain ran, was deleted, and ran again: its client repeated a start of which it did not know how it went."""
+    planted.lived("anew")
+    planted.requested("anew", how="outside", op="delete")
+    planted.history.rows("DELETE FROM s WHERE id = 'anew'")
+    planted.change("anew", "completed", None)
+    planted.change("anew", None, "ready")
+    planted.claimed("anew", 1, "t9")
+    planted.change("anew", "running", "completed", old_attempt=1, new_attempt=1, old_token="t9", new_token="t9")
+    planted.effect("anew", 1, "t9")
+    planted.job("anew")
+
+
+@plants("I6 effect in another life")
+def effect_of_another_life(planted: Planted) -> None:
+    started_anew(planted)
+    planted.effect("anew", 1, "t8")
+
+
 @plants("I7 twice")
 def two_effects(planted: Planted) -> None:
     planted.effect("good")
@@ -434,6 +453,12 @@ def test_every_invariant_has_a_planted_violation() -> None:
 
 def test_all_are_accounted_for() -> None:
     assert {f"I{number}" for number in range(1, 34)} == INVARIANTS.keys() | NOT_APPLICABLE.keys()
+
+
+def test_a_chain_that_runs_again_after_its_deletion_is_no_violation() -> None:
+    planted = healthy()
+    started_anew(planted)
+    assert {id: found for id, found in check_all(planted.history).items() if found} == {}
 
 
 def test_what_a_client_requested_for_is_no_violation() -> None:

@@ -172,7 +172,7 @@ def leases_do_not_overlap(history: History) -> Iterator[str]:
 @invariant("I6", "only the newest attempt writes")
 def only_the_holder_writes(history: History) -> Iterator[str]:
     """Report finishes with another token than the lease's, and effects of another attempt than the one that ended the
-    job."""
+    job: of a chain that was deleted and started again, one of those that ended it."""
     yield from _reported(
         history,
         """SELECT job_id, new_attempt FROM c WHERE kind = 'update' AND old_status = 'running'
@@ -183,7 +183,10 @@ def only_the_holder_writes(history: History) -> Iterator[str]:
         history,
         """SELECT e.job_id, e.attempt, c.new_attempt FROM e JOIN c ON c.job_id = e.job_id AND c.kind = 'update'
                AND c.old_status = 'running' AND c.new_status IN ('completed', 'continued')
-           WHERE c.new_token IS NOT NULL AND (e.token <> c.new_token OR e.attempt <> c.new_attempt)""",
+           WHERE c.new_token IS NOT NULL AND NOT EXISTS (
+               SELECT 1 FROM c AS own WHERE own.job_id = e.job_id AND own.kind = 'update' AND own.old_status = 'running'
+                   AND own.new_status IN ('completed', 'continued')
+                   AND own.new_token = e.token AND own.new_attempt = e.attempt)""",
         "{}: an effect of attempt {} stands, and attempt {} ended the job",
     )
 
