@@ -210,7 +210,7 @@ class _Handoff:
     """Hands a transaction from the thread that began it to an event loop that may be blocked."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._settled = threading.Event()
         self._taken = False
 
