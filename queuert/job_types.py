@@ -349,6 +349,11 @@ class JobType(Generic[I, R]):
         return TypeTraits(self.name, by_client, self.overdue_after, self.closes_with_parent)
 
     @property
+    def needed_types(self) -> frozenset[str]:
+        """The names of the types that its chains need besides it: its continuations and its blockers."""
+        return frozenset((*self.continuations, *(() if self.blockers is None else self.blockers.names)))
+
+    @property
     def input_annotation(self) -> Any:
         """The type of the input, as it was passed."""
         return self._spec[1]["input"]

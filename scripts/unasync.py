@@ -49,7 +49,7 @@ PAIRS = {
     "queuert/state/redis/async_management.py": "queuert/state/redis/sync_management.py",
     "queuert/state/redis/async_store.py": "queuert/state/redis/sync_store.py",
     "queuert/state/redis/async_transaction.py": "queuert/state/redis/sync_transaction.py",
-    "queuert/webhooks/async_unread.py": "queuert/webhooks/sync_unread.py",
+    "queuert/state/async_unread.py": "queuert/state/sync_unread.py",
 }
 
 # Applied in this order, to whole words; the last two turn any other `AsyncName` into `Name` and `async_name` into

@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from queuert.errors import EventsLostError, QueuertError, StateUnavailableError
-from queuert.event_log import EventFilter, JobEvent
+from queuert.errors import QueuertError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.sync_store import Store
+from queuert.state.sync_unread import first_event
 from queuert.state.types import StoreWarning
 from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
 
@@ -273,7 +273,7 @@ def _webhooks(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     found = store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
     if not found:
         return
-    unread = _first_event(store, json.loads(found[0].body)["cursor"])
+    unread = first_event(store, json.loads(found[0].body)["cursor"])
     waited = None if unread is None else (datetime.now(UTC) - unread.happened_at).total_seconds()
     if waited is None or waited < thresholds.waiting_seconds:
         yield ok("webhooks", "no event waits for a worker that delivers webhooks")
@@ -284,14 +284,3 @@ def _webhooks(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
         "no webhook is told of it, and retention deletes no chain that has closed since",
         "run a worker with webhook_processors(client); if one runs, its log says why it does not get on",
     )
-
-
-def _first_event(store: Store, cursor: str | None) -> JobEvent | None:
-    """Return the first event after a place; after what is lost of the log, if this is."""
-    try:
-        page = store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))
-    except EventsLostError as error:
-        if error.cursor is None:
-            return None
-        page = store.list_events(EventFilter(), PageRequest(1, error.cursor, oldest_first=True))
-    return page.items[0] if page.items else None

@@ -18,8 +18,8 @@ from queuert.observability.events import ChainsBecameStale, ChainsPruned, Retent
 from queuert.policies import Retention, RetentionHook
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
+from queuert.state.async_unread import unread_since
 from queuert.state.types import PruneRequest, PruneResult
-from queuert.webhooks.async_unread import unread_since
 from queuert.worker.finishes import error_of
 from queuert.worker.threads import HandlerThreads
 

@@ -225,8 +225,7 @@ class WorkerRuntime:
         needed: dict[str, str] = {}
         for one in self.job_types:
             if one.name in self._processors or one.completed_by == "client":
-                following = {*one.continuations, *(one.blockers.names if one.blockers is not None else ())}
-                others = following - self._processors.keys() - self._client_types.keys()
+                others = one.needed_types - self._processors.keys() - self._client_types.keys()
                 needed |= dict.fromkeys(sorted(others), one.name)
         return needed
 

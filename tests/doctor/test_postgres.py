@@ -388,6 +388,19 @@ def test_listeners_that_cannot_connect(app: str, listen_dsn: dict[str, str]) -> 
     assert found(app, "schema")
 
 
+def test_a_login_without_a_connection_for_its_listener(server: EmbeddedPostgres, app: str) -> None:
+    with admin(server) as connection:
+        # One is the examination's own.
+        connection.execute("ALTER ROLE app CONNECTION LIMIT 1")
+        try:
+            one = problem(app, "listener")
+        finally:
+            connection.execute("ALTER ROLE app CONNECTION LIMIT -1")
+    assert "too many connections" in one.found
+    assert "poll" in one.reason
+    assert one.remedy == "let the login have a connection more for each process"
+
+
 def test_what_a_pooler_keeps_as_it_is(server: EmbeddedPostgres) -> None:
     """Our own sessions set it for themselves."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuert.spark.history import run_archive
+from queuert.state import sync_unread
 from queuert.state.postgres import PostgresState
-from queuert.webhooks import sync_unread
 from tests.spark.history_support import (
     EVENTS_OF_JOBS,
     OUTPUT,

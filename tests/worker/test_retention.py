@@ -15,9 +15,9 @@ from queuert.errors import ConfigurationError, EventsLostError
 from queuert.event_log import EventFilter
 from queuert.observability.events import AttemptFailed, ChainsBecameStale, ChainsPruned, RetentionHookFailed
 from queuert.policies import Keep, Retention
+from queuert.state import async_unread
 from queuert.state.paging import PageRequest
 from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR, WebhookWrite
-from queuert.webhooks import async_unread
 from queuert.worker import maintenance, pruning
 from tests.support.harness import PostgresHarness
 from tests.support.job_types import AT_ONCE, JOB_TYPES, anything, echo, number, relay, text

@@ -19,7 +19,7 @@ from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.adapter import PostgresState
 from queuert.state.postgres.bulk import BulkSession, bulk_session
 from queuert.state.postgres.history import HistoryFacts, HistoryLock, history_facts, history_lock
-from queuert.webhooks.sync_unread import unread_since
+from queuert.state.sync_unread import unread_since
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

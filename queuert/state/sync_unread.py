@@ -1,11 +1,10 @@
-# Generated from queuert/webhooks/async_unread.py, do not edit: see scripts/unasync.py
-"""Which closed chains the dispatcher of webhooks may still have to read. ``sync_unread.py`` is generated from this
+# Generated from queuert/state/async_unread.py, do not edit: see scripts/unasync.py
+"""What the dispatcher of webhooks has not read yet of the log of events. ``sync_unread.py`` is generated from this
 module."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from queuert.errors import EventsLostError
@@ -24,23 +23,25 @@ _CLOCKS = timedelta(minutes=1)
 def unread_since(store: Store) -> datetime | None:
     """Return the time from which on closed chains may have events that webhooks are still to be made of.
 
-    Without webhooks there is none. What the log has lost is not read any more: this goes on from the cursor of the
-    error, as the dispatcher does.
+    Without webhooks there is none.
     """
     found = store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
     if not found:
         return None
     now = datetime.now(UTC)
     end = store.event_log_end()
-    cursor = json.loads(found[0].body)["cursor"]
-    try:
-        unread = _first(store, cursor)
-    except EventsLostError as error:
-        unread = _first(store, error.cursor or end.cursor)
-    if unread:
-        return unread[0].happened_at - _OUT_OF_ORDER
+    unread = first_event(store, json.loads(found[0].body)["cursor"])
+    if unread is not None:
+        return unread.happened_at - _OUT_OF_ORDER
     return now - (_OUT_OF_ORDER if end.settled < end.written else _CLOCKS)
 
 
-def _first(store: Store, cursor: str | None) -> Sequence[JobEvent]:
-    return (store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))).items
+def first_event(store: Store, cursor: str | None) -> JobEvent | None:
+    """Return the first event after a place; after what is lost of the log, if this is, as the dispatcher goes on."""
+    try:
+        page = store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))
+    except EventsLostError as error:
+        if error.cursor is None:
+            return None
+        page = store.list_events(EventFilter(), PageRequest(1, error.cursor, oldest_first=True))
+    return page.items[0] if page.items else None

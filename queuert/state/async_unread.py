@@ -1,10 +1,9 @@
-"""Which closed chains the dispatcher of webhooks may still have to read. ``sync_unread.py`` is generated from this
+"""What the dispatcher of webhooks has not read yet of the log of events. ``sync_unread.py`` is generated from this
 module."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from queuert.errors import EventsLostError
@@ -23,23 +22,25 @@ _CLOCKS = timedelta(minutes=1)
 async def unread_since(store: AsyncStore) -> datetime | None:
     """Return the time from which on closed chains may have events that webhooks are still to be made of.
 
-    Without webhooks there is none. What the log has lost is not read any more: this goes on from the cursor of the
-    error, as the dispatcher does.
+    Without webhooks there is none.
     """
     found = await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
     if not found:
         return None
     now = datetime.now(UTC)
     end = await store.event_log_end()
-    cursor = json.loads(found[0].body)["cursor"]
-    try:
-        unread = await _first(store, cursor)
-    except EventsLostError as error:
-        unread = await _first(store, error.cursor or end.cursor)
-    if unread:
-        return unread[0].happened_at - _OUT_OF_ORDER
+    unread = await first_event(store, json.loads(found[0].body)["cursor"])
+    if unread is not None:
+        return unread.happened_at - _OUT_OF_ORDER
     return now - (_OUT_OF_ORDER if end.settled < end.written else _CLOCKS)
 
 
-async def _first(store: AsyncStore, cursor: str | None) -> Sequence[JobEvent]:
-    return (await store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))).items
+async def first_event(store: AsyncStore, cursor: str | None) -> JobEvent | None:
+    """Return the first event after a place; after what is lost of the log, if this is, as the dispatcher goes on."""
+    try:
+        page = await store.list_events(EventFilter(), PageRequest(1, cursor, oldest_first=True))
+    except EventsLostError as error:
+        if error.cursor is None:
+            return None
+        page = await store.list_events(EventFilter(), PageRequest(1, error.cursor, oldest_first=True))
+    return page.items[0] if page.items else None
