@@ -15,7 +15,7 @@ from queuert.errors import ConfigurationError, ErrorKind, QueuertError
 
 _SHORTEST_SECRET = 32
 _LONGEST = 366 * 86_400.0
-_LONGEST_TOKEN = 8_192
+_LONGEST_TOKEN = 16_384
 _CONTEXT = b"queuert callback 1:"
 
 

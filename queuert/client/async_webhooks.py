@@ -34,7 +34,7 @@ from queuert.state.webhooks import (
 )
 from queuert.texts import check_step_name, check_text
 from queuert.webhooks.addresses import parsed
-from queuert.webhooks.deliveries import KEY, MOST_PAYLOAD, Delivery, delivery_id, event_body, ping_of
+from queuert.webhooks.deliveries import KEY, MOST_PAYLOAD, STARTED_AT_ONCE, Delivery, delivery_id, event_body, ping_of
 from queuert.webhooks.endpoints import (
     CHAIN_ATTRIBUTE,
     CHAIN_WEBHOOKS,
@@ -57,7 +57,6 @@ from queuert.webhooks.errors import WebhookNotFoundError
 from queuert.webhooks.signing import checked_secret, new_secret
 
 _TRIES = 20
-_AT_ONCE = 100
 _OUTPUTS_AT_ONCE = 20
 _COMPLETED = CLOSED_EVENTS[0]
 _LONG_TRANSACTION = timedelta(hours=1)
@@ -185,7 +184,7 @@ class AsyncClientWebhooks(AsyncClientBase):
                 found.filter.events if events is None else checked.events,
                 found.filter.job_types if given_types is None else checked.job_types,
                 found.filter.attributes if attributes is None else checked.attributes,
-            )
+            ).checked()
             return replace(found, filter=filter, **changes)
 
         store = await self._open_store()
@@ -549,7 +548,7 @@ class AsyncClientWebhooks(AsyncClientBase):
         return frozenset(found)
 
     async def _start_deliveries(self, store: AsyncStore, jobs: list[NewJob]) -> None:
-        for at in range(0, len(jobs), _AT_ONCE):
-            await store.start_jobs(jobs[at : at + _AT_ONCE])
+        for at in range(0, len(jobs), STARTED_AT_ONCE):
+            await store.start_jobs(jobs[at : at + STARTED_AT_ONCE])
         if jobs:
             self.notify.publish(Topic.JOBS, {DELIVERY_TYPE})

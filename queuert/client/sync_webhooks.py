@@ -35,7 +35,7 @@ from queuert.state.webhooks import (
 )
 from queuert.texts import check_step_name, check_text
 from queuert.webhooks.addresses import parsed
-from queuert.webhooks.deliveries import KEY, MOST_PAYLOAD, Delivery, delivery_id, event_body, ping_of
+from queuert.webhooks.deliveries import KEY, MOST_PAYLOAD, STARTED_AT_ONCE, Delivery, delivery_id, event_body, ping_of
 from queuert.webhooks.endpoints import (
     CHAIN_ATTRIBUTE,
     CHAIN_WEBHOOKS,
@@ -58,7 +58,6 @@ from queuert.webhooks.errors import WebhookNotFoundError
 from queuert.webhooks.signing import checked_secret, new_secret
 
 _TRIES = 20
-_AT_ONCE = 100
 _OUTPUTS_AT_ONCE = 20
 _COMPLETED = CLOSED_EVENTS[0]
 _LONG_TRANSACTION = timedelta(hours=1)
@@ -186,7 +185,7 @@ class ClientWebhooks(ClientBase):
                 found.filter.events if events is None else checked.events,
                 found.filter.job_types if given_types is None else checked.job_types,
                 found.filter.attributes if attributes is None else checked.attributes,
-            )
+            ).checked()
             return replace(found, filter=filter, **changes)
 
         store = self._open_store()
@@ -548,7 +547,7 @@ class ClientWebhooks(ClientBase):
         return frozenset(found)
 
     def _start_deliveries(self, store: Store, jobs: list[NewJob]) -> None:
-        for at in range(0, len(jobs), _AT_ONCE):
-            store.start_jobs(jobs[at : at + _AT_ONCE])
+        for at in range(0, len(jobs), STARTED_AT_ONCE):
+            store.start_jobs(jobs[at : at + STARTED_AT_ONCE])
         if jobs:
             self.notify.publish(Topic.JOBS, {DELIVERY_TYPE})

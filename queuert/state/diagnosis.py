@@ -182,15 +182,15 @@ def clock_finding(server_time: Callable[[], float], thresholds: Thresholds) -> F
     )
 
 
-_READERS = "use a login that may read chains and workers"
+_LOGIN_OF_READERS = "use a login that may read chains and workers"
 
 
 def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     """The checks that use nothing but the operations of an open store."""
     checks: tuple[tuple[str, Callable[[Store, Thresholds], Iterable[Finding]], str], ...] = (
-        ("workers", _workers, _READERS),
-        ("clients", _clients, _READERS),
-        ("retention", _retention, _READERS),
+        ("workers", _workers, _LOGIN_OF_READERS),
+        ("clients", _clients, _LOGIN_OF_READERS),
+        ("retention", _retention, _LOGIN_OF_READERS),
         ("webhooks", _webhooks, "use a login with the role of workers or operators"),
     )
     for name, check, remedy in checks:

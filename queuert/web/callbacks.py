@@ -26,7 +26,8 @@ _REASON = 500
 class CallbackApp:
     """An ASGI application that answers the addresses that ``client.callback_url`` makes.
 
-    A GET says what an address is for, and changes nothing. A POST uses it, once:
+    A GET says what an address is for, and changes nothing. A POST uses it, once, unless the chain is retried or started
+    again under its id:
 
     - ``{"output": ...}`` completes the chain; of an address for an event, it is the payload of the event.
     - ``{"error": "..."}`` closes the chain as cancelled, with this reason. An address for an event takes none.

@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuert.web")
 
-# At DEBUG it writes each frame, and with it the errors and messages of jobs. Payloads are in no log.
-logging.getLogger("sse_starlette.sse").setLevel(logging.INFO)
+
+def _is_no_frame(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
+
+
+# At DEBUG it writes each frame, and with it the errors and messages of jobs.
+logging.getLogger("sse_starlette.sse").addFilter(_is_no_frame)
 
 RETRY = 3_000
 """Milliseconds after which a browser connects again."""

@@ -21,6 +21,9 @@ from queuert.webhooks.endpoints import DELIVERY_TYPE, PING
 MOST_PAYLOAD = 20 * 1024
 """Bytes of an output that are sent at most."""
 
+STARTED_AT_ONCE = 100
+"""Deliveries that are started in one call of the store."""
+
 _MOST_MESSAGE = 2_000
 """Characters of an error that are sent."""
 

@@ -66,6 +66,18 @@ class WebhookFilter:
     job_types: tuple[str, ...] | None = None
     attributes: tuple[tuple[str, str], ...] = ()
 
+    def checked(self) -> WebhookFilter:
+        """Return it, if what it selects can be.
+
+        Raises:
+            ConfigurationError: it selects deletions by attributes.
+        """
+        if self.attributes and _DELETED in self.events:
+            raise ConfigurationError(
+                f"a webhook of {_DELETED} must have no attributes, which are deleted with their chain: leave them out"
+            )
+        return self
+
     @classmethod
     def of(
         cls, events: Iterable[str] | None, job_types: Iterable[str] | None, attributes: GivenAttributes | None
@@ -73,7 +85,8 @@ class WebhookFilter:
         """Return a checked filter; without ``events`` it is that of chains that close.
 
         Raises:
-            ConfigurationError: an event is not known, or there is none, or ``attributes`` is no mapping of values.
+            ConfigurationError: an event is not known, or there is none, ``attributes`` is no mapping of values, or
+                deletions are to be selected by them.
             InvalidIdentifierError: an attribute or the name of a job type is not valid.
         """
         if isinstance(events, str) or isinstance(job_types, str):
@@ -84,17 +97,13 @@ class WebhookFilter:
             raise ConfigurationError(
                 f"events of a webhook must be some of {', '.join(sorted(EVENT_TYPES))}, got {unknown or chosen!r}"
             )
-        if attributes and _DELETED in chosen:
-            raise ConfigurationError(
-                f"a webhook of {_DELETED} must have no attributes, which are deleted with their chain: leave them out"
-            )
         try:
             types = None if job_types is None else tuple(dict.fromkeys(checked_type_name(one) for one in job_types))
         except DefinitionError as error:
             raise InvalidIdentifierError(str(error)) from None
         if types == ():
             raise ConfigurationError("job_types of a webhook must have at least one name, or be left out")
-        return cls(chosen, types, () if attributes is None else attribute_filter(attributes))
+        return cls(chosen, types, () if attributes is None else attribute_filter(attributes)).checked()
 
     def selects(self, event_type: str, event: JobEvent) -> bool:
         """Whether an event is selected, as far as its chain's attributes are not asked for."""
@@ -414,7 +423,7 @@ FAILING_AFTER = 12 * 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class WebhookHealth:
-    """How deliveries to a webhook went lately. Times are UTC, of the worker's clock.
+    """How deliveries to a webhook went lately. Times are UTC, by the clock of the store.
 
     Attributes:
         recent: when attempts ended and whether they were accepted, of the last minutes, once one has failed.

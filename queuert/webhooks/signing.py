@@ -138,7 +138,7 @@ def verify(
 
     Raises:
         WebhookVerificationError: it is not authentic. No other error is raised for what somebody has sent.
-        ConfigurationError: a secret is not valid, or there is none.
+        ConfigurationError: a secret is not valid, or there is none, or ``tolerance`` is negative or no number.
 
     Example::
 
@@ -152,6 +152,8 @@ def verify(
             return Response(status_code=204)
     """
     keys = [checked_secret(one) for one in _several(secret)]
+    if not tolerance >= 0:
+        raise ConfigurationError(f"tolerance must be at least 0 seconds, got {tolerance!r}")
     lower = {str(name).lower(): value for name, value in headers.items()}
     id, sent, signatures = (_header(lower, name) for name in ("id", "timestamp", "signature"))
     body = payload.encode(errors="surrogateescape") if isinstance(payload, str) else bytes(payload)
@@ -195,8 +197,6 @@ def _header(headers: Mapping[str, object], name: str) -> str:
 
 
 def _checked_time(sent: str, now: float, tolerance: float) -> datetime:
-    if not tolerance >= 0:
-        raise ConfigurationError(f"tolerance must be at least 0 seconds, got {tolerance!r}")
     # Eleven digits last until the year 5138, and are a time for Python.
     if not (sent.isascii() and sent.isdigit() and len(sent) <= 11):
         raise WebhookVerificationError(f"webhook-timestamp must be whole seconds, got {safe_text(sent, 40)!r}")
@@ -218,6 +218,9 @@ class RecentIds:
         seconds: how long an id is remembered; twice the tolerance is enough against a request that somebody repeats.
         most: how many ids are remembered; beyond, the oldest are forgotten.
 
+    Raises:
+        ConfigurationError: ``seconds`` is negative or no number, or ``most`` is below 1.
+
     Example:
         >>> recent = RecentIds()
         >>> recent.add("msg_1"), recent.add("msg_1")
@@ -225,6 +228,8 @@ class RecentIds:
     """
 
     def __init__(self, seconds: float = 600.0, *, most: int = 100_000) -> None:
+        if not (seconds >= 0 and most >= 1):
+            raise ConfigurationError(f"seconds must be at least 0 and most at least 1, got {seconds!r} and {most!r}")
         self._seconds = seconds
         self._most = most
         self._known: OrderedDict[str, float] = OrderedDict()

@@ -15,6 +15,7 @@ from typing import Any
 from queuert.client import AsyncClient, Client
 from queuert.errors import (
     CapabilityMissingError,
+    ClosedError,
     ConfigurationError,
     DatabaseMovedError,
     EventsLostError,
@@ -42,12 +43,13 @@ from queuert.state.webhooks import (
     WebhookWrite,
 )
 from queuert.webhooks.addresses import TargetPolicy
-from queuert.webhooks.deliveries import Delivery
+from queuert.webhooks.deliveries import STARTED_AT_ONCE, Delivery
 from queuert.webhooks.endpoints import (
     CHAIN_WEBHOOKS,
     DELIVERY_TYPE,
     FAILING_AFTER,
     FAILURES_TO_OPEN,
+    PING,
     PROBE_EVERY,
     SCHEDULE,
     StoredWebhook,
@@ -69,21 +71,28 @@ _RENEW_EVERY = 5.0
 _TAKE_OVER_AFTER = 15.0
 """Seconds without a renewal, by the clock of the one who looks, after which another worker becomes the dispatcher."""
 
-_AT_ONCE = 100
-"""Deliveries that are started before the dispatcher looks whether to renew its record."""
-
 _PRUNE_EVERY = 3_600.0
 _LONGEST_WAIT = 300.0
 _INSTANT = 1.0
+_KEYS = 8
+"""Keys of seals that a worker remembers."""
+_FURTHEST_PROBE = 2 * PROBE_EVERY
 _TRIES = 20
 
 
 class _Replaced(Exception):
-    """Another worker has become the dispatcher."""
+    """This worker is not the dispatcher any more: its record is another's, or was deleted."""
 
 
-_NO_FAULT_OF_AN_EVENT = (StateUnavailableError, RightMissingError, SchemaMissingError, DatabaseMovedError, _Replaced)
-"""Errors after which the page is read again, by the dispatcher, once the store is as it must be."""
+_NO_FAULT_OF_AN_EVENT = (
+    StateUnavailableError,
+    RightMissingError,
+    SchemaMissingError,
+    DatabaseMovedError,
+    ClosedError,
+    _Replaced,
+)
+"""Errors of all events alike: this dispatcher, or the next one, reads the page again."""
 
 _DELIVERIES = LibraryJobType[Any, Any](DELIVERY_TYPE, input=dict[str, Any], output=dict[str, Any])
 
@@ -129,7 +138,8 @@ class _Resources:
     client: AsyncClient
     store: AsyncStore
     settings: WebhookSettings
-    key: str
+    keys: tuple[str, ...]
+    """The keys of seals that this worker knows, the newest first."""
 
 
 def webhook_processors(client: AsyncClient | Client, settings: WebhookSettings | None = None) -> Processors:
@@ -174,7 +184,7 @@ def webhook_processors(client: AsyncClient | Client, settings: WebhookSettings |
             dispatcher = WebhookDispatcher(own, store, chosen)
             dispatcher.loop.start()
             try:
-                yield _Resources(own, store, chosen, await own._webhook_key(store))
+                yield _Resources(own, store, chosen, (await own._webhook_key(store),))
             finally:
                 await dispatcher.loop.stop()
                 await dispatcher.release()
@@ -318,9 +328,9 @@ class WebhookDispatcher:
         if any(one.webhook_id == CHAIN_WEBHOOKS for one in deliveries):
             await self._client._make_chain_webhooks(self._store)
         key = await self._client._webhook_key(self._store)
-        for at in range(0, len(deliveries), _AT_ONCE):
+        for at in range(0, len(deliveries), STARTED_AT_ONCE):
             await self._renew()
-            part = [one.job(key) for one in deliveries[at : at + _AT_ONCE]]
+            part = [one.job(key) for one in deliveries[at : at + STARTED_AT_ONCE]]
             await self._client._start_deliveries(self._store, part)
 
     async def _renew(self) -> None:
@@ -330,15 +340,15 @@ class WebhookDispatcher:
             _Replaced: another worker is.
         """
         due = self._clock() - self._written_at >= _RENEW_EVERY
-        if due and not await self._write(self._cursor, self._mine):
+        if self._mine is None or (due and not await self._write(self._cursor, self._mine)):
             raise _Replaced
 
     async def _prune(self) -> None:
         """Delete old entries of the log of deliveries."""
         self._prune_at = self._clock() + _PRUNE_EVERY
         age = self._settings.keep_days * 86_400
-        while await self._store.prune_webhook_attempts(age) >= 1_000 and self._mine is not None:
-            await self._write(self._cursor, self._mine)
+        while await self._store.prune_webhook_attempts(age) >= 1_000:
+            await self._renew()
         await self._prune_health(datetime.now(UTC) - timedelta(seconds=age))
 
     async def _prune_health(self, before: datetime) -> None:
@@ -368,16 +378,16 @@ async def deliver(attempt: Attempt[dict[str, Any], dict[str, Any], _Resources]) 
     webhook = resources.client.webhook_codec.read(found[0]) if found else None
     if webhook is None or (not webhook.enabled and not delivery.once):
         return attempt.cancel("the webhook was deleted" if webhook is None else "the webhook is disabled")
-    receiver = _Health(resources, delivery)
+    receiver = _Health(resources, delivery, attempt._claimed.started_at)
     wait = 0.0 if delivery.once else await receiver.seconds_to_wait()
     if wait > 0:
         return attempt.snooze(wait)
     number = attempt.number - attempt._claimed.uncounted
     answer, failure, seconds = await _sent(resources.settings, webhook, delivery)
     status = None if answer is None else answer.status
-    # What was sent by hand says nothing of how deliveries go.
     if failure is None:
-        if not delivery.once:
+        # A ping says nothing of how the receiver takes events.
+        if delivery.event_type != PING:
             await receiver.succeeded()
         await _record(resources, delivery, number, answer, None, seconds, None)
         return {"status": status}
@@ -387,6 +397,7 @@ async def deliver(attempt: Attempt[dict[str, Any], dict[str, Any], _Resources]) 
     if delivery.once or status == 410:
         delay = None
     if not delivery.once:
+        # What was sent by hand may be what the receiver has refused for good.
         await receiver.failed(gone=gone)
     await _record(resources, delivery, number, answer, failure, seconds, delay)
     reason = f"{failure}: {status}" if status else failure
@@ -394,16 +405,18 @@ async def deliver(attempt: Attempt[dict[str, Any], dict[str, Any], _Resources]) 
 
 
 async def _opened(input: Any, resources: _Resources) -> Delivery:
-    """Return the delivery of a job, sealed with the key of this worker, or with one that was made since it started.
+    """Return the delivery of a job, sealed with a key that this worker knows, or with one that was made since.
 
     Raises:
         ConfigurationError: its seal is not valid.
     """
-    try:
-        return Delivery.opened(input, resources.key)
-    except ConfigurationError:
-        resources.key = await resources.client._webhook_key(resources.store)
-        return Delivery.opened(input, resources.key)
+    for key in resources.keys:
+        with suppress(ConfigurationError):
+            return Delivery.opened(input, key)
+    key = await resources.client._webhook_key(resources.store)
+    delivery = Delivery.opened(input, key)
+    resources.keys = (key, *resources.keys[: _KEYS - 1])
+    return delivery
 
 
 async def _sent(
@@ -459,9 +472,14 @@ async def _record(
 
 
 class _Health:
-    """The health of a receiver: its circuit, and since when nothing could be delivered."""
+    """The health of a receiver: its circuit, and since when nothing could be delivered.
 
-    def __init__(self, resources: _Resources, delivery: Delivery) -> None:
+    Its times are by the clock of the store, as workers' clocks differ: ``claimed_at`` is when the attempt was claimed.
+    """
+
+    def __init__(self, resources: _Resources, delivery: Delivery, claimed_at: datetime) -> None:
+        self._claimed_at = claimed_at
+        self._began = time.monotonic()
         self._store = resources.store
         self._resources = resources
         self._delivery = delivery
@@ -476,10 +494,10 @@ class _Health:
             record, health = await self._read()
             if health.probe_at is None:
                 return 0.0
-            now = datetime.now(UTC)
+            now = self._now()
             left = (health.probe_at - now).total_seconds()
-            # A probe that is further away was made by a clock that is ahead of this one.
-            if 0 < left <= PROBE_EVERY:
+            # One that is further away was set before the clock of the store was set back.
+            if 0 < left <= _FURTHEST_PROBE:
                 return left + random.uniform(0.0, min(_LONGEST_WAIT, PROBE_EVERY * max(1, health.failures // 10)))
             if await self._write(record, health.probing(now)):
                 return 0.0
@@ -489,13 +507,13 @@ class _Health:
         """Record that a delivery was accepted."""
         for _ in range(_TRIES):
             record, health = await self._read()
-            if health.is_good or await self._write(record, health.after_success(datetime.now(UTC))):
+            if health.is_good or await self._write(record, health.after_success(self._now())):
                 return
 
     async def failed(self, *, gone: bool) -> None:
         """Record that an attempt failed; disable the webhook if it has failed for too long, or is gone."""
         health = WebhookHealth()
-        now = datetime.now(UTC)
+        now = self._now()
         for _ in range(_TRIES):
             record, before = await self._read()
             health = before.after_failure(now)
@@ -513,6 +531,10 @@ class _Health:
             reason = "its receiver answered 410 Gone" if gone else f"nothing could be delivered for {days:g} days"
             await self._resources.client.disable_webhook(self._id, reason=reason)
             self._resources.client.observers.emit(WebhookDisabled(webhook=self._id, cause=reason))
+
+    def _now(self) -> datetime:
+        """The time of the store, too early by what passed between the claim and the beginning of the attempt."""
+        return self._claimed_at + timedelta(seconds=time.monotonic() - self._began)
 
     async def _is_enabled(self) -> bool:
         """Whether the webhook is still enabled: other deliveries may have failed at the same time."""

@@ -82,22 +82,78 @@ def effect_of_another(planted: Planted) -> None:
 
 
 def started_anew(planted: Planted) -> None:
-    """A chain ran, was deleted, and ran again: its client repeated a start of which it did not know how it went."""
-    planted.lived("anew")
-    planted.requested("anew", how="outside", op="delete")
-    planted.history.rows("DELETE FROM s WHERE id = 'anew'")
-    planted.change("anew", "completed", None)
+    """Chains that ran at their second attempt or were cancelled, were deleted, and ran again or were cancelled: their
+    client repeated a start of which it did not know how it went."""
+    planted.requested("anew")
+    planted.change("anew", None, "ready")
+    planted.claimed("anew", 1, "t1")
+    planted.reaped("anew", 1, "t1")
+    planted.claimed("anew", 2, "t2")
+    first = {"old_attempt": 2, "new_attempt": 2, "old_token": "t2", "new_token": "t2", "output": '{"attempt": 2}'}
+    planted.change("anew", "running", "completed", **first)
+    planted.effect("anew", 2, "t2")
+    _deleted(planted, "anew", "completed")
     planted.change("anew", None, "ready")
     planted.claimed("anew", 1, "t9")
-    planted.change("anew", "running", "completed", old_attempt=1, new_attempt=1, old_token="t9", new_token="t9")
+    second = {"old_attempt": 1, "new_attempt": 1, "old_token": "t9", "new_token": "t9", "output": '{"attempt": 1}'}
+    planted.change("anew", "running", "completed", **second)
     planted.effect("anew", 1, "t9")
-    planted.job("anew")
+    planted.job("anew", output='{"attempt": 1}')
+
+    planted.lived("then cancelled")
+    _deleted(planted, "then cancelled", "completed")
+    planted.change("then cancelled", None, "ready")
+    planted.change("then cancelled", "ready", "cancelled")
+    planted.job("then cancelled", "cancelled", attempt=0)
+
+    planted.requested("cancelled before")
+    planted.change("cancelled before", None, "ready")
+    planted.change("cancelled before", "ready", "cancelled")
+    _deleted(planted, "cancelled before", "cancelled")
+    planted.lived("cancelled before")
 
 
-@plants("I6 effect in another life")
+def _deleted(planted: Planted, id: str, status: str) -> None:
+    planted.requested(id, how="outside", op="delete")
+    planted.history.rows(f"DELETE FROM s WHERE id = '{id}'")
+    planted.change(id, status, None)
+
+
+@plants("I6 in another life")
 def effect_of_another_life(planted: Planted) -> None:
     started_anew(planted)
+    planted.history.rows("DELETE FROM e WHERE job_id = 'anew' AND token = 't9'")
     planted.effect("anew", 1, "t8")
+
+
+@plants("I7 in another life")
+def no_effect_of_another_life(planted: Planted) -> None:
+    started_anew(planted)
+    planted.history.rows("DELETE FROM e WHERE job_id = 'anew' AND token = 't9'")
+
+
+@plants("I7 in an earlier life")
+def two_effects_of_an_earlier_life(planted: Planted) -> None:
+    started_anew(planted)
+    planted.effect("anew", 2, "t2")
+
+
+@plants("I8 in another life")
+def other_output_of_another_life(planted: Planted) -> None:
+    started_anew(planted)
+    planted.history.rows("UPDATE s SET output = '1' WHERE id = 'anew'")
+
+
+@plants("I9 in another life")
+def other_attempt_of_another_life(planted: Planted) -> None:
+    started_anew(planted)
+    planted.history.rows("UPDATE s SET attempt = 2 WHERE id = 'anew'")
+
+
+@plants("I17 in another life")
+def cancelled_again_and_claimed(planted: Planted) -> None:
+    started_anew(planted)
+    planted.claimed("then cancelled", 1, "t7", old="cancelled")
 
 
 @plants("I7 twice")
@@ -196,6 +252,7 @@ def wrong_counter(planted: Planted) -> None:
 @plants("I13 early")
 def claimed_before_its_blocker(planted: Planted) -> None:
     planted.claimed("early", 1, "t1")
+    planted.job("early")
     planted.lived("blocker")
     planted.history.add("b", [{"job_id": "early", "chain_id": "blocker"}])
 

@@ -394,10 +394,12 @@ def test_a_login_without_a_connection_for_its_listener(server: EmbeddedPostgres,
         connection.execute("ALTER ROLE app CONNECTION LIMIT 1")
         try:
             one = problem(app, "listener")
+            [schema] = found(app, "schema")
         finally:
             connection.execute("ALTER ROLE app CONNECTION LIMIT -1")
     assert "too many connections" in one.found
     assert "poll" in one.reason
+    assert (schema.severity, schema.remedy) == (Severity.SKIPPED, one.remedy)
     assert one.remedy == "let the login have a connection more for each process"
 
 

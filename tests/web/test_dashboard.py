@@ -12,7 +12,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.limits import TypeTraits
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
@@ -292,6 +292,14 @@ async def test_payloads_are_shown_only_with_their_action(local: Harness, http: H
     edited = await read(redacting, "/chain/edit", id=id)
     assert "secret-input" not in edited
     assert "The input is hidden here" in edited
+
+    def emptied(job_type: str, payload: Any) -> Any:
+        payload.clear()
+        return payload
+
+    [of_a_list] = await fail_jobs(local, ["secret-input"])
+    in_place = http(dashboard(local, redact=emptied))
+    assert "The input is hidden here" in await read(in_place, "/chain/edit", id=of_a_list)
     shown = await read(http(dashboard(local, redact=lambda job_type, payload: payload)), "/chain/edit", id=id)
     assert "secret-input" in shown
 
@@ -410,20 +418,51 @@ async def test_another_site_logs_nobody_in_or_out(local: Harness, http: Http, he
     assert (await web.get("/")).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/chains", "/live", "/nothing"])
-@pytest.mark.parametrize("kind", [DashboardApp, WebApp])
+async def test_a_browser_that_tells_no_site_logs_in(local: Harness, http: Http) -> None:
+    """As over plain HTTP: it tells the origin, if the page lets it."""
+    web = http(DashboardApp(local.client, access=bearer_tokens({TOKEN: FULL_ACCESS})))
+    page = await web.get("/login")
+    assert page.headers["referrer-policy"] == "same-origin"
+    origin = f"{page.request.url.scheme}://{page.request.headers['host']}"
+    answer = await web.post("/login", data={"token": TOKEN}, headers={"Origin": origin})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (303, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "path"),
+    [
+        (DashboardApp, "GET", "/chains"), (DashboardApp, "GET", "/live"), (DashboardApp, "POST", "/preferences"),
+        (DashboardApp, "POST", "/chain/retry"), (WebApp, "GET", "/chains"), (WebApp, "GET", "/events"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("status", [401, 419])
 async def test_the_headers_of_a_refusal_of_the_application_are_sent(
-    local: Harness, http: Http, kind: type[Any], path: str, status: int
+    local: Harness, http: Http, kind: type[Any], method: str, path: str, status: int
 ) -> None:
     """By one a browser is told to ask for a password. A status of the application's own has no words."""
 
     def access(request: Any) -> Access:
-        raise HTTPException(status, headers={"WWW-Authenticate": 'Basic realm="queue"'})
+        raise HTTPException(status, "no", {"WWW-Authenticate": 'Basic realm="queue"'})
 
-    answer = await http(kind(local.client, access=access)).get(path)
-    if answer.status_code != 404:  # There is no such page, for anybody.
-        assert (answer.status_code, answer.headers["www-authenticate"]) == (status, 'Basic realm="queue"')
+    answer = await http(kind(local.client, access=access)).request(method, path)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (status, 'Basic realm="queue"')
+
+
+async def test_a_store_that_is_away_is_back_in_a_second(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*arguments: Any, **named: Any) -> Any:
+        raise StateUnavailableError("it is away")
+
+    monkeypatch.setattr(local.client, "get_chain", away)
+    answer = await http(dashboard(local)).get("/chain", params={"id": "x"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_a_page_says_that_it_takes_no_form(local: Harness, http: Http) -> None:
+    answer = await http(dashboard(local)).post("/chains")
+    assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+    assert "this address must not be used with POST" in answer.text
 
 
 async def test_json_that_is_nested_too_deep_is_an_error_of_the_form(local: Harness, http: Http) -> None:

@@ -387,7 +387,8 @@ async def test_a_receiver_that_fails_for_days_is_disabled_and_what_it_missed_is_
     assert await deliveries.client.replay_webhook(made.webhook.id, since=before, failed_only=False) == 3
 
 
-async def test_a_probe_that_a_wrong_clock_has_put_off_is_made_now(deliveries: Deliveries) -> None:
+async def test_a_probe_that_is_far_away_is_made_now(deliveries: Deliveries) -> None:
+    """It was set by the clock of a store before this one."""
     deliveries.receiver.answer = status(500)
     made = await deliveries.webhook()
     await deliveries.work()
@@ -402,7 +403,53 @@ async def test_a_probe_that_a_wrong_clock_has_put_off_is_made_now(deliveries: De
     )
 
 
-async def test_what_is_sent_by_hand_closes_no_circuit(deliveries: Deliveries) -> None:
+@pytest.mark.parametrize("ahead", [timedelta(days=6), timedelta(days=-6)])
+async def test_the_clock_of_a_worker_opens_no_circuit_and_disables_nothing(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
+) -> None:
+    made = await deliveries.webhook()
+    deliveries.receiver.answer = status(500)
+    await deliveries.work()
+    await deliveries.client.start_chain(double, 1)
+    await deliveries.scheduled()
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    await _change_health(deliveries, made.webhook.id, failures=FAILURES_TO_OPEN, failing_since=an_hour_ago)
+
+    class Clock(datetime):
+        """This machine's, days away."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + ahead
+
+    monkeypatch.setattr("queuert.worker.webhooks.datetime", Clock)
+    await deliveries.due()
+    await deliveries.attempted(made.webhook.id, 2)
+    shown = await deliveries.client.get_webhook(made.webhook.id)
+    assert (shown.enabled, shown.failures, shown.circuit) == (True, FAILURES_TO_OPEN + 1, "open")
+    health = await _health(deliveries, made.webhook.id)
+    assert health.probe_at is not None
+    assert abs(health.probe_at - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+async def test_a_replay_that_is_accepted_closes_the_circuit(deliveries: Deliveries) -> None:
+    deliveries.receiver.answer = status(500)
+    made = await deliveries.webhook()
+    await deliveries.work()
+    await deliveries.client.start_chain(double, 1)
+    [waiting] = await deliveries.scheduled()
+    soon = datetime.now(UTC) + timedelta(seconds=25)
+    await _change_health(deliveries, made.webhook.id, failures=FAILURES_TO_OPEN, probe_at=soon)
+    deliveries.receiver.answer = NO_CONTENT
+    await deliveries.client.replay_webhook_delivery(waiting)
+
+    async def circuit() -> str:
+        return (await deliveries.client.get_webhook(made.webhook.id)).circuit
+
+    await deliveries.until(circuit, lambda found: found == "closed")
+
+
+async def test_a_ping_closes_no_circuit(deliveries: Deliveries) -> None:
     deliveries.receiver.answer = status(500)
     made = await deliveries.webhook()
     await deliveries.work()
@@ -422,17 +469,22 @@ async def test_what_is_sent_by_hand_closes_no_circuit(deliveries: Deliveries) ->
 
 
 async def test_a_worker_takes_a_key_that_was_made_since_it_started(deliveries: Deliveries) -> None:
-    """The first one is lost with its record, as by a failover of Redis."""
+    """The first one is lost with its record, as by a failover of Redis. What was sealed with it is still sent."""
     made = await deliveries.webhook()
+    deliveries.receiver.answer = status(500)
     await deliveries.work()
     await deliveries.client.start_chain(double, 1)
-    await deliveries.attempted(made.webhook.id, 1)
+    [waiting] = await deliveries.scheduled()
+    deliveries.receiver.answer = NO_CONTENT
     store = await deliveries.client._open_store()
     [record] = await store.get_webhook_records(DISPATCHER, [KEY])
     assert await store.put_webhook_record(WebhookWrite(DISPATCHER, KEY, None, new_token(), record.tag))
     await deliveries.client.start_chain(double, 2)
     attempts = await deliveries.attempted(made.webhook.id, 2)
-    assert all(one.delivered for one in attempts)
+    assert [one.delivered for one in attempts] == [True, False]
+    await deliveries.client.trigger_jobs([waiting])
+    attempts = await deliveries.attempted(made.webhook.id, 3)
+    assert (attempts[0].delivery_id, attempts[0].delivered) == (waiting, True)
 
 
 async def test_what_is_sent_by_hand_disables_nothing(deliveries: Deliveries) -> None:
@@ -552,6 +604,12 @@ async def _failing_since(deliveries: Deliveries, webhook: str, since: datetime) 
     await _change_health(deliveries, webhook, failing_since=since)
 
 
+async def _health(deliveries: Deliveries, webhook: str) -> WebhookHealth:
+    store = await deliveries.client._open_store()
+    [record] = await store.get_webhook_records(HEALTH, [webhook])
+    return WebhookHealth.decode(record.body)
+
+
 async def _change_health(deliveries: Deliveries, webhook: str, **changes: Any) -> None:
     store = await deliveries.client._open_store()
     async with asyncio.timeout(30):
@@ -656,7 +714,7 @@ async def test_a_dispatcher_keeps_its_place_while_a_page_takes_long(
     store = await client._open_store()
     await deliveries.webhook(events=["chain.started"])
     dispatcher = WebhookDispatcher(client, store, deliveries.settings(), clock=lambda: clock[0])
-    monkeypatch.setattr("queuert.worker.webhooks._AT_ONCE", 1)
+    monkeypatch.setattr("queuert.worker.webhooks.STARTED_AT_ONCE", 1)
     await client.start_chains(_starts(3))
     assert await dispatcher._take()
     start, tags = client._start_deliveries, list[str]()
@@ -680,7 +738,7 @@ async def test_a_dispatcher_that_was_replaced_leaves_the_page(
     store = await client._open_store()
     await deliveries.webhook(events=["chain.started"])
     first, second = (WebhookDispatcher(client, store, deliveries.settings(), clock=lambda: clock[0]) for _ in range(2))
-    monkeypatch.setattr("queuert.worker.webhooks._AT_ONCE", 1)
+    monkeypatch.setattr("queuert.worker.webhooks.STARTED_AT_ONCE", 1)
     await client.start_chains(_starts(3))
     assert await first._take()
     assert not await second._take(), "it sees the record for the first time"

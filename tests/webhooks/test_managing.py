@@ -14,13 +14,13 @@ import pytest
 from queuert import AsyncClient, Client, JobTypes
 from queuert.cli import main
 from queuert.codecs import EncryptionCodec, PayloadFormat
-from queuert.errors import CodecError
+from queuert.errors import CodecError, ConfigurationError
 from queuert.state.sqlite import SQLiteState
 from queuert.state.webhooks import NewWebhookAttempt
 from queuert.web import Access, Action, WebApp
 from queuert.web.access import FULL_ACCESS
 from queuert.web.dashboard import DashboardApp
-from queuert.webhooks import new_secret
+from queuert.webhooks import NewWebhook, new_secret
 from tests.codecs.secret import NEW_KEY
 from tests.webhooks.deliveries import double, other
 
@@ -81,6 +81,21 @@ def test_a_sync_client_does_the_same(tmp_path: Path) -> None:
         )  # fmt: skip
         assert client.change_webhook(made.webhook.id, job_types=[]).filter.job_types is None
         assert client.replay_webhook(made.webhook.id, since=datetime.now(UTC)) == 0
+
+
+def test_a_change_that_would_select_deletions_by_attributes_is_refused(tmp_path: Path) -> None:
+    """They are deleted with their chain."""
+    with Client(SQLiteState(tmp_path / "jobs.db"), JOB_TYPES) as client:
+        of_deletions = client.create_webhook(URL, events=["job.deleted"])
+        of_a_customer = client.create_webhook(URL, attributes={"customer": 17})
+        changes: list[tuple[NewWebhook, dict[str, Any]]] = [
+            (of_deletions, {"attributes": {"customer": 17}}), (of_a_customer, {"events": ["job.deleted"]})
+        ]  # fmt: skip
+        for made, change in changes:
+            with pytest.raises(ConfigurationError, match="must have no attributes"):
+                client.change_webhook(made.webhook.id, **change)
+            assert client.get_webhook(made.webhook.id).filter == made.webhook.filter
+        client.change_webhook(of_a_customer.webhook.id, events=["job.deleted"], attributes={})
 
 
 async def test_over_http_secrets_are_shown_once_and_answers_with_payloads_only(tmp_path: Path) -> None:
@@ -164,6 +179,11 @@ async def test_the_dashboard_shows_webhooks_as_text_and_changes_them(tmp_path: P
                 assert notice in answer.text, answer.text
             await http.post("/webhooks/replay", data={"id": made.webhook.id, "delivery": ping})
             assert len((await client.list_chains(job_types=["queuert.webhook"])).items) == 3
+            another = await client.create_webhook(URL)
+            of_another = await client.ping_webhook(another.webhook.id)
+            answer = await http.post("/webhooks/replay", data={"id": made.webhook.id, "delivery": of_another})
+            assert answer.status_code == 422
+            assert "the delivery must be one of webhook" in answer.text
             assert (await http.post("/webhooks/ping", data={"id": "wh_0"})).status_code == 404
             access["it"] = Access([Action.READ])
             shown = (await http.get(f"/webhook?id={made.webhook.id}")).text

@@ -119,6 +119,12 @@ def test_a_tolerance_that_is_no_time_is_refused(tolerance: float) -> None:
     """With NaN every time would be accepted."""
     with pytest.raises(ConfigurationError, match="tolerance must be at least 0 seconds"):
         verify(VECTOR_BODY, _vector(), SECRET, tolerance=tolerance)
+    with pytest.raises(ConfigurationError, match="tolerance must be at least 0 seconds"):
+        verify(VECTOR_BODY, {}, SECRET, tolerance=tolerance)
+    with pytest.raises(ConfigurationError, match="seconds must be at least 0"):
+        RecentIds(seconds=tolerance)
+    with pytest.raises(ConfigurationError, match="most at least 1"):
+        RecentIds(most=0)
 
 
 def test_an_old_request_is_refused_and_so_is_one_of_the_future() -> None:

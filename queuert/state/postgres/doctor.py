@@ -83,6 +83,8 @@ class Examination:
 
 Check = Callable[[Examination], Iterable[Finding]]
 
+_A_CONNECTION_MORE = "let the login have a connection more for each process"
+
 
 def diagnose(
     settings: PostgresSettings, statements: Statements, listen_dsn: str, thresholds: Thresholds
@@ -105,11 +107,15 @@ def diagnose(
             [row] = fetch(connection, statements.doctor_server)
             one = Examination(connection, statements, settings, thresholds, listen_dsn, ServerFacts(*row))
             findings = list(_made(one, SERVER_CHECKS))
-            schema = list(_schema_revision(one))
-            findings += schema
-            if all(finding.severity is not Severity.ERROR for finding in schema):
-                findings += _made(one, SCHEMA_CHECKS)
-                findings += _on_store(one)
+            try:
+                schema = list(_schema_revision(one))
+                findings += schema
+                if all(finding.severity is not Severity.ERROR for finding in schema):
+                    findings += _made(one, SCHEMA_CHECKS)
+                    findings += _on_store(one)
+            except StateUnavailableError as failure:
+                connection.execute("SELECT 1")  # The server is there, and takes no more connections.
+                findings.append(skipped("schema", str(failure), _A_CONNECTION_MORE))
             return findings
     except BROKEN as failure:
         raise mapped(failure, settings.schema) from failure
@@ -190,7 +196,7 @@ def _listener(one: Examination) -> Iterator[Finding]:
         opened = psycopg.connect(one.settings.current_dsn(one.listen_dsn), **arguments)
     except BROKEN as failure:
         same = one.listen_dsn == one.settings.dsn
-        remedy = "let the login have a connection more for each process" if same else "correct listen_dsn"
+        remedy = _A_CONNECTION_MORE if same else "correct listen_dsn"
         yield warning("listener", str(mapped(failure, one.settings.schema)), _POLLED, remedy)
         return
     with opened as listening:

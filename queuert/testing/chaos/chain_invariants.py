@@ -32,7 +32,8 @@ def chains_are_whole(history: History) -> Iterator[str]:
     )
     yield from _reported(
         history,
-        """SELECT ended.job_id FROM c AS ended JOIN s AS one ON one.id = ended.job_id
+        """SELECT ended.job_id FROM c_lives AS ended
+           JOIN s_lives AS one ON one.id = ended.job_id AND one.life = ended.life
            JOIN c AS born ON born.job_id = one.continued_by AND born.kind = 'insert'
            WHERE ended.new_status = 'continued' AND ended.kind = 'update' AND ended.tx <> born.tx""",
         "{} was continued in another transaction than its successor was made in",
@@ -77,9 +78,9 @@ def blockers_are_waited_for(history: History) -> Iterator[str]:
     )
     yield from _reported(
         history,
-        f"""SELECT claim.job_id, b.chain_id FROM b
-            JOIN (SELECT job_id, min(number) AS number FROM c WHERE new_status = 'running' AND kind = 'update'
-                  GROUP BY job_id) AS claim ON claim.job_id = b.job_id
+        f"""SELECT claim.job_id, b.chain_id FROM b JOIN s_lives AS s ON s.id = b.job_id
+            JOIN (SELECT job_id, life, min(number) AS number FROM c_lives WHERE new_status = 'running'
+                  AND kind = 'update' GROUP BY job_id, life) AS claim ON claim.job_id = s.id AND claim.life = s.life
             JOIN (SELECT chain_id, min(number) AS number FROM c
                   WHERE new_status IN ('completed', 'failed', 'cancelled') AND kind = 'update' GROUP BY chain_id)
                 AS closed ON closed.chain_id = b.chain_id
@@ -94,14 +95,16 @@ def cancelled_is_cancelled(history: History) -> Iterator[str]:
     reopened = _REQUESTED.format("retry")
     yield from _reported(
         history,
-        f"""SELECT claim.job_id FROM c AS claim JOIN c AS over ON over.job_id = claim.job_id
+        f"""SELECT claim.job_id FROM c_lives AS claim
+                JOIN c_lives AS over ON over.job_id = claim.job_id AND over.life = claim.life
             WHERE over.new_status = 'cancelled' AND over.kind = 'update' AND claim.new_status = 'running'
                 AND claim.kind = 'update' AND claim.number > over.number AND claim.chain_id NOT IN ({reopened})""",
         "{} was claimed after it was cancelled",
     )
     yield from _reported(
         history,
-        "SELECT s.id FROM s JOIN e ON e.job_id = s.id WHERE s.status = 'cancelled'",
+        """SELECT s.id FROM s_lives AS s JOIN e_lives AS e ON e.job_id = s.id AND e.life = s.life
+           WHERE s.status = 'cancelled'""",
         "{} is cancelled and has an effect",
     )
 

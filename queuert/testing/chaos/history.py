@@ -21,6 +21,10 @@
 | `deliveries` | the log of deliveries | the store |
 | `resources` | memory and open files of the processes | the run |
 
+An operator deletes chains, and a client that does not know how a start went repeats it: then a job of the same id has
+another life. `c_lives`, `e_lives` and `s_lives` are the changes, the effects and the jobs with the number of their
+`life`: how often the job had been deleted before.
+
 Times are seconds since 1970, by the clock of the one machine.
 """
 
@@ -75,6 +79,17 @@ _INDEXES = (
     "CREATE INDEX c_chain ON c (chain_id, number)", "CREATE INDEX p_job ON p (job_id, attempt)",
 )  # fmt: skip
 
+_DELETED_BEFORE = "SELECT count(*) FROM c AS gone WHERE gone.job_id = {} AND gone.kind = 'delete' AND gone.number < {}"
+_EVER = "9e999"
+_VIEWS = (
+    f"CREATE VIEW c_lives AS SELECT c.*, ({_DELETED_BEFORE.format('c.job_id', 'c.number')}) AS life FROM c",
+    f"CREATE VIEW s_lives AS SELECT s.*, ({_DELETED_BEFORE.format('s.id', _EVER)}) AS life FROM s",
+    # An effect is of the life in which its token was that of a lease; of the last one if there is none.
+    f"""CREATE VIEW e_lives AS SELECT e.*, coalesce(
+            (SELECT max(life) FROM c_lives AS held WHERE held.job_id = e.job_id AND held.new_token = e.token),
+            ({_DELETED_BEFORE.format("e.job_id", _EVER)})) AS life FROM e""",
+)
+
 
 class History:
     """The tables, and the queries on them."""
@@ -85,8 +100,8 @@ class History:
         self._database.row_factory = sqlite3.Row
         for table, columns in COLUMNS.items():
             self._database.execute(f"CREATE TABLE {table} ({', '.join(f'{name!r}' for name in columns)})")
-        for index in _INDEXES:
-            self._database.execute(index)
+        for statement in (*_INDEXES, *_VIEWS):
+            self._database.execute(statement)
 
     def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows; columns that a row lacks are NULL, keys without a column are skipped."""

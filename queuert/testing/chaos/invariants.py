@@ -172,7 +172,7 @@ def leases_do_not_overlap(history: History) -> Iterator[str]:
 @invariant("I6", "only the newest attempt writes")
 def only_the_holder_writes(history: History) -> Iterator[str]:
     """Report finishes with another token than the lease's, and effects of another attempt than the one that ended the
-    job: of a chain that was deleted and started again, one of those that ended it."""
+    job."""
     yield from _reported(
         history,
         """SELECT job_id, new_attempt FROM c WHERE kind = 'update' AND old_status = 'running'
@@ -181,12 +181,10 @@ def only_the_holder_writes(history: History) -> Iterator[str]:
     )
     yield from _reported(
         history,
-        """SELECT e.job_id, e.attempt, c.new_attempt FROM e JOIN c ON c.job_id = e.job_id AND c.kind = 'update'
-               AND c.old_status = 'running' AND c.new_status IN ('completed', 'continued')
-           WHERE c.new_token IS NOT NULL AND NOT EXISTS (
-               SELECT 1 FROM c AS own WHERE own.job_id = e.job_id AND own.kind = 'update' AND own.old_status = 'running'
-                   AND own.new_status IN ('completed', 'continued')
-                   AND own.new_token = e.token AND own.new_attempt = e.attempt)""",
+        """SELECT e.job_id, e.attempt, c.new_attempt FROM e_lives AS e
+               JOIN c_lives AS c ON c.job_id = e.job_id AND c.life = e.life AND c.kind = 'update'
+                   AND c.old_status = 'running' AND c.new_status IN ('completed', 'continued')
+           WHERE c.new_token IS NOT NULL AND (e.token <> c.new_token OR e.attempt <> c.new_attempt)""",
         "{}: an effect of attempt {} stands, and attempt {} ended the job",
     )
 
@@ -196,22 +194,24 @@ def effects_stand_once(history: History) -> Iterator[str]:
     """Report two effects of a job, effects without a completion, and completions without an effect."""
     yield from _reported(
         history,
-        f"""SELECT job_id, count(*) FROM e WHERE job_id NOT IN ({_DELETED})
-            GROUP BY job_id HAVING count(*) > 1""",
+        "SELECT job_id, count(*) FROM e_lives GROUP BY job_id, life HAVING count(*) > 1",
         "{} has {} effects",
     )
     yield from _reported(
         history,
-        """SELECT e.job_id, s.status FROM e JOIN s ON s.id = e.job_id
+        """SELECT e.job_id, s.status FROM e_lives AS e JOIN s_lives AS s ON s.id = e.job_id AND s.life = e.life
            WHERE s.status NOT IN ('completed', 'continued')""",
         "{} has an effect and is {}",
     )
     if history.store != "redis":
-        by_hand = "SELECT job_id FROM c WHERE new_status IN ('completed', 'continued') AND new_token IS NULL"
+        by_hand = """SELECT 1 FROM c_lives AS c WHERE c.job_id = s.id AND c.life = s.life
+            AND c.new_status IN ('completed', 'continued') AND c.new_token IS NULL"""
         yield from _reported(
             history,
-            f"""SELECT id, status FROM s WHERE type IN {_names(WITH_EFFECT)} AND status IN ('completed', 'continued')
-                AND id NOT IN (SELECT job_id FROM e) AND id NOT IN ({by_hand})""",
+            f"""SELECT id, status FROM s_lives AS s WHERE type IN {_names(WITH_EFFECT)}
+                AND status IN ('completed', 'continued')
+                AND NOT EXISTS (SELECT 1 FROM e_lives AS e WHERE e.job_id = s.id AND e.life = s.life)
+                AND NOT EXISTS ({by_hand})""",
             "{} is {} and has no effect",
         )
 
@@ -229,7 +229,8 @@ def finishes_are_final(history: History) -> Iterator[str]:
     )
     yield from _reported(
         history,
-        """SELECT s.id FROM s JOIN c ON c.job_id = s.id AND c.new_status = 'completed' AND c.kind = 'update'
+        """SELECT s.id FROM s_lives AS s JOIN c_lives AS c ON c.job_id = s.id AND c.life = s.life
+               AND c.new_status = 'completed' AND c.kind = 'update'
            WHERE c.output IS NOT s.output""",
         "{} has another output than it was completed with",
     )
@@ -247,11 +248,12 @@ def attempts_count_up(history: History) -> Iterator[str]:
     )
     yield from _reported(
         history,
-        f"""SELECT s.id, s.attempt, count(c.job_id) AS claims FROM s
-           JOIN (SELECT job_id, CASE WHEN new_status = 'running' THEN 1 ELSE -1 END AS step FROM c
+        """SELECT s.id, s.attempt, count(c.job_id) AS claims FROM s_lives AS s
+           JOIN (SELECT job_id, life, CASE WHEN new_status = 'running' THEN 1 ELSE -1 END AS step FROM c_lives
                  WHERE kind = 'update' AND (new_status = 'running'
-                     OR old_status = 'running' AND new_attempt = old_attempt - 1)) AS c ON c.job_id = s.id
-           WHERE s.id NOT IN ({_DELETED}) GROUP BY s.id HAVING sum(c.step) <> s.attempt""",
+                     OR old_status = 'running' AND new_attempt = old_attempt - 1)) AS c
+               ON c.job_id = s.id AND c.life = s.life
+           GROUP BY s.id HAVING sum(c.step) <> s.attempt""",
         "{} counts {} attempts, of {} claims and releases",
     )
     yield from _reported(

@@ -53,7 +53,8 @@ CSP = (
 _HEADERS = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer: browsers then send "Origin: null" with forms, and over plain HTTP tell their site by it alone.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _MAX_FORM = 65_536
@@ -260,9 +261,9 @@ class DashboardApp:
                 text = f"the database did not answer within {2 * self.timeout:g} seconds: read the page again"
                 return self._error(request, access, 504, text)
             except Exception as error:
-                found = problem_of(error).body
-                note(found.status, found.type.rpartition(":")[2])
-                return self._error(request, access, found.status, found.detail)
+                problem = problem_of(error)
+                note(problem.body.status, problem.body.type.rpartition(":")[2])
+                return self._error(request, access, problem.body.status, problem.body.detail, problem.headers)
 
         return endpoint
 
@@ -277,14 +278,17 @@ class DashboardApp:
     def _error(
         self, request: Request, access: Access, status: int, detail: str, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Return the page of an error, with the headers that an ``access`` of the application has given it."""
+        """Return the page of an error, with its own headers, such as those of an ``access`` of the application."""
         answer = self.render(request, "error.html", access, status, title=phrase(status), detail=detail)
         answer.headers.update(headers or {})
         return answer
 
     async def _not_routed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return self._error(request, Access(), error.status_code, "there is no such page", error.headers)
+        detail = "there is no such page"
+        if error.status_code == 405:
+            detail = f"this address must not be used with {request.method}"
+        return self._error(request, Access(), error.status_code, detail, error.headers)
 
     async def _stream(self, request: Request) -> Response:
         """Say when something has happened, for a page to read itself again."""
@@ -300,8 +304,9 @@ class DashboardApp:
             headers = {**_HEADERS, **(error.headers or {})}
             return Response(str(error.detail), error.status_code, headers, "text/plain; charset=utf-8")
         except Exception as error:
-            found = problem_of(error).body
-            return Response(found.detail, found.status, _HEADERS, "text/plain; charset=utf-8")
+            problem = problem_of(error)
+            headers = {**_HEADERS, **problem.headers}
+            return Response(problem.body.detail, problem.body.status, headers, "text/plain; charset=utf-8")
 
     # --- sessions and preferences -------------------------------------------------------------------------------------
 

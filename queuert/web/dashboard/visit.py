@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -158,10 +159,13 @@ class Visit:
 
     def shown(self, job_type: str, payload: Any) -> str | None:
         """Return a payload as it is shown; None if it must not be."""
-        if not self.payloads:
-            return None
+        return formats.payload(self.redacted(job_type, payload)) if self.payloads else None
+
+    def redacted(self, job_type: str, payload: Any) -> Any:
+        """Return what may be shown of a payload."""
         redact = self.app.redact
-        return formats.payload(payload if redact is None else redact(job_type, payload))
+        # Of a copy: it may change the payload in place.
+        return payload if redact is None else redact(job_type, copy.deepcopy(payload))
 
     def render(self, template: str, **context: Any) -> Response:
         """Return a page."""

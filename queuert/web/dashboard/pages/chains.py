@@ -209,8 +209,7 @@ async def edit(visit: Visit) -> Response:
     visit.check(Action.READ_PAYLOADS)
     found = await visit.client.get_chain(visit.wanted("id"))
     job = await _last_job(visit, found)
-    redact = visit.app.redact
-    hidden = redact is not None and redact(job.type, job.input) != job.input
+    hidden = visit.redacted(job.type, job.input) != job.input
     input = "" if hidden else json.dumps(job.input, indent=2, ensure_ascii=False)
     return visit.render("edit.html", chain=found, job=job, input=input, hidden=hidden)
 
