@@ -241,7 +241,7 @@ async def get_result(call: Call) -> Answer | Result:
     chain = await call.client.get_chain(call.id)
     wait = min(call.query.wait, call.app.max_wait)
     if chain.status is ChainStatus.OPEN and wait > 0:
-        with call.app.waiting(call.access.principal):
+        with call.app.waiting.one(call.access.principal):
             await _closed_or_timeout(call, chain, wait)
     if chain.status is ChainStatus.OPEN:
         return Answer(202, OpenChain(id=chain.id, status=chain.status), {"Retry-After": "1"})

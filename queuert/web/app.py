@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from starlette.applications import Starlette
@@ -25,6 +22,7 @@ from queuert.web.bodies import read_body, read_query
 from queuert.web.paths import base_path, with_whole_segments
 from queuert.web.problems import Problem, answer_error, answer_http_exception, phrase_code, problem_of
 from queuert.web.tokens import StreamTokens
+from queuert.web.waiting import WaitingRequests
 
 _LONGEST_KEY = 255
 
@@ -80,9 +78,7 @@ class WebApp:
         self._access = access
         self._stream_tokens = stream_tokens
         self._max_body = max_body
-        self._max_waiting = max_waiting
-        self._max_per_principal = max_waiting_per_principal
-        self._waiting = Counter[str]()
+        self.waiting = WaitingRequests(max_waiting, max_waiting_per_principal)
         self._stopped = False
         self._stop_events: set[asyncio.Event] = set()
         handlers: Any = {Problem: answer_error, HTTPException: answer_http_exception}
@@ -120,28 +116,7 @@ class WebApp:
     @property
     def open_waits(self) -> int:
         """How many requests wait now."""
-        return self._waiting.total()
-
-    @contextmanager
-    def waiting(self, principal: str) -> Iterator[None]:
-        """Count a request that waits, for the length of a ``with`` block.
-
-        Raises:
-            Problem: 503, too many requests wait already.
-        """
-        too_many = principal and self._waiting[principal] >= self._max_per_principal
-        if too_many or self._waiting.total() >= self._max_waiting:
-            raise Problem(
-                503, "too-many-waiting", "too many requests wait: repeat it later, or without waiting",
-                headers={"Retry-After": "5"},
-            )  # fmt: skip
-        self._waiting[principal] += 1
-        try:
-            yield
-        finally:
-            self._waiting[principal] -= 1
-            if not self._waiting[principal]:
-                del self._waiting[principal]
+        return len(self.waiting)
 
     def _endpoint(self, operation: Operation) -> Any:
         async def endpoint(request: Request) -> Response:

@@ -122,13 +122,13 @@ async def _begin(call: Call) -> tuple[str, list[ServerSentEvent]]:
 
 def _stream(call: Call, follow: Follow, follower: AsyncEventFollower | None, first: list[ServerSentEvent]) -> Response:
     waiting = ExitStack()
-    waiting.enter_context(call.app.waiting(call.access.principal))
+    waiting.enter_context(call.app.waiting.one(call.access.principal))
     shutdown = anyio.Event()
-    return _Stream(_frames(call, follow, follower, first, shutdown), waiting, shutdown)
+    return Stream(_frames(call, follow, follower, first, shutdown), waiting, shutdown)
 
 
-class _Stream(EventSourceResponse):
-    """A stream that is counted as a request that waits."""
+class Stream(EventSourceResponse):
+    """A stream, which is counted as a request that waits. ``shutdown`` is set when the server stops."""
 
     def __init__(self, frames: AsyncIterator[ServerSentEvent], waiting: ExitStack, shutdown: anyio.Event) -> None:
         super().__init__(

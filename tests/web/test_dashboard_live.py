@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from queuert import AsyncClient
 from queuert.errors import ConfigurationError
 from queuert.state.sqlite import SQLiteState
-from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, bearer_tokens
+from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.live import LiveStreams
@@ -112,6 +112,59 @@ async def test_a_stream_needs_access_and_a_place(harness: Harness, http: Http, m
     assert (await http(DashboardApp(harness.client, access=everything)).get("/live")).status_code == 503
 
 
+async def test_a_principal_has_so_many_streams_and_others_have_theirs(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they are opened at the same time."""
+    monkeypatch.setattr(live_module, "MOST_STREAMS", 3)
+    monkeypatch.setattr(live_module, "MOST_STREAMS_OF_ONE", 2)
+    principal = ["ada"]
+    app = DashboardApp(harness.client, access=lambda request: Access(Action, principal=principal[0]))
+    web = http(app)
+    async with opened(app) as first, opened(app) as second:
+        assert [await first.next(), await second.next()] == ["open", "open"]
+        refused = await web.get("/live")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        principal[0] = "grace"
+        async with opened(app) as hers:
+            assert await hers.next() == "open"
+            assert (await web.get("/live")).status_code == 503, "of all"
+        assert len(app._live.waiting) == 2
+        async with AsyncExitStack() as stack:
+            burst = await asyncio.gather(*(stack.enter_async_context(opened(app)) for _ in range(3)))
+            await asyncio.gather(*(web.get("/chains") for _ in range(3)))
+            nexts = [asyncio.ensure_future(one.next()) for one in burst]
+            admitted, others = await asyncio.wait(nexts, return_when=asyncio.FIRST_COMPLETED)
+            assert [one.result() for one in admitted] == ["open"]
+            assert len(app._live.waiting) == 3
+            for one in others:
+                one.cancel()
+    assert not app._live.waiting
+
+
+async def test_a_look_that_fails_is_not_the_last(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live_module, "TICK", 0.01)
+    newest, failed = live_module.Pulse.newest, asyncio.Event()
+
+    async def failing(pulse: live_module.Pulse) -> Any:
+        if pulse.grown and not failed.is_set():
+            failed.set()
+            raise ValueError("a defect")
+        return await newest(pulse)
+
+    monkeypatch.setattr(live_module.Pulse, "newest", failing)
+    async with opened(DashboardApp(harness.client, access=everything)) as stream:
+        assert await stream.next() == "open"
+        await harness.client.start_chain(number, 1)
+        assert await stream.next() == "changed"
+        await in_time(failed.wait())
+        await harness.client.start_chain(number, 2)
+        assert await stream.next() == "changed"
+    assert "ValueError: a defect" in caplog.text
+
+
 async def test_a_session_that_has_ended_ends_its_stream(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "CHECK_ACCESS", 0.05)
     allowed = [FULL_ACCESS]
@@ -121,7 +174,7 @@ async def test_a_session_that_has_ended_ends_its_stream(harness: Harness, monkey
     async with opened(app) as stream:
         assert await stream.next() == "open"
         allowed[0] = NO_ACCESS
-        while streams._open:  # noqa: ASYNC110
+        while streams.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 
-from queuert import ChainStatus, JobStatus, NewChain, PostgresState
+from queuert import AsyncClient, ChainStatus, JobStatus, NewChain, PostgresState
 from queuert.codecs import EncryptionCodec, PayloadFormat
 from queuert.errors import (
     ChainNotFoundError,
     ConfigurationError,
     DatabaseMovedError,
+    EventsLostError,
     RightMissingError,
     SchemaMissingError,
     StateError,
@@ -25,8 +27,9 @@ from queuert.errors import (
 from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.ids import new_token
 from queuert.jobs import JobProgress
-from queuert.observability.events import WebhookDisabled, WebhookEventSkipped
+from queuert.observability.events import WebhookDisabled, WebhookEventSkipped, WebhookEventsLost
 from queuert.state.paging import PageRequest
+from queuert.state.redis import RedisState
 from queuert.state.types import NewJob
 from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR, ENDPOINT, HEALTH, WebhookWrite
 from queuert.webhooks import CHAIN_WEBHOOKS, ForbiddenTargetError, TargetPolicy, WebhookNotFoundError, endpoints
@@ -760,6 +763,62 @@ async def test_a_dispatcher_that_was_replaced_leaves_the_page(
     async with asyncio.timeout(START):
         while len((await client.list_chains(job_types=[DELIVERY_TYPE])).items) < 3:
             await second.dispatch()
+
+
+async def test_a_failover_that_lost_the_place_of_the_dispatcher_is_no_loss_of_events(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = deliveries.client
+    store = await client._open_store()
+    await deliveries.webhook(events=["chain.started"])
+    dispatcher = WebhookDispatcher(client, store, deliveries.settings())
+    assert await dispatcher._take()
+    [before] = await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
+    await client.start_chain(double, 1)
+    await dispatched(dispatcher, client, 1)
+    [after] = await store.get_webhook_records(DISPATCHER, [DISPATCHER_CURSOR])
+    await store.put_webhook_record(
+        WebhookWrite(DISPATCHER, DISPATCHER_CURSOR, before.body, before.tag, after.tag)
+    )  # As the server has it that was promoted.
+    read, lost = store.list_events, [dispatcher._cursor]
+
+    async def of_the_new_server(filter: Any, page: PageRequest) -> Any:
+        if page.cursor in lost:
+            raise EventsLostError("the server does not have the event that was read last")
+        return await read(filter, page)
+
+    monkeypatch.setattr(store, "list_events", of_the_new_server)
+    assert not await dispatcher.dispatch()
+    assert await dispatcher._take()
+    await client.start_chain(double, 2)
+    await dispatched(dispatcher, client, 2)
+    assert not deliveries.log.of(WebhookEventsLost)
+
+
+async def dispatched(dispatcher: WebhookDispatcher, client: AsyncClient, count: int) -> None:
+    """Dispatch until there are so many deliveries."""
+    async with asyncio.timeout(START):
+        while len((await client.list_chains(job_types=[DELIVERY_TYPE])).items) < count:
+            await dispatcher.dispatch()
+
+
+async def test_a_log_that_begins_again_is_told_of(deliveries: Deliveries, request: pytest.FixtureRequest) -> None:
+    """Its numbers are lower than those at which the webhook was made. On Redis its hash may be lost alone."""
+    if not isinstance(deliveries.state, RedisState):
+        pytest.skip("only there a log begins again with the webhooks that there were")
+    client = deliveries.client
+    for number in range(3):
+        await client.start_chain(double, number)
+    made = await deliveries.webhook(events=["chain.started"])
+    await deliveries.work()
+    await client.start_chain(double, 10)
+    await deliveries.attempted(made.webhook.id, 1)
+    with redis.Redis.from_url(request.getfixturevalue("redis_url")) as server:
+        assert server.delete(f"{{queuert:{deliveries.state.namespace}}}:event_log")
+    await client.start_chain(double, 11)
+    attempts = await deliveries.attempted(made.webhook.id, 2)
+    assert all(one.delivered for one in attempts)
+    assert deliveries.log.of(WebhookEventsLost)
 
 
 @pytest.mark.parametrize("url", ["x", "https:/x", "https://"])

@@ -297,9 +297,9 @@ class DashboardApp:
             return await checked_access(self.access, request, Action.READ)
 
         try:
-            await authorize()
+            access = await authorize()
             chain_id = request.query_params.get("chain") or None
-            return await self._live.open(self._database(request).client, chain_id, authorize)
+            return await self._live.open(self._database(request).client, chain_id, access.principal, authorize)
         except HTTPException as error:
             headers = {**_HEADERS, **(error.headers or {})}
             return Response(str(error.detail), error.status_code, headers, "text/plain; charset=utf-8")

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 
 import anyio
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -23,7 +23,8 @@ from queuert.errors import ChainNotFoundError, QueuertError
 from queuert.jobs import ChainState
 from queuert.web.access import Access, Action
 from queuert.web.problems import Problem
-from queuert.web.streams import CHECK_ACCESS, GRACE, PING, RETRY, SEND_TIMEOUT
+from queuert.web.streams import CHECK_ACCESS, RETRY, Stream
+from queuert.web.waiting import WaitingRequests
 
 _log = logging.getLogger("queuert.web")
 
@@ -32,6 +33,9 @@ TICK = 1.0
 
 MOST_STREAMS = 500
 """The most streams of a process."""
+
+MOST_STREAMS_OF_ONE = 100
+"""The most streams of one principal, where ``access`` names it: its open pages."""
 
 _SHORT_READ = 5.0
 """Seconds for which one read of a chain's state is repeated while the store is not available."""
@@ -80,8 +84,9 @@ class Pulse:
         while True:
             try:
                 newest = await self.newest()
-            except QueuertError as error:
-                _log.warning("the dashboard could not look at the event log: %s", error)
+            except Exception as error:
+                trace = None if isinstance(error, QueuertError) else error
+                _log.warning("the dashboard could not look at the event log: %s", error, exc_info=trace)
                 newest = last
             if newest != last:
                 last, waiting = newest, self._grown
@@ -95,7 +100,7 @@ class LiveStreams:
     """The streams of a dashboard."""
 
     def __init__(self) -> None:
-        self._open = 0
+        self.waiting = WaitingRequests(MOST_STREAMS, MOST_STREAMS_OF_ONE)
         self._pulses: dict[int, Pulse] = {}
         self._stopping: set[asyncio.Event] = set()
         self._stopped = False
@@ -107,29 +112,22 @@ class LiveStreams:
             event.set()
 
     async def open(
-        self, client: AsyncClient, chain_id: str | None, authorize: Callable[[], Awaitable[Access]]
+        self, client: AsyncClient, chain_id: str | None, principal: str, authorize: Callable[[], Awaitable[Access]]
     ) -> Response:
         """Return a stream that says when something has happened, to one chain or to any.
 
         Raises:
             CapabilityMissingError: the store has no event log: pages read themselves again now and then.
-            Problem: 503, too many streams are open.
+            Problem: 503, too many streams are open, of all or of this principal, or the server stops.
         """
-        if self._open >= MOST_STREAMS or self._stopped:
-            raise Problem(503, "too-many-waiting", "too many streams are open: the page reads itself again instead")
         pulse = self._pulses.setdefault(id(client), Pulse(client))
         await pulse.newest()
+        if self._stopped:
+            raise Problem(503, "stopping", "the server stops: connect again")
+        waiting = ExitStack()
+        waiting.enter_context(self.waiting.one(principal))
         shutdown = anyio.Event()
-        return EventSourceResponse(
-            self._changes(pulse, client, chain_id, authorize, shutdown),
-            headers={"Cache-Control": "no-cache, no-transform", "X-Content-Type-Options": "nosniff"},
-            ping=PING,
-            sep="\n",
-            ping_message_factory=lambda: ServerSentEvent(comment="", sep="\n"),
-            send_timeout=SEND_TIMEOUT,
-            shutdown_event=shutdown,
-            shutdown_grace_period=GRACE,
-        )
+        return Stream(self._changes(pulse, client, chain_id, authorize, shutdown), waiting, shutdown)
 
     async def _changes(
         self,
@@ -139,9 +137,10 @@ class LiveStreams:
         authorize: Callable[[], Awaitable[Access]],
         shutdown: anyio.Event,
     ) -> AsyncIterator[ServerSentEvent]:
+        if self._stopped:
+            return
         stopping = asyncio.Event()
         self._stopping.add(stopping)
-        self._open += 1
         pulse.join()
         check_at, at = time.monotonic() + CHECK_ACCESS, pulse.grown
         try:
@@ -164,7 +163,6 @@ class LiveStreams:
                 yield ServerSentEvent("{}", event="changed", sep="\n")
         finally:
             self._stopping.discard(stopping)
-            self._open -= 1
             pulse.leave()
 
 
