@@ -802,7 +802,7 @@ async def dispatched(dispatcher: WebhookDispatcher, client: AsyncClient, count: 
             await dispatcher.dispatch()
 
 
-async def test_a_log_that_begins_again_is_told_of(deliveries: Deliveries, request: pytest.FixtureRequest) -> None:
+async def test_a_log_that_begins_again_is_read(deliveries: Deliveries, request: pytest.FixtureRequest) -> None:
     """Its numbers are lower than those at which the webhook was made. On Redis its hash may be lost alone."""
     if not isinstance(deliveries.state, RedisState):
         pytest.skip("only there a log begins again with the webhooks that there were")
