@@ -23,7 +23,7 @@ from queuert.errors import (
     SchemaMissingError,
     StateUnavailableError,
 )
-from queuert.event_log import EventFilter, EventLogEnd, JobEvent
+from queuert.event_log import EventFilter, JobEvent
 from queuert.ids import new_id, new_token
 from queuert.job_types import JobTypes, LibraryJobType
 from queuert.limits import Limits
@@ -56,7 +56,6 @@ from queuert.webhooks.endpoints import (
     WebhookHealth,
     next_delay,
 )
-from queuert.webhooks.errors import WebhookNotFoundError
 from queuert.webhooks.requests import HttpAnswer, RequestFailed, Resolver, post
 from queuert.webhooks.signing import signed_headers
 from queuert.worker.attempt import Attempt
@@ -287,9 +286,7 @@ class WebhookDispatcher:
                 self._mine = None
                 return False
             self._client.observers.emit(WebhookEventsLost(error=str(error)))
-            end = await self._store.event_log_end()
-            await self._follow_numbers(end)
-            await self._write(error.cursor or end.cursor, self._mine)
+            await self._write(error.cursor or (await self._store.event_log_end()).cursor, self._mine)
             return self._mine is not None
         if page.items:
             try:
@@ -300,20 +297,6 @@ class WebhookDispatcher:
         if cursor != self._cursor or self._clock() - self._written_at >= _RENEW_EVERY:
             await self._write(cursor, self._mine)
         return page.next_cursor is not None and self._mine is not None
-
-    async def _follow_numbers(self, end: EventLogEnd) -> None:
-        """Have webhooks told of all events of a log that has begun again, with lower numbers than when they were made:
-        all of it was written afterwards."""
-
-        def followed(webhook: StoredWebhook) -> StoredWebhook:
-            return replace(webhook, from_tx=0) if webhook.from_tx > end.written else webhook
-
-        codec = self._client.webhook_codec
-        for record in await self._store.get_webhook_records(ENDPOINT):
-            webhook = codec.read(record, secrets=False)
-            if followed(webhook) != webhook:
-                with suppress(WebhookNotFoundError):
-                    await self._client._change_webhook(self._store, webhook.id, followed, secrets=False)
 
     async def _deliver(self, events: Sequence[JobEvent]) -> None:
         """Start the deliveries of events. One that can be told of to nobody is reported, and holds up no other."""

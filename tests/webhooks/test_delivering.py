@@ -10,7 +10,6 @@ from typing import Any
 
 import psycopg
 import pytest
-import redis
 
 from queuert import AsyncClient, ChainStatus, JobStatus, NewChain, PostgresState
 from queuert.codecs import EncryptionCodec, PayloadFormat
@@ -29,7 +28,6 @@ from queuert.ids import new_token
 from queuert.jobs import JobProgress
 from queuert.observability.events import WebhookDisabled, WebhookEventSkipped, WebhookEventsLost
 from queuert.state.paging import PageRequest
-from queuert.state.redis import RedisState
 from queuert.state.types import NewJob
 from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR, ENDPOINT, HEALTH, WebhookWrite
 from queuert.webhooks import CHAIN_WEBHOOKS, ForbiddenTargetError, TargetPolicy, WebhookNotFoundError, endpoints
@@ -800,25 +798,6 @@ async def dispatched(dispatcher: WebhookDispatcher, client: AsyncClient, count: 
     async with asyncio.timeout(START):
         while len((await client.list_chains(job_types=[DELIVERY_TYPE])).items) < count:
             await dispatcher.dispatch()
-
-
-async def test_a_log_that_begins_again_is_read(deliveries: Deliveries, request: pytest.FixtureRequest) -> None:
-    """Its numbers are lower than those at which the webhook was made. On Redis its hash may be lost alone."""
-    if not isinstance(deliveries.state, RedisState):
-        pytest.skip("only there a log begins again with the webhooks that there were")
-    client = deliveries.client
-    for number in range(3):
-        await client.start_chain(double, number)
-    made = await deliveries.webhook(events=["chain.started"])
-    await deliveries.work()
-    await client.start_chain(double, 10)
-    await deliveries.attempted(made.webhook.id, 1)
-    with redis.Redis.from_url(request.getfixturevalue("redis_url")) as server:
-        assert server.delete(f"{{queuert:{deliveries.state.namespace}}}:event_log")
-    await client.start_chain(double, 11)
-    attempts = await deliveries.attempted(made.webhook.id, 2)
-    assert all(one.delivered for one in attempts)
-    assert deliveries.log.of(WebhookEventsLost)
 
 
 @pytest.mark.parametrize("url", ["x", "https:/x", "https://"])
