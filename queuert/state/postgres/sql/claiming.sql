@@ -104,6 +104,36 @@ summary AS (
 SELECT {claimed_columns}, summary.seconds, summary.missing
 FROM summary LEFT JOIN claimed ON true
 
+-- name: claim_one_type
+-- Leases the best ready jobs of one type, up to the limit: what is set up is a third of `claim`.
+--
+-- For a worker that had nothing to do and was told of the type. There is at least one row, as of `claim`.
+WITH wanted AS (
+    SELECT %(lease)s::float8 AS lease_seconds
+),
+locked AS MATERIALIZED (
+    SELECT job.ctid AS tid, {input_bytes} AS bytes
+    FROM {schema}.job
+    WHERE type = %(type)s AND status = 'ready'
+        AND NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = %(type)s)
+    ORDER BY {rank}, scheduled_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+),
+locked_size AS MATERIALIZED (
+    SELECT coalesce(sum(bytes), 0) AS bytes FROM locked
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET {lease}
+    FROM wanted
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked WHERE (SELECT bytes FROM locked_size) <= %(max_bytes)s))
+    RETURNING {claimed_job}
+),
+event AS (
+    {started_events}
+)
+SELECT {claimed_columns}, 0::float8, CASE WHEN locked_size.bytes > %(max_bytes)s THEN -1 ELSE 0 END::int
+FROM locked_size LEFT JOIN claimed ON true
+
 -- name: claim_fair
 -- Leases due jobs of types whose keys take turns (`fair`), and of others as `claim` does.
 --
