@@ -253,6 +253,7 @@ LATENCY = Scenario(
     "wait_for_jobs",
     (
         Entry(QUEUERT, "Queuert", "default"),
+        Entry(QUEUERT, "Queuert, uvloop", "uvloop", {"uvloop": True}),
         Entry(BARE, "bare", "LISTEN, claim, read; NOTIFY in the transaction of the insert"),
         Entry(PROCRASTINATE, "procrastinate", "default: LISTEN"),
         Entry(PGQUEUER, "pgqueuer", "asyncpg, uvloop, LISTEN", {"uvloop": True, "batch": 10}),

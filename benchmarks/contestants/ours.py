@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants import ours_filled
-from benchmarks.contestants.support import Remaining, remaining, some_of
+from benchmarks.contestants.support import Remaining, remaining, run, some_of
 from queuert import (
     AsyncClient,
     Attempt,
@@ -294,7 +294,7 @@ def _worker_options(request: Request) -> dict[str, Any]:
 
 def wait_for_jobs(request: Request) -> dict[str, float]:
     """A worker that is idle until a job comes."""
-    return asyncio.run(_wait_for_jobs(request))
+    return run(request, _wait_for_jobs(request))
 
 
 async def _wait_for_jobs(request: Request) -> dict[str, float]:
@@ -317,7 +317,7 @@ async def _wait_for_jobs(request: Request) -> dict[str, float]:
 
 def pace(request: Request) -> None:
     """The starts of these jobs."""
-    asyncio.run(_pace(request))
+    run(request, _pace(request))
 
 
 async def _pace(request: Request) -> None:

@@ -146,6 +146,8 @@ class ClaimRequest:
     """The limit of the total size of the inputs, in bytes of JSON text."""
     after_rank: int | None = None
     """Jobs of a worse rank than this are claimed before all others, so that better jobs cannot starve them."""
+    ready_only: bool = False
+    """Whether jobs that are due, but were scheduled, may be left out; ``next_due`` still tells of them."""
 
 
 class Lease(NamedTuple):  # Several for each job: a dataclass takes three times as long to make, and twice to look up.

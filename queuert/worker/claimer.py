@@ -6,7 +6,7 @@ import asyncio
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,12 @@ class ClaimOrder:
             after_rank = self._worst_served if self._reached is None else self._reached
         return ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits, max_bytes, after_rank)
 
+    def request_of(self, types: Container[str | None], limit: int, max_bytes: int) -> ClaimRequest:
+        """Return a request for jobs of these types alone, while there are no others to claim: nobody's turn is taken,
+        so ``on_claimed`` is not called for it."""
+        leases = {type: seconds for type, seconds in self._leases.items() if type in types}
+        return ClaimRequest(leases, limit, self._holder, new_token(), self._limits, max_bytes, ready_only=True)
+
     def on_claimed(self, request: ClaimRequest, jobs: Sequence[ClaimedJob]) -> None:
         """Record the answer to a request, which decides the next one."""
         if not jobs:
@@ -98,6 +104,9 @@ class Claimer:
 
     The wait ends with a notification that jobs of its types became due, at the time of the next scheduled job, or with
     the next poll. A notification during a claim is not lost: the claimer claims again.
+
+    Once there was nothing left to claim, it claims jobs of those types alone of which it was notified. Whatever is left
+    then, because nobody notified it, or because it was scheduled, is claimed at once after that.
     """
 
     def __init__(
@@ -118,6 +127,12 @@ class Claimer:
         self._poll_interval = poll_interval
         self._woken = asyncio.Event()
         self._waking = False
+        self._became_due: set[str | None] = set()
+        """The types of which jobs became due since the last claim; None stands for all. Added to from any thread."""
+        self._nothing_left = False
+        """Whether the last claim, and a look after it, left no due job."""
+        self._claimed_all_types = True
+        """Whether the last claim was for jobs of all types."""
         self._event_loop = asyncio.get_running_loop()
         self._max_jobs: int | None = None
         """The most jobs of one claim, after a claim that raised; None: no bound."""
@@ -137,14 +152,20 @@ class Claimer:
 
     def on_jobs_due(self, types: Iterable[str]) -> None:
         """Jobs of these types became due by a finish or a release of this worker. From any thread."""
-        if not self._leases.keys().isdisjoint(types):
-            self._wake()
+        self._wake(types)
 
     def _on_notification(self, notification: Notification) -> None:
-        if notification.keys is None or not self._leases.keys().isdisjoint(notification.keys):
-            self._wake()
+        self._wake(notification.keys)
 
-    def _wake(self) -> None:
+    def _wake(self, types: Iterable[str] | None) -> None:
+        """Wake the claimer if it claims jobs of such types; None: of any."""
+        became_due = self._became_due
+        if types is None:
+            became_due.add(None)
+        elif mine := self._leases.keys() & types:
+            became_due |= mine
+        else:
+            return
         if self._waking:
             return  # A call is pending already. Each one writes to the pipe that wakes the loop, which could fill up.
         self._waking = True
@@ -194,14 +215,24 @@ class Claimer:
             await asyncio.sleep(0)
             if not self.loop.stopping:
                 self.claiming_since = lease_time()
-                await self._wait(claimed, await self._store.next_due(list(self._leases)))
+                next_due = await self._store.next_due(list(self._leases))
+                self._nothing_left = next_due is None or next_due > 0
+                if self._nothing_left or self._claimed_all_types:
+                    await self._wait(claimed, next_due)
 
     async def _claim(self, demand: int) -> tuple[int, bool]:
         """Claim and start up to ``demand`` jobs. Return their number, and whether there may be more to claim now."""
         await self._releases.release_due()
         limit = demand if self._max_jobs is None else min(demand, self._max_jobs)
         max_bytes = self._prefetch.claimable_bytes
-        request = self._order.request(limit, max_bytes)
+        # A type that another thread adds now may be lost: it is found by the look at what is left.
+        types, self._became_due = self._became_due, set()
+        self._claimed_all_types = not (self._nothing_left and types) or None in types
+        self._nothing_left = False
+        if self._claimed_all_types:
+            request = self._order.request(limit, max_bytes)
+        else:
+            request = self._order.request_of(types, limit, max_bytes)
         # Before the query is sent, so that this worker never counts a lease for longer than the store does.
         sent_at = self.claiming_since = lease_time()
         try:
@@ -213,7 +244,8 @@ class Claimer:
                 self._max_jobs = max(1, limit // 2)
             raise
         duration = lease_time() - sent_at
-        self._order.on_claimed(request, jobs)
+        if self._claimed_all_types:
+            self._order.on_claimed(request, jobs)
         if self.loop.stopping:
             self._releases.put_claim(request, answered=True)
             return len(jobs), False

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
+from queuert import Attempt, InProcessWorker, JobStatus, NewChain, Outcome, Processors, after, at
+from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from queuert.state.types import ClaimedJob
+from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.runtime import WorkerRuntime
 from tests.support.harness import PostgresHarness
@@ -65,6 +66,91 @@ async def test_what_was_claimed_begins_before_the_look_for_what_is_next(
         await chain.wait(timeout=WAIT)
         await until(lambda: "looked" in order, "it has looked for what is next")
     assert order[0] == "began"
+
+
+class Claims:
+    """The requests that workers send, and when nothing is left to claim."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[ClaimRequest] = []
+        claim = AsyncPostgresStore.claim
+
+        async def noted(store: AsyncPostgresStore, request: ClaimRequest) -> list[ClaimedJob]:
+            self.requests.append(request)
+            return await claim(store, request)
+
+        monkeypatch.setattr(AsyncPostgresStore, "claim", noted)
+
+    @property
+    def types(self) -> list[tuple[list[str], bool]]:
+        """The types of each request, and whether it is for ready jobs alone."""
+        return [(sorted(one.leases), one.ready_only) for one in self.requests]
+
+
+ALL_TYPES = ["number", "text"]
+
+
+async def idle(worker: InProcessWorker) -> None:
+    """Wait until the worker has claimed, and has found that nothing is left."""
+    runtime = worker._runtime
+    assert runtime is not None
+    await until(lambda: runtime.claimer._nothing_left, "nothing is left to claim")
+
+
+async def test_an_idle_worker_claims_jobs_of_the_type_that_became_due(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = Claims(monkeypatch)
+    harness.handles(number, echo)
+    harness.handles(text, echo)
+    async with harness.worker(poll_interval=3600.0) as worker:
+        await idle(worker)
+        assert claims.types == [(ALL_TYPES, False)]
+        for one in range(3):
+            assert await (await harness.client.start_chain(number, one)).result(WAIT) == one
+            await idle(worker)
+        assert await (await harness.client.start_chain(text, "a")).result(WAIT) == "a"
+        assert claims.types[1:] == [*[(["number"], True)] * 3, (["text"], True)]
+
+
+async def test_what_was_not_notified_is_claimed_after_what_was(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the next poll, however many notifications come: a look at what is left finds it."""
+    claims = Claims(monkeypatch)
+    harness.handles(number, echo)
+    harness.handles(text, echo)
+    async with harness.worker(poll_interval=3600.0) as worker:
+        await idle(worker)
+        harness.insert("text", '"silent"', id="silent")  # A notification of it was lost.
+        await harness.client.start_chain(number, 1)
+        assert await (await harness.client.get_chain("silent")).result(WAIT) == "silent"
+        await idle(worker)
+        assert claims.types[1:3] == [(["number"], True), (ALL_TYPES, False)]
+        scheduled = await harness.client.start_chain(text, "scheduled", run_at=after(seconds=0.1))
+        while (await harness.job(scheduled.id)).status is not JobStatus.COMPLETED:
+            await (await harness.client.start_chain(number, 1)).result(WAIT)
+
+
+async def test_after_a_claim_that_failed_all_types_are_claimed(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became due of which types is forgotten with it."""
+    harness.handles(number, echo)
+    harness.handles(text, echo)
+    async with harness.worker(poll_interval=3600.0) as worker:
+        await idle(worker)
+        claim, failures = AsyncPostgresStore.claim, [StateUnavailableError("it is away")]
+
+        async def failing(store: AsyncPostgresStore, request: ClaimRequest) -> list[ClaimedJob]:
+            if failures:
+                raise failures.pop()
+            return await claim(store, request)
+
+        monkeypatch.setattr(AsyncPostgresStore, "claim", failing)
+        claims = Claims(monkeypatch)
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 1
+        assert claims.types[:2] == [(["number"], True), (ALL_TYPES, False)]
 
 
 async def test_a_claim_that_was_answered_after_its_lease_is_given_back(

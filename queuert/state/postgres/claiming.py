@@ -169,6 +169,20 @@ def claim(
     }
 
 
+def claim_one_type(request: ClaimRequest, *, expansion: float, space: Space) -> Parameters:
+    """Return the parameters of ``claim_one_type``."""
+    [(type, lease)] = request.leases.items()
+    return {
+        "type": type,
+        "lease": lease,
+        "limit": request.limit,
+        "max_bytes": space.left,
+        "expansion": expansion,
+        "token": request.token,
+        "holder": request.holder,
+    }
+
+
 def _bytes(request: ClaimRequest, space: Space | None) -> Parameters:
     if space is None:
         return {"max_bytes": request.max_bytes, "begun": False}

@@ -77,20 +77,12 @@ class PostgresClaiming(PostgresBase):
     def _claim_from(
         self, request: ClaimRequest, positions: Sequence[IndexPosition] | None, space: Space
     ) -> list[ClaimedJob]:
-        params = claiming.claim(request, positions, expansion=self._expansion.factor, space=space)
-        statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
-        if len(request.leases) == 1 and not positions:
-            [(type, lease)] = request.leases.items()
-            params = {
-                "type": type,
-                "lease": lease,
-                "limit": request.limit,
-                "max_bytes": space.left,
-                "expansion": self._expansion.factor,
-                "token": request.token,
-                "holder": request.holder,
-            }
+        if request.ready_only and len(request.leases) == 1 and positions is None:
+            params = claiming.claim_one_type(request, expansion=self._expansion.factor, space=space)
             statement = self._sql.prepared["claim_one_type"]
+        else:
+            params = claiming.claim(request, positions, expansion=self._expansion.factor, space=space)
+            statement = self._sql.prepared["claim" if request.limit < claiming.MANY else "claim_many"]
         answer = self._fetch(statement, params)
         found = answer if answer[0][claiming.ID] is not None else []
         missing = answer[0][claiming.MISSING]

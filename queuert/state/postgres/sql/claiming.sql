@@ -105,9 +105,9 @@ SELECT {claimed_columns}, summary.seconds, summary.missing
 FROM summary LEFT JOIN claimed ON true
 
 -- name: claim_one_type
--- Leases the best ready jobs of one type, up to the limit: what is set up is a third of `claim`.
---
--- For a worker that had nothing to do and was told of the type. There is at least one row, as of `claim`.
+-- Leases the best ready jobs of one type, up to the limit, with a third of the clauses of `claim`: for a worker that has
+-- nothing else to do and was told of the type. It locks as many as there are in place of those that others have locked,
+-- so none is `missing`. There is at least one row, as of `claim`.
 WITH wanted AS (
     SELECT %(lease)s::float8 AS lease_seconds
 ),
@@ -119,7 +119,10 @@ locked AS MATERIALIZED (
     ORDER BY {rank}, scheduled_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 locked_size AS MATERIALIZED (
-    SELECT coalesce(sum(bytes), 0) AS bytes FROM locked
+    -- The sum comes first, so that the clock is read after the scan.
+    SELECT coalesce(sum(bytes), 0) AS bytes,
+        extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds
+    FROM locked
 ),
 claimed AS (
     UPDATE {schema}.job
@@ -131,7 +134,7 @@ claimed AS (
 event AS (
     {started_events}
 )
-SELECT {claimed_columns}, 0::float8, CASE WHEN locked_size.bytes > %(max_bytes)s THEN -1 ELSE 0 END::int
+SELECT {claimed_columns}, locked_size.seconds, CASE WHEN locked_size.bytes > %(max_bytes)s THEN -1 ELSE 0 END::int
 FROM locked_size LEFT JOIN claimed ON true
 
 -- name: claim_fair

@@ -328,6 +328,30 @@ async def other_types_are_not_touched(stores: Stores) -> None:
 
 
 @case()
+async def ready_ones_alone(stores: Stores) -> None:
+    """A claim for ready jobs alone takes the best of them, as all claims do: up to its limit and its bytes, none twice,
+    none of other types and none of a paused type. What is left, a later claim takes."""
+    store = await stores.open()
+    await start(store, job("other"))
+    for priority in (0, 2, 1):
+        await start(store, *sized(400, priority=priority))
+    requests = [replace(ask(limit=limit), max_bytes=1000, ready_only=True) for limit in (1, 9, 9)]
+    claims = [await store.claim(request) for request in requests]
+    assert [[one.priority for one in claimed] for claimed in claims] == [[2], [1, 0], []]
+    assert [one.token for claimed in claims for one in claimed] == [requests[0].token] + [requests[1].token] * 2
+    large, small = [(await start(store, *sized(length)))[0] for length in (5000, 10)]
+    requests = [replace(ask(), max_bytes=1000, ready_only=True) for _ in range(2)]
+    assert [[one.id for one in await store.claim(request)] for request in requests] == [[large], [small]]
+    await store.pause_job_types(["work"])
+    [held] = await start(store, job())
+    assert await store.claim(replace(ask(), ready_only=True)) == []
+    await store.resume_job_types(["work"])
+    assert [one.id for one in await store.claim(replace(ask(), ready_only=True))] == [held]
+    assert await store.next_due(["work"]) is None
+    assert [one.type for one in await store.claim(ask("work", "other"))] == ["other"]
+
+
+@case()
 async def once_only(stores: Stores) -> None:
     """A claimed job is not claimed again while its lease is held, nor when it is finished or failed."""
     store = await stores.open()
@@ -379,6 +403,18 @@ async def next_best_for_those_that_are_held(stores: Stores) -> None:
         claimed = await other.claim(ask("held", "work", limit=4))
         assert [one.id for one in claimed] == [good, *equal[:3]]
     assert [one.id for one in await other.claim(ask("held", "work"))] == [best, held, equal[3], worst]
+
+
+@case(Capability.ROW_LOCKS, Capability.USER_TRANSACTIONS)
+async def ready_ones_alone_for_those_that_are_held(stores: Stores) -> None:
+    """A claim for ready jobs alone takes the next best, too."""
+    store, other = await stores.open_many(2)
+    held, *rest = await start(store, *(job(priority=priority) for priority in (1, 0, 0)))
+    async with stores.user_transaction() as connection:
+        await store.start_jobs([job("waits", blockers=[held])], connection=connection)
+        claimed = await other.claim(replace(ask(limit=2), ready_only=True))
+        assert sorted(one.id for one in claimed) == sorted(rest)
+    assert [one.id for one in await other.claim(replace(ask(), ready_only=True))] == [held]
 
 
 @case(Capability.ROW_LOCKS, Capability.USER_TRANSACTIONS)
