@@ -148,7 +148,7 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
         store.start_jobs([job(id="asked")])
         assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written
         store.start_jobs([job("failing")])
-        [failing] = store.claim(ask("failing", limit=1))
+        [failing] = store.claim(replace(ask("failing", limit=1), ready_only=True))
         store.finish([fail(failing)])
         stale = store.prune(PruneRequest({"failing": Retention(failed=Keep(count=0, stale_for=60.0))})).stale_ids
         assert list(stale) == [failing.id]
