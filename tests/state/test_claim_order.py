@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -27,11 +28,15 @@ def claimed(connection: psycopg.Connection[Any], statement: Any, limit: int) -> 
     for setting in ("enable_indexscan", "enable_indexonlyscan", "enable_seqscan"):
         connection.execute(f"set local {setting} = off".encode())
     request = ClaimRequest({"other": 60.0, "work": 60.0}, limit, "me", new_token())
-    rows = connection.execute(statement, claiming.claim(request)).fetchall()
+    params = claiming.claim(request)
+    if statement == SQL.claim_one_type:
+        request = replace(request, leases={"work": 60.0})
+        params = claiming.claim_one_type(request, expansion=1.0, space=claiming.Space(request.max_bytes))
+    rows = connection.execute(statement, params).fetchall()
     return {row[0] for row in rows if row[0] is not None}
 
 
-@pytest.mark.parametrize("name", ["claim", "claim_many", "claim_rest"])
+@pytest.mark.parametrize("name", ["claim", "claim_many", "claim_rest", "claim_one_type"])
 def test_the_best_are_taken(dsn: str, name: str) -> None:
     with Client(PostgresState(dsn), JobTypes(work, other), notify=InProcessNotify()) as client:
         ids = started(client, work, 0, 3, 1, 4, 2)

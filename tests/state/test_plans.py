@@ -168,6 +168,15 @@ def test_claim(explained: Callable[..., Plan], layout: Layout, statement: str, l
     check(plan, rows=layout.types * limit * 2 + limit * 4, indexes=["job_ready", "job_scheduled"])
 
 
+@pytest.mark.parametrize("limit", [1, LIMIT])
+def test_claim_one_type(explained: Callable[..., Plan], layout: Layout, limit: int) -> None:
+    request = ClaimRequest({layout.type_names[0]: 60.0}, limit, "me", new_token(), ready_only=True)
+    params = claiming.claim_one_type(request, expansion=1.0, space=claiming.Space(request.max_bytes))
+    plan = explained(SQL.claim_one_type, params)
+    # The locked ones, and their update.
+    check(plan, rows=limit * 3, indexes=["job_ready"])
+
+
 def test_claim_scans_once_where_only_one_type_has_jobs(explained: Callable[..., Plan], layout: Layout) -> None:
     """One entry of it says so; then the locked ones, and their update. Among 20 types, the last has no job that is
     due."""
