@@ -672,9 +672,11 @@ class Store(
         longest due are considered, and they count as of the first of these ranks at best. The result has the best job
         first, and within a rank the longest due first.
 
+        With ``request.ready_only`` the SCHEDULED ones may be left out.
+
         Claimed jobs are RUNNING, and their attempt is counted. Jobs that another claim has locked are skipped. Fewer
-        jobs than the limit means that no more could be claimed. The cost depends on the limit and the number of types,
-        not on the backlog.
+        jobs than the limit means that no more of those that were requested could be claimed. The cost depends on the
+        limit and the number of types, not on the backlog.
 
         No job of a paused type is claimed, and no more jobs of the types in ``request.limits`` than these allow,
         counted over all workers. A job that the limit of its key holds back does not hold back jobs of other keys.

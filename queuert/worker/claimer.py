@@ -98,6 +98,9 @@ POLL_WITHOUT_NOTIFY = 1.0
 
 _MIN_BACKOFF = 0.05
 
+_FORGET_AFTER = 0.05
+"""Seconds after which a claimer that had to wait for a free slot does not rely on what was left before."""
+
 
 class Claimer:
     """Claims jobs for the free slots and the prefetch until there are no more, and then waits.
@@ -203,9 +206,12 @@ class Claimer:
 
     async def _step(self) -> None:
         self.claiming_since = None
+        began = lease_time()
         demand = await self._prefetch.wait_for_demand()
         if self.loop.stopping:
             return
+        if lease_time() > began + _FORGET_AFTER:
+            self._nothing_left = False
         self._woken.clear()
         claimed, more = await self._claim(demand)
         # From here on handlers begin. One that blocks the event loop must not look like a claim that is not answered.
@@ -216,8 +222,10 @@ class Claimer:
             if not self.loop.stopping:
                 self.claiming_since = lease_time()
                 next_due = await self._store.next_due(list(self._leases))
+                self.claiming_since = None
                 self._nothing_left = next_due is None or next_due > 0
-                if self._nothing_left or self._claimed_all_types:
+                # If nothing was claimed, most likely another worker has the job that is left.
+                if self._nothing_left or self._claimed_all_types or not claimed:
                     await self._wait(claimed, next_due)
 
     async def _claim(self, demand: int) -> tuple[int, bool]:
@@ -297,7 +305,6 @@ class Claimer:
             # limits. When an attempt ends there is a notification, but not when the window of a rate moves on.
             self._empty_claims = 0 if claimed or next_due > 0 else self._empty_claims + 1
             pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
-        self.claiming_since = None
         until = lease_time() + pause
         while (left := until - lease_time()) > 0:
             try:

@@ -6,12 +6,14 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import pytest
 
 from queuert import Attempt, InProcessWorker, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.errors import StateUnavailableError
+from queuert.notify.adapter import Notification, Topic
 from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.policies import Backoff
 from queuert.state.postgres.async_store import AsyncPostgresStore
@@ -84,8 +86,10 @@ class Claims:
 
     @property
     def types(self) -> list[tuple[list[str], bool]]:
-        """The types of each request, and whether it is for ready jobs alone."""
-        return [(sorted(one.leases), one.ready_only) for one in self.requests]
+        """The types of the requests, and whether they are for ready jobs alone; without repetitions, since a
+        notification may come twice."""
+        found = [(sorted(one.leases), one.ready_only) for one in self.requests]
+        return [one for one, _ in groupby(found)]
 
 
 ALL_TYPES = ["number", "text"]
@@ -99,10 +103,13 @@ async def idle(worker: InProcessWorker) -> None:
 
 
 async def listening(harness: PostgresHarness, worker: InProcessWorker) -> None:
-    """Wait until the worker is idle and has got a notification; when it begins to listen it claims once more."""
-    await (await harness.client.start_chain(number, 0)).result(WAIT)
-    await until(lambda: harness.client.notify.healthy, "it listens")
-    await (await harness.client.start_chain(number, 0)).result(WAIT)
+    """Wait until the worker is idle and gets notifications: when it begins to listen, it claims all types once more."""
+    runtime = worker._runtime
+    assert runtime is not None
+    await idle(worker)
+    async with asyncio.timeout(WAIT):
+        while runtime.claimer._claimed_all_types:
+            await (await harness.client.start_chain(number, 0)).result(WAIT)
     await idle(worker)
 
 
@@ -119,7 +126,48 @@ async def test_an_idle_worker_claims_jobs_of_the_type_that_became_due(
             assert await (await harness.client.start_chain(number, one)).result(WAIT) == one
             await idle(worker)
         assert await (await harness.client.start_chain(text, "a")).result(WAIT) == "a"
-        assert claims.types == [*[(["number"], True)] * 3, (["text"], True)]
+        assert claims.types == [(["number"], True), (["text"], True)]
+        claims.requests.clear()
+        await harness.client.start_chains([NewChain(number, 1), NewChain(text, "a")])
+        await until(lambda: claims.requests, "it claims")
+        assert claims.types[0] in ((ALL_TYPES, True), (["number"], True), (["text"], True))
+        await idle(worker)
+        claims.requests.clear()
+        worker._runtime.claimer._on_notification(Notification(Topic.JOBS, None))  # type: ignore[union-attr]
+        await until(lambda: claims.requests, "it claims")
+        assert claims.types == [(ALL_TYPES, False)]
+
+
+async def test_a_worker_that_had_no_free_slot_claims_all_types(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waited for one, jobs of other types may have become due of which no notification comes."""
+    claims, gate = Claims(monkeypatch), Gate()
+
+    @harness.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input:
+            await gate.pass_through(attempt)
+        return attempt.input
+
+    harness.handles(text, echo)
+    async with harness.worker(poll_interval=3600.0, concurrency=1) as worker:
+        await listening(harness, worker)
+        held = await harness.client.start_chain(number, 1)
+        await gate.next()
+        await idle(worker)
+        assert worker._runtime is not None
+        monkeypatch.setattr(worker._runtime.prefetch, "_enabled", False)  # As after a handler that takes long.
+        claims.requests.clear()
+        scheduled = await harness.client.start_chain(text, "a", priority=9, run_at=after(seconds=0.1))
+        later = await harness.client.start_chain(number, 0)
+        due = "select scheduled_at <= clock_timestamp() from queuert.job where id = %s"
+        while not harness.one(due, scheduled.id):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        gate.open()
+        await harness.client.wait([held], timeout=WAIT)
+        await harness.client.wait([scheduled, later], timeout=WAIT)
+        assert claims.types[0] == (ALL_TYPES, False)
 
 
 async def test_what_was_not_notified_is_claimed_after_what_was(

@@ -76,7 +76,8 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
     async def _claim_from(
         self, request: ClaimRequest, positions: Sequence[IndexPosition] | None, space: Space
     ) -> list[ClaimedJob]:
-        if request.ready_only and len(request.leases) == 1 and positions is None:
+        one_type = request.ready_only and len(request.leases) == 1 and positions is None
+        if one_type:
             params = claiming.claim_one_type(request, expansion=self._expansion.factor, space=space)
             statement = self._sql.prepared["claim_one_type"]
         else:
@@ -98,8 +99,9 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             found = found + more
         self._expansion.note(found)
         jobs = claiming.claimed_jobs(found, request.token)
-        # Where the look for the best begins has nothing to learn from jobs of worse ranks.
-        if found and request.after_rank is None:
+        # Where the look for the best begins has nothing to learn from jobs of worse ranks, nor from a look that locks
+        # many.
+        if found and request.after_rank is None and not (one_type and len(found) >= claiming.MANY):
             self._bounds.note(jobs, answer[0][claiming.LOOK_SECONDS], at_head=positions is None)
         return jobs
 
