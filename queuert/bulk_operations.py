@@ -15,6 +15,7 @@ from typing import Any
 
 from queuert.attributes import by_name
 from queuert.errors import ConfigurationError
+from queuert.job_types import RESERVED
 from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
@@ -103,8 +104,12 @@ class BulkRequest:
     """Only chains whose error has this summary."""
 
     def selects(self, chain: ChainRecord) -> bool:
-        """Whether a chain of the filter is concerned: an operation on all types does not change operations."""
-        if chain.type == BULK_OPERATION_TYPE:
+        """Whether a chain of the filter is concerned.
+
+        Chains of the library's own types, such as other operations and deliveries of webhooks, are so only if their
+        type is named: who cancels all that is open does not mean them.
+        """
+        if chain.type.startswith(RESERVED) and chain.type not in (self.filter.types or ()):
             return False
         return self.error is None or (chain.error is not None and chain.error.summary == self.error)
 
