@@ -103,7 +103,7 @@ class WorkerRecord:
 
 
 def claimed_types(workers: Iterable[WorkerRecord]) -> frozenset[str]:
-    """Return the job types that any of the workers claims: the one rule for who says that nobody handles a type."""
+    """Return the job types that any of the workers claims: whatever says that nobody handles a type looks here."""
     return frozenset[str]().union(*(one.claimed_types for one in workers))
 
 
