@@ -24,7 +24,7 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import JobTypeUnhandled, LoopRecovered, StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
-from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState
+from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState, claimed_types
 
 if TYPE_CHECKING:
     from queuert.worker.telemetry import ActivityCounter
@@ -181,7 +181,7 @@ class Heartbeat:
         """Warn of needed types that no live worker handles, once."""
         self._looked = True
         try:
-            handled = {name for worker in store().list_workers() for name in worker.job_types}
+            handled = claimed_types(store().list_workers())
             handled |= {one.type for one in store().list_type_traits() if one.completed_by_client}
         except StateUnavailableError:
             self._looked = False  # The next heartbeat tries it again.

@@ -29,7 +29,7 @@ from queuert.limits import Limits, TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
 from queuert.state.types import ClaimRequest
-from queuert.workers import WorkerHeartbeat
+from queuert.workers import WorkerHeartbeat, WorkerState
 
 number = JobType("number", input=int, output=int)
 step = JobType("step", input=str, output=str)
@@ -414,6 +414,18 @@ def test_counts_say_what_holds_jobs(run: Run, client: Client) -> None:
     assert [found["step", "ready"][name] for name in ("paused", "handled", "held_back")] == [True, True, 1]
     assert [found["number", "ready"][name] for name in ("paused", "handled", "held_back")] == [False, True, 1]
     assert not found["order", "ready"]["handled"]
+    operation = client.start_bulk_operation("retry", requested_by="ana")
+    for state, stopping in (
+        (WorkerState.RUNNING, ""),
+        (WorkerState.STOPPING, "; 1 worker that handles it is stopping (one)"),
+    ):
+        store.record_heartbeat(replace(beat, state=state), 60.0)
+        handled = "no live worker handles it" + stopping if stopping else "limits hold back 1"
+        [line] = [line for line in run("stats", "--type", "number").splitlines() if " ready " in line]
+        assert line.endswith(handled)
+        [done_by_all] = document(run, "stats", "--type", BULK_OPERATION_TYPE)["items"]
+        assert done_by_all["handled"] is (state is WorkerState.RUNNING)
+    client.cancel_chain(operation.id)
     for allowed, note in ((None, "clients complete it"), (0.0, "clients complete it; the oldest is overdue")):
         store.record_heartbeat(
             replace(beat, traits=(TypeTraits("order", completed_by_client=True, overdue_after=allowed),)), 60.0
