@@ -141,11 +141,11 @@ class BulkProgress:
 
 @dataclass(frozen=True, slots=True)
 class BulkPreview:
-    """How many chains a bulk operation would concern now.
+    """How many chains a bulk operation, or ``prune_chains``, would concern now.
 
     Attributes:
-        count: the number of chains that match.
-        more: whether counting ended there, as there are more.
+        count: the number of chains that match, of those that were looked at.
+        more: whether counting ended at its bound: there may be more.
 
     Example::
 

@@ -226,7 +226,8 @@ def in_a_line(explanation: Explanation) -> str:
     text = "; ".join(map(str, explanation.reasons))
     leaf = next(explanation.leaves())
     if leaf is not explanation:
-        text += f"; chain {leaf.chain_id} of type {leaf.chain_type} holds it: {'; '.join(map(str, leaf.reasons))}"
+        verb = "is one that it waits for" if leaf.more_blockers else "holds it"
+        text += f"; chain {leaf.chain_id} of type {leaf.chain_type} {verb}: {'; '.join(map(str, leaf.reasons))}"
     return text
 
 

@@ -29,6 +29,7 @@ from queuert.cli.why import of_open_chain, text
 from queuert.client import Client
 from queuert.documents import BulkOperationDocument
 from queuert.errors import ChainNotFoundError, RightMissingError
+from queuert.explanations import Cause, Explanation
 from queuert.jobs import ChainStatus
 
 _DESCRIPTION = """Change all chains of a filter: retry, cancel, delete, reschedule or
@@ -58,7 +59,7 @@ _POLL = 0.5
 _FILTERS = "--type, --attribute, --since, --before or --error"
 
 _SILENCE = 5.0
-"""Seconds without progress after which the command says what holds an operation up."""
+"""Seconds between two looks at what holds an operation up."""
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -78,7 +79,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     start.add_argument("--priority", type=priority, metavar="N", help="of reprioritize: the new priority")
     run_at_options(start, "of reschedule: ")
     by_option(start, "who asks for it")
-    start.add_argument("--all", action="store_true", help="with --yes: all chains that the action can change")
+    start.add_argument(
+        "--all", action="store_true", help="instead of a filter: chains of every type but the library's own"
+    )
     start.add_argument("--yes", action="store_true", help="confirm the operation")
     start.add_argument("--no-wait", action="store_true", help="leave all batches to workers")
     listed = actions.add("list", run_list, "list the operations, the newest first")
@@ -106,7 +109,8 @@ def run_start(args: argparse.Namespace) -> int:
         warn_of_unknown_types(client, args.types)
         if not args.yes:
             preview = client.preview_bulk_operation(args.change, **filter)
-            print_preview(f"{args.change} would concern", preview, as_json=args.json)
+            confirm = "--yes" if args.all or _is_filtered(args) else "--all --yes"
+            print_preview(f"{args.change} would concern", preview, confirm=confirm, as_json=args.json)
             return Exit.DONE
         operation = client.start_bulk_operation(
             args.change,
@@ -141,35 +145,44 @@ def _check_options(args: argparse.Namespace) -> None:
             raise UsageError(f"operations start accepts {option} only with {action}, got {args.change}: remove it")
         if required and not given and args.change == action:
             raise UsageError(f"operations start {action} needs {option}: add it")
-    is_filtered = any((args.types, args.attributes, args.since, args.before, args.error is not None))
-    if args.all and is_filtered:
+    if args.all and _is_filtered(args):
         raise UsageError(f"operations start accepts --all only without {_FILTERS}")
-    if args.yes and not args.all and not is_filtered:
+    if args.yes and not args.all and not _is_filtered(args):
         raise UsageError(
             f"operations start {args.change} --yes would {args.change} chains of every type: add {_FILTERS}, or --all"
         )
 
 
+def _is_filtered(args: argparse.Namespace) -> bool:
+    """Whether it names chains: by their status alone, those of every type are meant."""
+    return any((args.types, args.attributes, args.since, args.before, args.error is not None))
+
+
 def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
     """Do batches until the operation is closed, by this process or by others. Say what holds it up, if nobody does."""
-    may_run, waited, said = True, 0.0, ""
+    may_run, waited = True, 0.0
+    looked: Explanation | None = None
+    said: tuple[Cause, ...] = ()
     while operation.status is ChainStatus.OPEN:
         try:
             done = may_run and client.run_bulk_operations(batches=1)
         except RightMissingError:
             # The role of operators starts operations, and workers carry them out.
             done = may_run = False
-        before, operation = operation, client.get_bulk_operation(operation.id)
-        if done or operation.seen > before.seen:
-            waited = 0.0
+        operation = client.get_bulk_operation(operation.id)
+        if done:
+            waited, looked = 0.0, None
             continue
-        waited += _POLL
-        if waited > _SILENCE and (explanation := of_open_chain(client, operation.id)) is not None:
-            waited = 0.0
-            if (now := "\n".join(text(explanation))) != said:
-                said = now
-                print(f"queuert: operation {operation.id} makes no progress:\n{said}", file=sys.stderr)
         time.sleep(_POLL)
+        waited += _POLL
+        if waited > _SILENCE:
+            waited = 0.0
+            before, looked = looked, of_open_chain(client, operation.id)
+            # Each batch is a job. The texts have times in them, so the causes say whether it is the same again.
+            stands = looked is not None and before is not None and looked.job_id == before.job_id
+            if looked is not None and stands and looked.causes != said:
+                said = looked.causes
+                print(f"queuert: operation {operation.id} makes no progress:", *text(looked), sep="\n", file=sys.stderr)
     return operation
 
 

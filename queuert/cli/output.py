@@ -47,13 +47,15 @@ def print_changed(verb: str, names: Sequence[str], *, as_json: bool) -> None:
         print(f"{verb} {len(names)}{': ' if names else ''}{', '.join(names)}")
 
 
-def print_preview(would: str, preview: BulkPreview, *, as_json: bool) -> None:
-    """Print how many chains a change would concern, which ``--yes`` confirms."""
+def print_preview(would: str, preview: BulkPreview, *, confirm: str, as_json: bool) -> None:
+    """Print how many chains a change would concern, and the options that confirm it."""
     if as_json:
         print_json({"count": preview.count, "more": preview.more})
         return
     more = " or more" if preview.more else ""
-    print(f"{would} {preview.count}{more} chain{'' if preview.count == 1 and not more else 's'}: add --yes to do it")
+    print(
+        f"{would} {preview.count}{more} chain{'' if preview.count == 1 and not more else 's'}: add {confirm} to do it"
+    )
 
 
 def print_page(

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     with operator(args) as client:
         warn_of_unknown_types(client, args.types)
         if not args.yes:
-            print_preview("prune would delete", client.preview_prune(**filter), as_json=args.json)
+            print_preview("prune would delete", client.preview_prune(**filter), confirm="--yes", as_json=args.json)
             return Exit.DONE
         deleted = client.prune_chains(**filter)
     if args.json:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,9 @@ from queuert.limits import client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.sync_store import Store
 from queuert.state.types import WaitFacts
+
+_FOLLOWED = 0.5
+"""Seconds for which the error of a timeout follows the chains that one waits for."""
 
 
 class ClientExplaining(ClientBase):
@@ -69,7 +74,8 @@ def reasons_of(store: Store, job_types: JobTypes, ids: Sequence[str]) -> dict[st
         for chain in store.get_chains(ids):
             explanation = None
             if chain is not None:
-                explanation = _Reader(store, around, MAX_DEPTH, to_one_leaf=True).explain(chain, depth=1)
+                reader = _Reader(store, around, MAX_DEPTH, to_one_leaf=True, until=time.monotonic() + _FOLLOWED)
+                explanation = reader.explain(chain, depth=1)
             if explanation is not None:
                 found[explanation.chain_id] = in_a_line(explanation)
     return found
@@ -119,6 +125,8 @@ class _Reader:
     most: int
     to_one_leaf: bool = False
     """Whether only the first of the chains that a job waits for is followed."""
+    until: float = math.inf
+    """When it stops following chains, on the monotonic clock."""
     seen: set[str] = field(default_factory=set)
     path: list[str] = field(default_factory=list)
     """The chains that wait, directly or not, for the one that is being explained."""
@@ -137,7 +145,7 @@ class _Reader:
             waits_for.append(facts.behind_chain)
         found += circles(id for id in waits_for if id in self.path)
         self.path.append(chain.id)
-        explained = self._explain_all(waits_for, depth) if depth < MAX_DEPTH else []
+        explained, left = self._explain_all(waits_for, depth) if depth < MAX_DEPTH else ([], len(waits_for))
         self.path.pop()
         return Explanation(
             chain_id=chain.id,
@@ -148,7 +156,7 @@ class _Reader:
             job_status=job.status,
             reasons=tuple(found),
             blockers=tuple(explained),
-            more_blockers=len(waits_for) - len(explained),
+            more_blockers=left,
         )
 
     def _read_settled(self, chain: ChainRecord) -> _Read | None:
@@ -176,13 +184,18 @@ class _Reader:
             open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
         return _Read(chain, job, facts, open_ids)
 
-    def _explain_all(self, ids: list[str], depth: int) -> list[Explanation]:
+    def _explain_all(self, ids: list[str], depth: int) -> tuple[list[Explanation], int]:
+        """Return the explanations of chains, and how many there are besides."""
         found: list[Explanation] = []
+        left = 0
         for id in ids:
-            if id in self.seen or len(self.seen) >= self.most or (found and self.to_one_leaf):
+            is_enough = len(self.seen) >= self.most or time.monotonic() > self.until or (found and self.to_one_leaf)
+            if id in self.seen or is_enough:
+                left += 1
                 continue
             [chain] = self.store.get_chains([id])
             explanation = None if chain is None else self.explain(chain, depth + 1)
+            # One that was deleted meanwhile holds nothing.
             if explanation is not None:
                 found.append(explanation)
-        return found
+        return found, left

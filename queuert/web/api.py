@@ -267,13 +267,12 @@ async def get_result(call: Call) -> Answer | Result:
 
 async def _closed_or_timeout(call: Call, chain: AsyncChain[Any], seconds: float) -> None:
     """Wait for a chain, until the timeout, the end of the application, or the client that goes away."""
-    tasks = [asyncio.ensure_future(one) for one in (chain.wait(seconds), call.app.stopping(), call.disconnected())]
+    tasks = [asyncio.ensure_future(one) for one in (chain.wait(), call.app.stopping(), call.disconnected())]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Not the timeout of the wait, whose error would read what holds the chain.
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
             tasks[0].result()
-    except WaitTimeoutError:
-        pass
     finally:
         for task in tasks:
             task.cancel()

@@ -772,6 +772,7 @@ def test_an_operation_on_every_type_is_confirmed_as_such(client: Client, run: Ru
         refused = run("operations", "start", "retry", *narrowed, "--yes", code=2)
         assert "would retry chains of every type: add --type, --attribute, --since, --before or --error" in refused
     assert "--all only without --type" in run("operations", "start", "retry", "--all", "--since", "1h", code=2)
+    assert run("operations", "start", "retry") == "retry would concern 3 chains: add --all --yes to do it\n"
     assert document(run, "operations", "start", "retry", "--all") == {"count": 3, "more": False}
     assert {client.get_chain(id).status for id in failed} == {"failed"}
     assert document(run, "operations", "start", "retry", "--all", "--yes")["changed"] == 3
@@ -806,18 +807,23 @@ def test_an_operation_that_makes_no_progress_says_why(
 
     def resumed(of: Client, id: str) -> Explanation | None:
         times.append(explanation := explained(of, id))
-        if len(times) == 3:
+        if len(times) == 4:
             client.resume_job_types([BULK_OPERATION_TYPE])
-        return explanation
+        assert explanation is not None
+        # As texts of workers have it: when they were last heard of.
+        return replace(
+            explanation, reasons=tuple(replace(one, text=f"{one}, look {len(times)}") for one in explanation.reasons)
+        )
 
     monkeypatch.setattr(operations, "of_open_chain", resumed)
     assert main(["operations", "start", "retry", "--type", "number", "--yes"]) == 0
     said = capsys.readouterr()
     assert "changed       2" in said.out
-    # Once, though it looked three times.
+    # Once, though it looked four times: at the first look it may have made progress just before.
     assert said.err.count("makes no progress") == 1
     assert f"type {BULK_OPERATION_TYPE} is paused" in said.err
-    assert len(times) == 3
+    assert "look 2" in said.err
+    assert len(times) == 4
 
 
 def test_operations_refuse_what_they_cannot_do(client: Client, run: Run) -> None:
