@@ -7,6 +7,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from queuert import NewChain
+from queuert.state.webhooks import NewWebhookAttempt
 from queuert.testing.shop.job_types import Order, order, restock
 from tests.browser.conftest import Visit, Visitor
 from tests.browser.shop import LEVEL, Shop
@@ -187,3 +188,34 @@ def test_a_mark_of_a_chart_says_what_it_is(visit: Visit) -> None:
     page = visit().open("/type?name=charge&span=6h")
     page.locator("[data-region=rates] .hit").nth(40).hover()
     expect(page.locator(".tip")).to_contain_text("finished")
+
+
+def test_a_row_of_a_webhook_keeps_its_own_form(visit: Visit, shop: Shop) -> None:
+    """What its button sends is the delivery that the row shows, also after a newer one has come."""
+    made = shop.run(shop.client.create_webhook("https://example.com/rows"))
+    id = made.webhook.id
+
+    async def record(delivery: str) -> None:
+        store = await shop.client._open_store()
+        attempt = NewWebhookAttempt(id, delivery, "chain.failed", 1, 500, "http", 0.1, None, None)
+        await store.record_webhook_attempts([attempt])
+
+    for number in range(2):
+        shop.run(record(f"evt_{number}-{id}"))
+    page = live(visit(), f"/webhook?id={id}")
+    rows = page.locator("[data-region=deliveries] tbody tr")
+    first = rows.first.element_handle()
+    shop.run(record(f"evt_2-{id}"))
+    start(shop)
+    expect(rows).to_have_count(3)
+    for number in range(3):
+        row = rows.nth(2 - number)
+        expect(row.locator("a.id")).to_have_attribute("title", f"evt_{number}-{id}")
+        expect(row.locator("input[name=delivery]")).to_have_value(f"evt_{number}-{id}")
+    assert first.evaluate("row => row.querySelector('a.id').title") == f"evt_1-{id}", "it is the same row"
+    # A field of a row that stays where it is.
+    field = rows.first.locator("input[name=delivery]")
+    field.evaluate("one => one.setAttribute('value', 'an older one')")
+    start(shop)
+    expect(field).to_have_value(f"evt_2-{id}")
+    shop.run(shop.client.delete_webhook(id))

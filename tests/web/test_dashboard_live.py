@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,16 @@ async def test_a_read_of_the_api_is_no_page(local: Harness, http: Http) -> None:
     """The stream is not one of the pages: it answers in words, and sends no page to a program."""
     answer: httpx.Response = await http(DashboardApp(local.client)).get("/live")
     assert (answer.status_code, answer.headers["content-type"]) == (403, "text/plain; charset=utf-8")
+
+
+def test_each_row_of_a_page_that_refreshes_has_an_id() -> None:
+    """By it the script knows which row of the page is which of the fresh one: their forms must not be mixed."""
+    checked = 0
+    for path in sorted((files("queuert.web.dashboard") / "templates").iterdir(), key=str):
+        template = path.read_text()
+        if "refreshes = false" in template:
+            continue
+        for row in re.findall(r"<tr\b.*?</td>", re.sub(r"<thead>.*?</thead>", "", template), re.DOTALL):
+            checked += 1
+            assert '<tr id="' in row or 'class="empty"' in row, f"{path.name}: {row}"
+    assert checked > 20

@@ -112,16 +112,17 @@ const inside = (region) => {
     || (selection && !selection.isCollapsed && selection.containsNode(region, true));
 };
 
-// What a reader has opened, typed or chosen stays.
+// What a reader has opened, typed or chosen stays. Hidden fields are no reader's: they say what a form changes.
+const OWN = ["checked", "value", "hidden", "aria-pressed"];
 const keep = {
   morphStyle: "innerHTML",
   ignoreActiveValue: true,
   callbacks: {
     beforeAttributeUpdated: (name, node) =>
-      !["checked", "value", "hidden", "aria-pressed"].includes(name)
-      && !(name === "open" && node.tagName === "DETAILS")
-      && !(name === "class" && node.classList.contains("chosen")),
-    beforeNodeMorphed: (node) => !(node.tagName === "TEXTAREA" || node.tagName === "INPUT" || node.tagName === "SELECT"),
+      node.matches("input[type=hidden]")
+      || !(OWN.includes(name) || (name === "open" && node.tagName === "DETAILS")
+        || (name === "class" && node.classList.contains("chosen"))),
+    beforeNodeMorphed: (node) => !node.matches?.("textarea, select, input:not([type=hidden])"),
   },
 };
 
