@@ -16,6 +16,7 @@ import pytest
 from queuert import AsyncClient
 from queuert.errors import ConfigurationError
 from queuert.state.sqlite import SQLiteState
+from queuert.state.types import NewJob
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import live as live_module
@@ -214,6 +215,75 @@ async def test_a_part_that_takes_too_long_is_left_out(
     assert cancelled.is_set()
 
 
+FACTS = {
+    "/": (
+        "oldest none", "of 0 slots", "No worker handles", "has vanished", "No jobs yet", ">0</a><small>alive",
+        "<b>0</b> finished", "0 finished, 0 failed", ">0</a><small>jobs, in all", "waits for", "is late",
+    ),
+    "/types": ("No jobs yet", 'class="zero"', "late"),
+    "/type?name=number": (
+        "oldest none", "No live worker", "None is alive", "No jobs.", "None.", "0<small>handle it", "<b>0</b> finished",
+        "No attempts in this time", ">0</a>", "0<small>a minute", 'class="quiet">0</span>',
+    ),
+    "/workers": ("No workers", "vanished</span>"),
+    "/worker?name=here": ("vanished</span>", "It has written no heartbeat", "None.", 'class="quiet">0</span>'),
+    "/failures": ("All 0 failed chains", "No chain has failed"),
+    "/events": ("No events here",),
+    "/system": ("<dd>0</dd>", "None.", "This store has no checks"),
+}  # fmt: skip
+"""What pages say of a database in which there is nothing: they must not say it of what they could not read."""
+
+
+@pytest.mark.parametrize("path", FACTS)
+async def test_what_was_not_read_in_time_is_no_fact(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def slow(*arguments: Any, **settings: Any) -> Any:
+        raise TimeoutError
+
+    def never() -> Any:
+        raise TimeoutError
+
+    web = http(DashboardApp(local.client, access=everything))
+    empty = (await web.get(path.replace("number", "unknown"))).text
+    assert path.startswith("/type?") == ("no job and no worker has the type" in empty)
+    for name in (
+        "count_jobs", "list_workers", "list_jobs", "get_activity", "list_schedules", "list_chains", "list_events",
+        "get_event_log",
+    ):  # fmt: skip
+        monkeypatch.setattr(local.client, name, slow)
+    monkeypatch.setattr(type(local.state), "diagnose", lambda state: never())
+    answer = await http(DashboardApp(local.client, access=everything)).get(path)
+    assert answer.status_code == 200, answer.text
+    assert "Left out, since it took longer than" in answer.text
+    assert "—" in answer.text or "Not read in time" in answer.text
+    assert [fact for fact in FACTS[path] if fact in answer.text] == []
+
+
+async def test_a_type_whose_counts_were_not_read_is_not_missing(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is an id that a search did not find among what it could not read."""
+    store = local.client.state.async_store()
+    await store.open()
+    await store.start_jobs([NewJob("one", "of-another-program", "1")])
+    await store.aclose()
+    web = http(DashboardApp(local.client, access=everything))
+    assert (await web.get("/type?name=of-another-program")).status_code == 200
+    assert (await web.get("/type?name=nobody-knows")).status_code == 404
+    assert (await web.get("/search?q=nobody-knows")).status_code == 404
+
+    async def slow(**settings: Any) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(local.client, "count_jobs", slow)
+    web = http(DashboardApp(local.client, access=everything))
+    answer = await web.get("/type?name=of-another-program")
+    assert (answer.status_code, "oldest —" in answer.text) == (200, True)
+    answer = await web.get("/search?q=of-another-program")
+    assert (answer.status_code, "not everything was read in time" in answer.text) == (503, True)
+
+
 async def test_a_page_that_takes_too_long_says_so(local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(**settings: Any) -> Any:
         await asyncio.Event().wait()
@@ -325,8 +395,6 @@ async def test_preferences_lead_to_no_other_site_and_need_access(local: Harness,
 async def test_a_trace_is_linked(local: Harness, http: Http) -> None:
     store = local.client.state.async_store()
     await store.open()
-    from queuert.state.types import NewJob
-
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     context = f'{{"traceparent":"00-{trace}-00f067aa0ba902b7-01"}}'
     await store.start_jobs([NewJob("one", "number", "1", trace_context=context)])

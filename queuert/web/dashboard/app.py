@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, tzinfo
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -40,7 +40,7 @@ from queuert.web.dashboard import formats
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.notices import NOTICES
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
-from queuert.web.dashboard.visit import Database, Visit
+from queuert.web.dashboard.visit import Database, Part, Visit
 from queuert.web.paths import base_path, with_whole_segments
 from queuert.web.problems import Problem, phrase, phrase_code, problem_of
 
@@ -193,7 +193,7 @@ class DashboardApp:
         database: Database | None = None,
         zone: tzinfo | None = None,
         now: datetime | None = None,
-        missing: list[str] | None = None,
+        missing: Collection[Part] = (),
         **context: Any,
     ) -> Response:
         """Return a page."""
@@ -220,7 +220,8 @@ class DashboardApp:
             + (f"?{request.url.query}" if request.url.query else ""),
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
-            missing=missing if missing is not None else [],
+            missing=missing,
+            parts=Part,
             timeout=self.timeout,
             trace_url=self.trace_url,
             **context,

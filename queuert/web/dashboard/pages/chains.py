@@ -22,7 +22,7 @@ from queuert.web.dashboard.charts import gantt
 from queuert.web.dashboard.graph import MOST_JOBS, Related, graph_of
 from queuert.web.dashboard.pages.jobs import traces_of
 from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, PAGE, chain_filter, known_types, older, time_of
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
 
 AROUND = 100
@@ -84,7 +84,7 @@ async def chain(visit: Visit) -> Response:
     )
     why = None
     if found.status is ChainStatus.OPEN:
-        why = await visit.part("why it is open", client.explain(found, max_chains=EXPLAINED), None)
+        why = await visit.part(Part.EXPLANATION, client.explain(found, max_chains=EXPLAINED))
     return visit.render(
         "chain.html",
         chain=found,
@@ -147,7 +147,7 @@ async def _events(visit: Visit, found: AsyncChain[Any]) -> tuple[Sequence[JobEve
     if not visit.query("events") or Capability.EVENTS not in visit.client.state.capabilities:
         return None
     reading = visit.client.list_events(chain=found, limit=EVENTS, cursor=visit.query("cursor") or None)
-    page = await visit.part("the events of the chain", reading, None)
+    page = await visit.part(Part.EVENTS, reading)
     return ((), None) if page is None else (page.items, page.next_cursor)
 
 

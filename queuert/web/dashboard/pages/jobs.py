@@ -12,6 +12,7 @@ from queuert.web.dashboard.charts import gantt
 from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of
 from queuert.web.dashboard.states import machine_of
 from queuert.web.dashboard.visit import Visit
+from queuert.workers import WorkerRecord
 
 _FILTERS = ("type", "status", "since", "before")
 
@@ -44,12 +45,12 @@ async def job(visit: Visit) -> Response:
     steps = await visit.client.get_steps(found.id)
     blockers = await visit.client.get_blockers(found.id)
     job_type = visit.client.job_types.get(found.type)
-    alive = {one.id for one in await live_workers(visit)}
+    workers = await live_workers(visit)
     return visit.render(
         "job.html",
         job=found,
         live_chain=found.chain_id,
-        vanished=found.status is JobStatus.RUNNING and found.holder is not None and found.holder not in alive,
+        vanished=_vanished(found, workers),
         phases=phases_of(tuple(job_type.phases) if job_type else (), found, steps),
         steps=[(step, visit.shown(found.type, step.result)) for step in steps],
         blockers=blockers,
@@ -61,6 +62,13 @@ async def job(visit: Visit) -> Response:
         output=visit.shown(found.type, found.output) if found.status is JobStatus.COMPLETED else None,
         message=_message(visit, found),
     )
+
+
+def _vanished(found: Job, workers: list[WorkerRecord] | None) -> bool:
+    """Whether it is known that the worker which runs the job is not alive."""
+    if workers is None or found.status is not JobStatus.RUNNING or found.holder is None:
+        return False
+    return found.holder not in {one.id for one in workers}
 
 
 def _message(visit: Visit, found: Job) -> str | None:
