@@ -165,6 +165,55 @@ async def test_lists_are_filtered_and_turned(harness: Harness, http: Http, monke
     assert (await web.get("/chains", params={"cursor": "wrong"})).status_code == 400
 
 
+async def test_a_form_with_an_error_changes_nothing(harness: Harness, http: Http) -> None:
+    chain = await harness.client.start_chain(number, 1, run_at=after(hours=1))
+    due = (await harness.client.get_job(chain.id)).scheduled_at
+    web = http(dashboard(harness), follow_redirects=True)
+    for priority, status in (("high", 400), ("²", 400), ("--5", 400), ("1.5", 400), ("999999999", 422)):
+        form = {"id": chain.id, "run_at": "2030-01-01T00:00", "priority": priority}
+        answer = await web.post("/chain/change", data=form)
+        assert (answer.status_code, "the priority must be" in answer.text or "priority must" in answer.text) == (
+            status, True,
+        ), answer.text  # fmt: skip
+        assert (await harness.client.get_job(chain.id)).scheduled_at == due
+    answer = await web.post("/chain/change", data={"id": chain.id, "run_at": " 2030-01-01T00:00", "priority": " -7 "})
+    assert "The waiting job was changed." in answer.text
+    job = await harness.client.get_job(chain.id)
+    assert (job.scheduled_at.year, job.priority) == (2030, -7)
+
+
+NO_TIMES = (
+    "yesterday?", "2026-13-40", "²h", "٣d", "999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:00-10:00", "1e3h",
+    "-1h", "2026-11-25T03:00+99:00", "24:00", "h",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("time", NO_TIMES)
+async def test_a_time_that_is_none_says_what_must_be_there(local: Harness, http: Http, time: str) -> None:
+    chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(local))
+    answers = [
+        await web.get(path, params={"type": "number", "action": "cancel", name: time})
+        for path in ("/chains", "/jobs", "/failures", "/failures/retry", "/operations/start")
+        for name in ("since", "before")
+    ]
+    answers.append(await web.post("/chain/change", data={"id": chain.id, "run_at": time}))
+    assert {(one.status_code, "a time must be such as" in one.text) for one in answers} == {(400, True)}
+
+
+@pytest.mark.parametrize("error", ["ends with white space \t ", "a line\rand another", "\x1c", "", " \xa0 no answer"])
+async def test_failures_are_found_by_any_error(local: Harness, http: Http, error: str) -> None:
+    """A form does not send white space at the ends of a text as it was, nor a lone carriage return."""
+    [id] = await fail_jobs(local, 1, error=error)
+    web = http(dashboard(local), follow_redirects=True)
+    fields = form_fields(await read(web, "/failures"), "/failures/retry")
+    fields = {name: value.replace("\r", "\n") for name, value in fields.items()}  # As a browser reads them.
+    assert "Retry 1 failed chain?" in await read(web, "/failures/retry", **fields)
+    await web.post("/failures/retry", data=fields)
+    await local.client.run_bulk_operations()
+    assert (await local.client.get_chain(id)).status is ChainStatus.OPEN
+
+
 async def test_all_chains_of_a_filter_are_cancelled_by_an_operation(harness: Harness, http: Http) -> None:
     mine = [await harness.client.start_chain(number, n, attributes={"user": "17"}) for n in range(3)]
     other = await harness.client.start_chain(number, 4)
@@ -405,6 +454,25 @@ async def test_a_browser_logs_in_with_a_token(local: Harness, http: Http) -> Non
     assert (await changed.get("/")).status_code == 303
     await web.post("/logout")
     assert (await web.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("outer", "mount"), [("", ""), ("/outer", ""), ("", "/ops/queue"), ("/outer", "/ops/queue"), ("/chain", "")]
+)
+async def test_a_login_leads_back_behind_any_prefix(local: Harness, http: Http, outer: str, mount: str) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    app = DashboardApp(local.client, access=bearer_tokens({TOKEN: FULL_ACCESS}))
+    web = http(Starlette(routes=[Mount(mount, app)]) if mount else app, headers={"X-Forwarded-Prefix": outer})
+    for path in ("/chains?status=open", "/chain?id=a%2Fb%25", "/"):
+        answer = await web.get(mount + path)
+        place = answer.headers["location"].removeprefix(outer)
+        assert place.startswith(f"{mount}/login?next=")
+        fields = form_fields((await web.get(place)).text, f"{outer}{mount}/login")
+        answer = await web.post(f"{mount}/login", data={"token": TOKEN, **fields})
+        assert answer.headers["location"] == f"{outer}{mount}{path}"
+        web.cookies.clear()
 
 
 @pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.test"}])

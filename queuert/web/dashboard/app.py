@@ -216,8 +216,7 @@ class DashboardApp:
             zone=zone or _zone(request),
             theme=_theme(request),
             path=path,
-            here=f"{'/@' + database.name if databases_in_path(request) else ''}{path}"
-            + (f"?{request.url.query}" if request.url.query else ""),
+            here=_place(request),
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
             missing=missing,
@@ -253,8 +252,7 @@ class DashboardApp:
                     return await page.handler(visit)
             except HTTPException as error:
                 if error.status_code == 401 and page.method == "GET" and isinstance(self.access, BearerTokens):
-                    query = f"?{request.url.query}" if request.url.query else ""
-                    place = urlencode({"next": request.url.path.removeprefix(base_path(request)) + query})
+                    place = urlencode({"next": _place(request)})
                     return RedirectResponse(f"{base_path(request)}/login?{place}", 303, _HEADERS)
                 note(error.status_code, phrase_code(error.status_code))
                 return self._error(request, access, error.status_code, str(error.detail), error.headers)
@@ -399,6 +397,13 @@ def _own_path(request: Request) -> str:
     root, path = request.scope.get("root_path", ""), request.scope["path"]
     own: str = path[len(root) :] if path.startswith(f"{root}/") else path
     return own or "/"
+
+
+def _place(request: Request) -> str:
+    """The path below the application with its query: where a login or a change of the preferences leads back."""
+    name = request.scope.get(_DATABASE)
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"{f'/@{name}' if name else ''}{_own_path(request)}{query}"
 
 
 def _theme(request: Request) -> str:

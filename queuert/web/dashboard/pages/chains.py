@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from queuert.errors import ChainNotFoundError
 from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job
+from queuert.new_chain import checked_priority
 from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
@@ -289,19 +291,32 @@ async def change(visit: Visit) -> Response:
     Raises:
         Problem: 400, neither is given, or one cannot be read; 409, no job of the chain waits.
     """
-    id, run_at, priority = visit.wanted("id"), visit.form.get("run_at", ""), visit.form.get("priority", "")
+    id, given = visit.wanted("id"), visit.given("run_at", "priority")
+    run_at, priority = given.get("run_at"), given.get("priority")
     if not run_at and not priority:
         raise Problem(400, "missing-parameter", "a due time or a priority must be given")
+    # Both are read before one is written: nothing is changed by a form that has an error.
+    due = at(time_of(run_at, visit)) if run_at else None
+    number = checked_priority(_whole_number(priority)) if priority else None
     changed = []
-    if run_at:
-        changed += await visit.client.reschedule_chains([id], at(time_of(run_at, visit)))
-    if priority:
-        if not priority.lstrip("-").isdigit() or len(priority) > 6:
-            raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {priority[:64]!r}")
-        changed += await visit.client.reprioritize_chains([id], int(priority))
+    if due is not None:
+        changed += await visit.client.reschedule_chains([id], due)
+    if number is not None:
+        changed += await visit.client.reprioritize_chains([id], number)
     if not all(changed):
         raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
     return visit.go("/chain", id=id, notice="changed")
+
+
+def _whole_number(text: str) -> int:
+    """The priority that a form has.
+
+    Raises:
+        Problem: 400, it is not a whole number.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
+        raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {text[:64]!r}")
+    return int(text)
 
 
 # --- several chains ---------------------------------------------------------------------------------------------------

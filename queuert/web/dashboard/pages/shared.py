@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -251,6 +252,7 @@ def chain_filter(visit: Visit) -> dict[str, Any]:
 
 
 _AGO = {"m": 60, "h": 3_600, "d": 86_400}
+_AGO_TEXT = re.compile(r"([0-9]{1,6})([mhd])")
 
 
 def time_of(text: str, visit: Visit) -> datetime:
@@ -259,15 +261,17 @@ def time_of(text: str, visit: Visit) -> datetime:
     Raises:
         Problem: 400, it is neither.
     """
-    if text[-1:] in _AGO and text[:-1].isdigit() and len(text) < 8:
-        return visit.now - timedelta(seconds=int(text[:-1]) * _AGO[text[-1]])
+    ago = _AGO_TEXT.fullmatch(text)
     try:
+        if ago is not None:
+            return visit.now - timedelta(seconds=int(ago[1]) * _AGO[ago[2]])
         found = datetime.fromisoformat(text)
-    except ValueError:
+        # Not all that a calendar has can be told in another zone, such as the first hours of year 1.
+        return (found if found.tzinfo is not None else found.replace(tzinfo=visit.zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise Problem(
             400, "invalid-time", f"a time must be such as 2026-11-25T03:00, or 30m, 8h or 2d ago, got {text[:64]!r}"
         ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=visit.zone)
 
 
 def older(given: dict[str, str], cursor: str | None) -> str | None:
