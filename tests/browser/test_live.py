@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from queuert import NewChain
 from queuert.state.webhooks import NewWebhookAttempt
 from queuert.testing.shop.job_types import Order, order, restock
+from queuert.web.dashboard.pages import shared
 from tests.browser.conftest import Visit, Visitor
 from tests.browser.shop import LEVEL, Shop
 
@@ -219,3 +221,82 @@ def test_a_row_of_a_webhook_keeps_its_own_form(visit: Visit, shop: Shop) -> None
     start(shop)
     expect(field).to_have_value(f"evt_2-{id}")
     shop.run(shop.client.delete_webhook(id))
+
+
+def test_a_page_is_live_again_after_a_failure(visit: Visit, shop: Shop) -> None:
+    page = live(visit(), LIST)
+    page.route("**/chains?**", lambda route: route.abort())
+    start(shop)
+    expect(page.locator(".live-text")).to_have_text("The server does not answer")
+    page.unroute("**/chains?**")
+    start(shop)
+    expect(page.locator(".live-text")).to_have_text("Live")
+
+
+def test_a_stream_that_a_proxy_refuses_is_opened_again(visit: Visit, shop: Shop) -> None:
+    """A browser gives such a stream up for good."""
+    page = live(visit(), LIST)
+    page.route("**/live", lambda route: route.fulfill(status=502))
+    shop.dashboard._live.stop()
+    expect(page.locator(".live-text")).to_have_text("Refreshing now and then")
+    shop.dashboard._live._stopped = False
+    page.unroute("**/live")
+    expect(page.locator(".live-text")).to_have_text("Live")
+
+
+def test_rows_under_the_pointer_keep_their_order(visit: Visit, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "COUNTS_AGE", 0.0)
+    start(shop)
+    page = live(visit(), "/types?sort=ready")
+    ids = "all => all.map(row => row.id)"
+    rows = page.locator("[data-region=types] tbody tr")
+    before = rows.evaluate_all(ids)
+    last = before.index("type-restock")
+    assert last > 0, "another type has more ready jobs"
+    rows.nth(last).hover()
+    shown = rows.nth(last).inner_text()
+    start(shop, 110)
+    expect(rows.nth(last)).not_to_have_text(shown)
+    expect(rows.nth(last).locator("td").nth(3)).to_have_text(re.compile("1\\d\\d"))
+    assert rows.evaluate_all(ids) == before
+    page.get_by_role("heading", name="Job types").hover()
+    start(shop)
+    expect(rows.first).to_have_id("type-restock")
+    shop.run(shop.client.delete_chains([one.id for one in shop.run(shop.client.list_chains(
+        job_types=["restock"], attributes={"of": "live"}, limit=1_000)).items]))  # fmt: skip
+
+
+def test_the_page_of_a_type_and_of_a_webhook_follow_their_state(visit: Visit, shop: Shop) -> None:
+    page = live(visit(), "/type?name=restock")
+    id = shop.run(shop.client.create_webhook("https://example.com/state")).webhook.id
+    other = live(visit(), f"/webhook?id={id}")
+    shop.run(shop.client.pause_job_types(["restock"], by="maria", reason="the shelf is full"))
+    shop.run(shop.client.disable_webhook(id, reason="by maria"))
+    try:
+        start(shop)
+        expect(page.get_by_role("button", name="Resume type")).to_be_visible()
+        expect(page.get_by_role("button", name="Pause type")).to_have_count(0)
+        expect(page.locator("main")).to_contain_text("paused by maria: the shelf is full")
+        expect(other.get_by_role("button", name="Enable")).to_be_visible()
+        expect(other.locator("main")).to_contain_text("disabled: by maria")
+    finally:
+        shop.run(shop.client.resume_job_types(["restock"]))
+        shop.run(shop.client.delete_webhook(id))
+    start(shop)
+    expect(page.locator("main")).not_to_contain_text("paused by maria")
+
+
+def test_the_output_of_a_job_comes_and_a_part_that_is_gone_goes(visit: Visit, shop: Shop) -> None:
+    [id] = start(shop)
+    [dependent] = shop.start(NewChain(restock, "waits", blockers=[id], attributes={"of": "live"}))
+    page, job = live(visit(), f"/chain?id={id}"), live(visit(), f"/job?id={id}")
+    expect(page.get_by_role("heading", name="Waited for by")).to_be_visible()
+    page.locator("[data-region=facts]").hover()
+    shop.run(shop.client.delete_chains([dependent]))
+    shop.run(shop.client.complete_chain(id, None, expecting=restock))
+    expect(page.locator(".title .pill")).to_contain_text("completed")
+    expect(page.get_by_role("region", name="Output")).to_be_visible()
+    expect(job.get_by_role("region", name="Output")).to_be_visible()
+    # Nothing moves under the pointer.
+    page.get_by_role("button", name="The page has changed").click()
+    expect(page.get_by_role("heading", name="Waited for by")).to_have_count(0)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.visit import SharedReads
 from tests.support.harness import Harness
-from tests.support.job_types import JOB_TYPES, number
+from tests.support.job_types import JOB_TYPES, number, text
 from tests.support.waiting import in_time
 from tests.web.applications import Http
 
@@ -421,3 +422,50 @@ def test_each_row_of_a_page_that_refreshes_has_an_id() -> None:
             checked += 1
             assert '<tr id="' in row or 'class="empty"' in row, f"{path.name}: {row}"
     assert checked > 20
+
+
+class Unrefreshed(HTMLParser):
+    """Finds what a page shows of the database outside of its regions, which alone are refreshed."""
+
+    VOID = frozenset({"input", "meta", "link", "img", "br"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, bool]] = []
+        self.found: list[str] = []
+        self.feed(page[page.index("<main") : page.index("</main>")])
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        refreshed = "data-region" in given or (bool(self.open) and self.open[-1][1])
+        # Filters are a reader's, who may be typing.
+        apart = (given.get("class") or "") in ("filter", "spans", "pages", "selection") or tag == "nav"
+        if not refreshed and (tag in ("td", "dd", "pre", "svg", "button") or given.get("class") in ("warning", "pill")):
+            self.found.append(f"{tag} {given}")
+        if tag not in self.VOID:
+            self.open.append((tag, refreshed or apart))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+
+async def test_all_that_pages_show_is_refreshed(local: Harness, http: Http) -> None:
+    blocker = await local.client.start_chain(number, 1)
+    chain = await local.client.start_chain(text, "a", blockers=[blocker])
+    await blocker.cancel()
+    webhook = await local.client.create_webhook("https://example.com/hook")
+    await local.client.disable_webhook(webhook.webhook.id, reason="no more")
+    await local.client.pause_job_types([number])
+    await local.client.start_bulk_operation("cancel", requested_by="ada")
+    web = http(DashboardApp(local.client, access=everything))
+    ids = ("/chain?id={}", "/job?id={}", "/chain?events=1&id={}")
+    paths = [one.format(chain_id) for one in ids for chain_id in (chain.id, blocker.id)]
+    paths += [
+        "/", "/types", "/type?name=number", "/workers", "/worker?name=here", "/failures", "/schedules", "/webhooks",
+        f"/webhook?id={webhook.webhook.id}", "/operations", "/events", "/system", "/chains?status=open", "/jobs",
+    ]  # fmt: skip
+    for path in paths:
+        answer = await web.get(path)
+        assert answer.status_code == 200, answer.text
+        assert Unrefreshed(answer.text).found == [], path
