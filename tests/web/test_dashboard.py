@@ -12,8 +12,11 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.ids import new_token
 from queuert.limits import TypeTraits
+from queuert.state.types import ClaimRequest
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard.app import CSP
@@ -304,6 +307,51 @@ async def test_a_worker_and_what_it_holds(harness: Harness, http: Http) -> None:
         page = await chain.result(WAIT)
     assert "1 of" in page or "0 of" in page
     assert "no heartbeat in the last minute" in await read(http(dashboard(harness)), "/worker", name="vanished")
+
+
+async def claimed(harness: Harness, type: str, holder: str) -> None:
+    """Have somebody take a job of a type."""
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    assert await store.claim(ClaimRequest({type: 3_600.0}, 1, holder, new_token()))
+    await store.aclose()
+
+
+async def test_the_oldest_running_jobs_are_searched_for_workers_that_have_vanished(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "LOOKED_AT", 1)
+    await harness.client.start_chain(number, 1)
+    await claimed(harness, "number", "lost-1")
+    await harness.client.start_chain(text, "a")
+    await claimed(harness, "text", "busy-2")
+    web = http(dashboard(harness))
+    assert "lost-1</a> has vanished" in await read(web, "/")
+    assert ">lost-1</a>" in await read(web, "/workers")
+    assert "vanished</span>" in await read(web, "/worker", name="lost-1")
+    # On the page of a type it is the jobs of this type.
+    assert ">busy-2</a>" in await read(web, "/type", name="text")
+
+
+async def test_a_client_that_runs_batches_is_no_worker_that_has_vanished(harness: Harness, http: Http) -> None:
+    holder = "client-17-0123456789ab"
+    operation = await harness.client.start_bulk_operation("cancel", requested_by="ada")
+    assert "No worker handles" in await read(http(dashboard(harness)), "/")
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    beat = WorkerHeartbeat("w", "w", "here", 1, "1", ("number",), 1, 0, 0.0)
+    await store.record_heartbeat(beat, 60.0)
+    await store.aclose()
+    web = http(dashboard(harness))
+    assert "No worker handles" not in await read(web, "/")
+    await claimed(harness, BULK_OPERATION_TYPE, holder)
+    web = http(dashboard(harness))
+    for path in ("/", "/workers", f"/worker?name={holder}", f"/job?id={operation.id}"):
+        page = await read(web, path)
+        assert "vanished" not in page.replace("those that have vanished and hold leases", ""), path
+        assert "No worker handles" not in page
+    assert "No live worker handles" not in await read(web, "/type", name=BULK_OPERATION_TYPE)
+    assert ">w</a>" in await read(web, "/type", name=BULK_OPERATION_TYPE)
 
 
 async def test_ids_and_texts_may_be_anything(harness: Harness, http: Http) -> None:

@@ -9,10 +9,9 @@ from starlette.responses import Response
 from queuert.jobs import Job, JobStatus
 from queuert.phases import phases_of
 from queuert.web.dashboard.charts import gantt
-from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of
+from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of, vanished_workers
 from queuert.web.dashboard.states import machine_of
 from queuert.web.dashboard.visit import Visit
-from queuert.workers import WorkerRecord
 
 _FILTERS = ("type", "status", "since", "before")
 
@@ -46,11 +45,12 @@ async def job(visit: Visit) -> Response:
     blockers = await visit.client.get_blockers(found.id)
     job_type = visit.client.job_types.get(found.type)
     workers = await live_workers(visit)
+    running = [found] if found.status is JobStatus.RUNNING else []
     return visit.render(
         "job.html",
         job=found,
         live_chain=found.chain_id,
-        vanished=_vanished(found, workers),
+        vanished=bool(vanished_workers(running, workers)),
         phases=phases_of(tuple(job_type.phases) if job_type else (), found, steps),
         steps=[(step, visit.shown(found.type, step.result)) for step in steps],
         blockers=blockers,
@@ -62,13 +62,6 @@ async def job(visit: Visit) -> Response:
         output=visit.shown(found.type, found.output) if found.status is JobStatus.COMPLETED else None,
         message=_message(visit, found),
     )
-
-
-def _vanished(found: Job, workers: list[WorkerRecord] | None) -> bool:
-    """Whether it is known that the worker which runs the job is not alive."""
-    if workers is None or found.status is not JobStatus.RUNNING or found.holder is None:
-        return False
-    return found.holder not in {one.id for one in workers}
 
 
 def _message(visit: Visit, found: Job) -> str | None:

@@ -21,6 +21,7 @@ from queuert.web.dashboard.pages.shared import (
     span_of,
     stored_schedules,
     type_rows,
+    vanished_workers,
 )
 from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
@@ -104,10 +105,7 @@ async def _late_schedules(visit: Visit) -> list[str]:
 async def _vanished(visit: Visit, workers: list[WorkerRecord] | None) -> dict[str, int]:
     """The workers that are not alive and still hold leases, with the number of their jobs."""
     jobs, _ = await running_jobs(visit)
-    if jobs is None or workers is None:
-        return {}
-    alive = {one.id for one in workers}
-    return dict(Counter(job.holder for job in jobs if job.holder and job.holder not in alive))
+    return {name: len(held) for name, held in vanished_workers(jobs, workers).items()}
 
 
 async def search(visit: Visit) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from queuert.activity import Activity
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.event_log import EventLog
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
@@ -37,7 +37,7 @@ ACTIVITY_AGE = {"minute": 5.0, "hour": 60.0}
 """Seconds for which what was read is shown to everybody who asks."""
 
 LOOKED_AT = 1_000
-"""The newest failed chains that are grouped, and the running jobs that are searched for those of a worker."""
+"""The newest failed chains that are grouped, and the oldest running jobs that are searched for those of a worker."""
 
 COUNTED = 5_000
 """The most chains that are counted before a bulk operation is started."""
@@ -115,14 +115,44 @@ async def event_log(visit: Visit) -> EventLog | None:
     return await visit.part(Part.EVENT_LOG, visit.shared("event-log", EVENT_LOG_AGE, visit.client.get_event_log))
 
 
-async def running_jobs(visit: Visit) -> tuple[Sequence[Job] | None, bool]:
-    """The running jobs, the newest thousand, None if that took too long; also whether there are more."""
+async def running_jobs(visit: Visit, type: str | None = None) -> tuple[Sequence[Job] | None, bool]:
+    """The running jobs of a type, or of all: a thousand, those that were created first, and whether there are more.
+
+    Those of a worker that has vanished are old ones. None if that took too long.
+    """
 
     async def read() -> tuple[Sequence[Job], bool]:
-        page = await visit.client.list_jobs(statuses=[JobStatus.RUNNING], limit=LOOKED_AT)
+        page = await visit.client.list_jobs(
+            job_types=None if type is None else [type],
+            statuses=[JobStatus.RUNNING],
+            limit=LOOKED_AT,
+            oldest_first=True,
+        )
         return page.items, page.next_cursor is not None
 
-    return await visit.part(Part.RUNNING, visit.shared("running", RUNNING_AGE, read)) or (None, False)
+    return await visit.part(Part.RUNNING, visit.shared(("running", type), RUNNING_AGE, read)) or (None, False)
+
+
+def worker_of(job: Job) -> str | None:
+    """The worker that runs a job; None if a client does: it runs batches of bulk operations, and has no heartbeat."""
+    by_client = job.type == BULK_OPERATION_TYPE and job.holder is not None and job.holder.startswith("client-")
+    return None if by_client else job.holder
+
+
+def vanished_workers(jobs: Sequence[Job] | None, workers: list[WorkerRecord] | None) -> dict[str, list[Job]]:
+    """The workers that are not alive and hold running jobs, with these; none while it is not known who is alive."""
+    found: dict[str, list[Job]] = {}
+    alive = {one.id for one in workers or ()}
+    for job in jobs or () if workers is not None else ():
+        name = worker_of(job)
+        if name is not None and name not in alive:
+            found.setdefault(name, []).append(job)
+    return found
+
+
+def handlers_of(name: str, workers: list[WorkerRecord]) -> list[WorkerRecord]:
+    """The workers that handle a type: each runs bulk operations, whichever handlers it has."""
+    return [one for one in workers if name == BULK_OPERATION_TYPE or name in one.job_types]
 
 
 async def activity(visit: Visit, span: Span, **wanted: Any) -> Sequence[Activity]:
@@ -188,7 +218,7 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     )
     paused = {one.type: one for one in await visit.client.list_paused_job_types()}
     by_clients = {one.type: one for one in await visit.client.list_client_types()}
-    handled = Counter(name for one in workers or () for name in one.job_types)
+    handled = {name for one in workers or () for name in one.job_types}
     by_type: dict[str, list[Activity]] = {}
     for one in hour:
         by_type.setdefault(one.type, []).append(one)
@@ -197,7 +227,7 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     for name, row in rows.items():
         row.paused, row.by_clients = paused.get(name), by_clients.get(name)
         if workers is not None:
-            row.workers = handled[name]
+            row.workers = len(handlers_of(name, workers))
     for count in found or ():
         rows[count.type].counts[str(count.status)] = (count.count, count.estimated)
         if count.status is JobStatus.READY:

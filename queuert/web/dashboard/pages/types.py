@@ -18,6 +18,7 @@ from queuert.web.dashboard.charts import (
 from queuert.web.dashboard.pages.shared import (
     activity,
     event_log,
+    handlers_of,
     live_workers,
     ordered,
     running_jobs,
@@ -47,10 +48,9 @@ async def job_type(visit: Visit) -> Response:
         raise Problem(404, "not-found", f"no job and no worker has the type {name!r}")
     steps = steps_of(await activity(visit, span, type=name), span, visit.now)
     sum = total(steps)
-    running, more = await running_jobs(visit)
-    of_type = None if running is None else [job for job in running if job.type == name]
+    running, more = await running_jobs(visit, name)
     workers, schedules = await live_workers(visit), await stored_schedules(visit)
-    keys = Counter(job.limit_key for job in of_type or () if job.limit_key)
+    keys = Counter(job.limit_key for job in running or () if job.limit_key)
     return visit.render(
         "type.html",
         row=rows.get(name) or unknown_row(visit, name),
@@ -62,9 +62,9 @@ async def job_type(visit: Visit) -> Response:
         runs=quantiles_chart(steps, span, visit.zone, "run"),
         wait=histogram_chart(sum.wait),
         run=histogram_chart(sum.run),
-        workers=None if workers is None else [one for one in workers if name in one.job_types],
-        running=None if of_type is None else of_type[:20],
-        running_count=None if of_type is None else len(of_type),
+        workers=None if workers is None else handlers_of(name, workers),
+        running=None if running is None else running[:20],
+        running_count=None if running is None else len(running),
         more_running=more,
         keys=keys.most_common(_KEYS),
         schedules=None if schedules is None else [one for one in schedules if one.type == name],

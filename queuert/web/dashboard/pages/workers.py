@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from starlette.responses import Response
 
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, quantiles_chart, rates_chart, spark, steps_of, total
-from queuert.web.dashboard.pages.shared import LOOKED_AT, activity, live_workers, running_jobs, span_of
+from queuert.web.dashboard.pages.shared import (
+    LOOKED_AT,
+    activity,
+    live_workers,
+    running_jobs,
+    span_of,
+    vanished_workers,
+)
 from queuert.web.dashboard.visit import Visit
 
 
@@ -15,23 +20,20 @@ async def workers(visit: Visit) -> Response:
     """The workers with a heartbeat in the last minute, and those that have vanished and hold leases."""
     found = await live_workers(visit)
     running, more = await running_jobs(visit)
-    alive = {one.id for one in found or ()}
     did = await activity(visit, DEFAULT_SPAN, per_worker=True)
     sparks = {
         one.id: spark(steps_of((each for each in did if each.worker == one.id), DEFAULT_SPAN, visit.now))
         for one in found or ()
     }
-    # Nobody is called vanished while it is not known who is alive.
-    held = Counter(job.holder for job in running or () if job.holder and found is not None)
+    vanished = vanished_workers(running, found)
     return visit.render(
         "workers.html",
         workers=found,
         sparks=sparks,
-        vanished={name: count for name, count in held.items() if name not in alive},
+        vanished={name: len(held) for name, held in vanished.items()},
         expires={
-            name: max(job.lease_expires_at for job in running or () if job.holder == name and job.lease_expires_at)
-            for name in held
-            if name not in alive
+            name: max((job.lease_expires_at for job in held if job.lease_expires_at), default=None)
+            for name, held in vanished.items()
         },
         more=more,
         looked_at=LOOKED_AT,
@@ -47,6 +49,7 @@ async def worker(visit: Visit) -> Response:
         "worker.html",
         name=name,
         alive=None if workers is None else [one for one in workers if one.id == name],
+        vanished=name in vanished_workers(running, workers),
         held=None if running is None else [one for one in running if one.holder == name],
         span=span,
         spans=SPANS,
