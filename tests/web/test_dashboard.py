@@ -26,7 +26,7 @@ from queuert.web.dashboard.pages.shared import EXACT
 from queuert.web.dashboard.routes import PAGES, Page
 from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
-from tests.support.job_types import anything, number, text
+from tests.support.job_types import anything, loop, number, text
 from tests.support.waiting import WAIT
 from tests.web.applications import Http
 
@@ -123,6 +123,42 @@ async def test_a_blocked_chain_says_what_it_waits_for(harness: Harness, http: Ht
     assert "not needed" in answer.text
     answer = await web.post("/chain/cancel", data={"id": blocker.id})
     assert "Nothing was cancelled" in answer.text
+
+
+async def test_a_long_chain_shows_its_end_and_leads_to_its_beginning(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuert.web.dashboard.pages.chains.AROUND", 3)
+    monkeypatch.setattr("queuert.web.dashboard.graph.MOST_JOBS", 2)
+    monkeypatch.setattr("queuert.web.dashboard.pages.chains.MOST_JOBS", 2)
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        return attempt.continue_with(loop, attempt.input - 1) if attempt.input > 77_771 else 0
+
+    harness.handles(loop, handler)
+    chain = await harness.client.start_chain(loop, 77_774)
+    async with harness.worker():
+        await harness.client.wait([chain], timeout=WAIT)
+    jobs = [job.id for job in (await harness.client.list_chain_jobs(chain)).items]
+    assert len(jobs) == 4
+
+    def shown(page: str) -> list[str]:
+        return re.findall(r'<tr id="row-([^"]+)"', page)
+
+    web = http(dashboard(harness))
+    page = await read(web, "/chain", id=chain.id)
+    assert shown(page) == jobs[1:]
+    assert "These are the jobs 2 to 4 of 4." in page
+    assert "2 earlier jobs are left out." in page
+    assert "77774" in page
+    older = re.search(r'href="(/chain\?[^"]*jobs=[^"]*)"', page)
+    assert older is not None
+    page = await read(web, unescape(older[1]))
+    assert shown(page) == jobs[:1]
+    assert "These are the jobs 1 to 1 of 4." in page
+    newest = re.search(r'href="([^"]*)">Newest</a>', page)
+    assert newest is not None
+    assert shown(await read(web, unescape(newest[1]))) == jobs[1:]
 
 
 async def test_a_chain_is_deleted_after_a_question(harness: Harness, http: Http) -> None:

@@ -69,20 +69,23 @@ async def chain(visit: Visit) -> Response:
     """A chain: why it is not closed, its jobs and attempts, what it waits for, and what waits for it."""
     client = visit.client
     found = await client.get_chain(visit.wanted("id"))
-    jobs = await client.list_chain_jobs(found, limit=AROUND)
-    if not jobs.items:
+    earlier = visit.query("jobs") or None
+    page = await client.list_chain_jobs(found, limit=AROUND, cursor=earlier, oldest_first=False)
+    if not page.items:
         raise ChainNotFoundError(found.id)
-    tail = await _last_job(visit, found) if jobs.next_cursor else jobs.items[-1]
-    shown = jobs.items[-MOST_JOBS:]
-    blockers = {job.id: await client.get_blockers(job.id) for job in shown}
+    # Of a long chain the end, which is where it stands, in the order in which its jobs ran.
+    jobs = page.items[::-1]
+    tail = jobs[-1] if earlier is None else await _last_job(visit, found)
+    first = jobs[0] if page.next_cursor is None else await client.get_job(found.id)
+    blockers = {job.id: await client.get_blockers(job.id) for job in jobs[-MOST_JOBS:]}
     dependents = await client.list_dependents(found, limit=AROUND)
-    before, children = await _before_and_after(visit, jobs.items, blockers)
+    before, children = await _before_and_after(visit, jobs, blockers)
     graph = graph_of(
-        jobs.items,
+        jobs,
         before,
         children,
-        [Related(one.chain_id, one.type, str(one.status)) for one in dependents.items],
-        more_dependents=dependents.next_cursor is not None,
+        [Related(one.chain_id, one.type, str(one.status)) for one in dependents.items if earlier is None],
+        more_dependents=dependents.next_cursor is not None and earlier is None,
     )
     why = None
     if found.status is ChainStatus.OPEN:
@@ -91,20 +94,21 @@ async def chain(visit: Visit) -> Response:
         "chain.html",
         chain=found,
         live_chain=found.id,
-        jobs=jobs.items,
-        more_jobs=jobs.next_cursor is not None,
+        jobs=jobs,
+        older=older({"id": found.id}, page.next_cursor, name="jobs"),
+        later=earlier is not None,
         tail=tail,
         why=why if why is None or visit.payloads else _without_errors(why),
         event=_awaited_event(why),
         traces=traces_of(visit, tail),
         graph=graph if len(graph.nodes) > 1 else None,
-        blockers=[(job, blockers[job.id]) for job in jobs.items if blockers.get(job.id)],
+        blockers=[(job, blockers[job.id]) for job in jobs if blockers.get(job.id)],
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
-        gantt=gantt(jobs.items, visit.now, visit.zone, errors=visit.payloads),
+        gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
         events=await _events(visit, found),
         # The stored JSON, also of job types that this program does not know.
-        input=visit.shown(found.type, jobs.items[0].input),
+        input=visit.shown(found.type, first.input),
         output=visit.shown(found.type, tail.output) if found.status is ChainStatus.COMPLETED else None,
         error=found.error if visit.payloads else None,
         error_hidden=found.error is not None and not visit.payloads,

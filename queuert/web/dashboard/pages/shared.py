@@ -304,9 +304,9 @@ def time_of(text: str, visit: Visit) -> datetime:
         ) from None
 
 
-def older(given: dict[str, str], cursor: str | None) -> str | None:
-    """The query of the next page of a list."""
-    return urlencode({**given, "cursor": cursor}) if cursor else None
+def older(given: dict[str, str], cursor: str | None, *, name: str = "cursor") -> str | None:
+    """The query of the next page of a list, whose cursor has this name."""
+    return urlencode({**given, name: cursor}) if cursor else None
 
 
 def known_types(visit: Visit, *seen: str) -> list[str]:
