@@ -435,8 +435,8 @@ class Unrefreshed(HTMLParser):
         self.found: list[str] = []
         self.feed(page[page.index("<main") : page.index("</main>")])
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        given = dict(attributes)
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
         refreshed = "data-region" in given or (bool(self.open) and self.open[-1][1])
         # Filters are a reader's, who may be typing.
         apart = (given.get("class") or "") in ("filter", "spans", "pages", "selection") or tag == "nav"
