@@ -161,6 +161,20 @@ async def test_a_long_chain_shows_its_end_and_leads_to_its_beginning(
     assert shown(await read(web, unescape(newest[1]))) == jobs[1:]
 
 
+async def test_a_form_sends_its_event_once(harness: Harness, http: Http) -> None:
+    """Also if its button is clicked twice."""
+    chain = await harness.client.start_chain(number, 1)
+    web = http(dashboard(harness), follow_redirects=True)
+    path = f"/chain/send-event?id={chain.id}"
+    first, other = [form_fields(await read(web, path), "/chain/send-event") for _ in range(2)]
+    assert first["event_id"] != other["event_id"]
+    for _ in range(2):
+        answer = await web.post("/chain/send-event", data={"name": "approved", "payload": "1", **first})
+        assert "The event was sent to the chain." in answer.text
+    assert not await harness.client.send_event(chain, "approved", 1, id=first["event_id"]), "it was kept before"
+    assert await harness.client.send_event(chain, "approved", 1, id=other["event_id"])
+
+
 async def test_a_chain_is_deleted_after_a_question(harness: Harness, http: Http) -> None:
     chain = await harness.client.start_chain(number, 1)
     web = http(dashboard(harness), follow_redirects=True)

@@ -14,6 +14,7 @@ from queuert.client import AsyncChain
 from queuert.errors import ChainNotFoundError
 from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
+from queuert.ids import new_id
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job
 from queuert.new_chain import checked_priority
 from queuert.run_at import at
@@ -273,13 +274,16 @@ async def confirm_event(visit: Visit) -> Response:
     """Ask for the payload of an event that a chain waits for."""
     found = await visit.client.get_chain(visit.wanted("id"))
     why = await visit.client.explain(found) if found.status is ChainStatus.OPEN else None
-    return visit.render("send_event.html", chain=found, name=visit.query("name") or _awaited_event(why) or "")
+    name = visit.query("name") or _awaited_event(why) or ""
+    # The form names its event, so that a second click on its button sends no second one.
+    return visit.render("send_event.html", chain=found, name=name, event_id=new_id())
 
 
 async def send_event(visit: Visit) -> Response:
     """Send an event to a chain."""
     id = visit.wanted("id")
-    await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"))
+    event_id = visit.form.get("event_id") or None
+    await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"), id=event_id)
     return visit.go("/chain", id=id, notice="event-sent")
 
 
