@@ -24,6 +24,9 @@ from queuert.state.records import json_value
 BULK_OPERATION_TYPE = "queuert.bulk_operation"
 """The job type of bulk operations. Workers run its jobs beside those of their processors."""
 
+CLIENT_HOLDER = "client-"
+"""Beginning of the name under which a client that does batches holds their leases; workers have names of their own."""
+
 BATCH = 500
 """The most chains of one batch."""
 

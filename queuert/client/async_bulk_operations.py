@@ -9,6 +9,7 @@ from datetime import datetime
 from queuert.attributes import GivenAttributes
 from queuert.bulk_operations import (
     BULK_OPERATION_TYPE,
+    CLIENT_HOLDER,
     BulkAction,
     BulkOperation,
     BulkPreview,
@@ -173,7 +174,7 @@ class AsyncClientBulkOperations(AsyncClientBase):
             self.observers,
             self.job_types,
             transactional=Capability.USER_TRANSACTIONS in self.state.capabilities,
-            holder=f"client-{os.getpid()}-{new_id()[-12:]}",
+            holder=f"{CLIENT_HOLDER}{os.getpid()}-{new_id()[-12:]}",
         )
         await runner.reap()
         done = 0

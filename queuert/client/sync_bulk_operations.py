@@ -10,6 +10,7 @@ from datetime import datetime
 from queuert.attributes import GivenAttributes
 from queuert.bulk_operations import (
     BULK_OPERATION_TYPE,
+    CLIENT_HOLDER,
     BulkAction,
     BulkOperation,
     BulkPreview,
@@ -174,7 +175,7 @@ class ClientBulkOperations(ClientBase):
             self.observers,
             self.job_types,
             transactional=Capability.USER_TRANSACTIONS in self.state.capabilities,
-            holder=f"client-{os.getpid()}-{new_id()[-12:]}",
+            holder=f"{CLIENT_HOLDER}{os.getpid()}-{new_id()[-12:]}",
         )
         runner.reap()
         done = 0

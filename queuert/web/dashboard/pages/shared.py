@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from queuert.activity import Activity
-from queuert.bulk_operations import BULK_OPERATION_TYPE
+from queuert.bulk_operations import BULK_OPERATION_TYPE, CLIENT_HOLDER
 from queuert.event_log import EventLog
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
@@ -135,7 +135,7 @@ async def running_jobs(visit: Visit, type: str | None = None) -> tuple[Sequence[
 
 def worker_of(job: Job) -> str | None:
     """The worker that runs a job; None if a client does: it runs batches of bulk operations, and has no heartbeat."""
-    by_client = job.type == BULK_OPERATION_TYPE and job.holder is not None and job.holder.startswith("client-")
+    by_client = job.type == BULK_OPERATION_TYPE and job.holder is not None and job.holder.startswith(CLIENT_HOLDER)
     return None if by_client else job.holder
 
 
@@ -148,11 +148,6 @@ def vanished_workers(jobs: Sequence[Job] | None, workers: list[WorkerRecord] | N
         if name is not None and name not in alive:
             found.setdefault(name, []).append(job)
     return found
-
-
-def handlers_of(name: str, workers: list[WorkerRecord]) -> list[WorkerRecord]:
-    """The workers that handle a type: each runs bulk operations, whichever handlers it has."""
-    return [one for one in workers if name == BULK_OPERATION_TYPE or name in one.job_types]
 
 
 async def activity(visit: Visit, span: Span, **wanted: Any) -> Sequence[Activity]:
@@ -227,7 +222,7 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     for name, row in rows.items():
         row.paused, row.by_clients = paused.get(name), by_clients.get(name)
         if workers is not None:
-            row.workers = len(handlers_of(name, workers))
+            row.workers = sum(name in one.claimed_types for one in workers)
     for count in found or ():
         rows[count.type].counts[str(count.status)] = (count.count, count.estimated)
         if count.status is JobStatus.READY:

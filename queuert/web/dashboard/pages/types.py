@@ -18,7 +18,6 @@ from queuert.web.dashboard.charts import (
 from queuert.web.dashboard.pages.shared import (
     activity,
     event_log,
-    handlers_of,
     live_workers,
     ordered,
     running_jobs,
@@ -62,7 +61,7 @@ async def job_type(visit: Visit) -> Response:
         runs=quantiles_chart(steps, span, visit.zone, "run"),
         wait=histogram_chart(sum.wait),
         run=histogram_chart(sum.run),
-        workers=None if workers is None else handlers_of(name, workers),
+        workers=None if workers is None else [one for one in workers if name in one.handled_types],
         running=None if running is None else running[:20],
         running_count=None if running is None else len(running),
         more_running=more,
