@@ -24,7 +24,7 @@ from queuert.web.dashboard.formats import MAX_PAYLOAD
 from queuert.web.dashboard.pages import shared
 from queuert.web.dashboard.pages.shared import EXACT
 from queuert.web.dashboard.routes import PAGES, Page
-from queuert.workers import WorkerHeartbeat
+from queuert.workers import WorkerHeartbeat, WorkerState
 from tests.support.harness import Harness
 from tests.support.job_types import anything, loop, number, text
 from tests.support.waiting import WAIT
@@ -402,6 +402,22 @@ async def test_a_client_that_runs_batches_is_no_worker_that_has_vanished(harness
         assert "No worker handles" not in page
     assert "No live worker handles" not in await read(web, "/type", name=BULK_OPERATION_TYPE)
     assert ">w</a>" in await read(web, "/type", name=BULK_OPERATION_TYPE)
+
+
+async def test_a_type_whose_only_worker_is_stopping(harness: Harness, http: Http) -> None:
+    await harness.client.start_chain(number, 1)
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    beat = WorkerHeartbeat("w", "w", "here", 1, "1", ("number",), 1, 0, 0.0, state=WorkerState.STOPPING)
+    await store.record_heartbeat(beat, 60.0)
+    await store.aclose()
+    web = http(dashboard(harness))
+    assert "No worker handles" in await read(web, "/")
+    page = await read(web, "/type", name="number")
+    assert "No live worker handles this type" in page
+    # It is shown all the same, with its state.
+    assert ">w</a>" in page
+    assert "stopping" in page
 
 
 async def test_ids_and_texts_may_be_anything(harness: Harness, http: Http) -> None:
