@@ -23,7 +23,7 @@ from queuert.client.bulk_operations import COUNTED_CHAINS, BulkArguments, checke
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_bulk_runner import BulkRunner
-from queuert.errors import ChainNotFoundError
+from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.ids import new_id
 from queuert.jobs import ChainStatus
 from queuert.new_chain import ChainReference, chain_ids
@@ -33,6 +33,7 @@ from queuert.run_at import RunAt
 from queuert.state.adapter import Capability
 from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
 from queuert.state.types import NewJob
+from queuert.texts import check_text
 
 
 class ClientBulkOperations(ClientBase):
@@ -91,6 +92,7 @@ class ClientBulkOperations(ClientBase):
         reason: str | None = None,
         run_at: RunAt | None = None,
         priority: int | None = None,
+        id: str | None = None,
     ) -> BulkOperation:
         """Start an operation on all chains that match now; workers carry it out, 500 chains at a time.
 
@@ -112,16 +114,22 @@ class ClientBulkOperations(ClientBase):
             run_at: of ``reschedule``: when the jobs may run, ``after(minutes=5)`` or ``at(moment)``. A pause begins
                 when a batch is done.
             priority: of ``reprioritize``: the priority of the jobs.
+            id: an id of your own. A call that is repeated with it returns the operation of the first one, whatever its
+                other arguments, and starts none.
 
         Raises:
             ConfigurationError: the action does not exist, cannot change chains of one of the statuses, or has not the
                 arguments that it needs; a time has no time zone; the priority is out of range.
-            InvalidIdentifierError: ``requested_by``, or the name of a job type or an attribute, is not valid.
+            InvalidIdentifierError: ``requested_by``, ``id``, or the name of a job type or an attribute, is not valid.
         """
         arguments = BulkArguments(action, job_types, statuses, attributes, since, before, error)
         request = arguments.request(requested_by, reason=reason, run_at=run_at, priority=priority)
-        job = NewJob(new_id(), BULK_OPERATION_TYPE, encode_batch(request, BulkProgress()))
-        started = (self._open_store()).start_bulk_operation(job)
+        chosen = new_id() if id is None else check_text(id, what="id")
+        job = NewJob(chosen, BULK_OPERATION_TYPE, encode_batch(request, BulkProgress()), id_chosen=id is not None)
+        try:
+            started = (self._open_store()).start_bulk_operation(job)
+        except JobIdConflictError:
+            return self.get_bulk_operation(chosen)
         self.notify.publish(Topic.BULK_OPERATIONS, [started.id])
         self.observers.emit(ChainStarted(chain_id=started.id, type=started.type, in_callers_transaction=False))
         return self.get_bulk_operation(started.id)

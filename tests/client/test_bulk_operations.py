@@ -153,6 +153,20 @@ async def test_cancel_takes_open_chains_but_not_operations(queue: Queue) -> None
     assert (record.status, str(record.error)) == (ChainStatus.CANCELLED, "not needed")
 
 
+async def test_an_operation_of_the_same_id_is_started_once(queue: Queue) -> None:
+    failed = await queue.failed(2)
+    first = await queue.client.start_bulk_operation("retry", requested_by="ana", id="retry-1")
+    again = await queue.client.start_bulk_operation("retry", requested_by="ben", id="retry-1")
+    assert (first.id, again) == ("retry-1", first)
+    await queue.client.run_bulk_operations()
+    done = await queue.client.start_bulk_operation("retry", requested_by="ana", id="retry-1")
+    assert (done.status, done.changed) == (ChainStatus.COMPLETED, 2)
+    with pytest.raises(ConfigurationError, match="start_bulk_operation"):
+        await queue.client.start_bulk_operation("retry", requested_by="ana", id=failed[0])
+    with pytest.raises(InvalidIdentifierError):
+        await queue.client.start_bulk_operation("retry", requested_by="ana", id="")
+
+
 async def test_chains_of_the_library_are_changed_only_by_name(queue: Queue) -> None:
     [chain] = await queue.client.start_chains([NewChain(work, 1)])
     await queue.store.start_jobs([NewJob("delivery", DELIVERY_TYPE, "1")])

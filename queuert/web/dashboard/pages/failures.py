@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.client import AsyncChain
+from queuert.ids import new_id
 from queuert.jobs import ChainStatus
 from queuert.web.dashboard.charts import SPARK_HEIGHT, SPARK_WIDTH, Bar, Spark
 from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, time_of
@@ -134,11 +135,12 @@ async def confirm_retry(visit: Visit) -> Response:
     # A time such as 8h ago goes on; what is counted now is what is changed.
     given = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in filter.items()}
     given["type"] = given.pop("job_types")[0]
-    return visit.render("confirm_group.html", preview=preview, given=given)
+    return visit.render("confirm_group.html", preview=preview, given=given, operation_id=new_id())
 
 
 async def retry(visit: Visit) -> Response:
     """Retry the failures of a group, by a bulk operation."""
     filter = _retried(visit)
-    await visit.client.start_bulk_operation("retry", requested_by=visit.principal, **filter)
+    id = visit.form.get("operation_id") or None
+    await visit.client.start_bulk_operation("retry", requested_by=visit.principal, id=id, **filter)
     return visit.go("/operations", notice="operation-started")

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from queuert.errors import ConfigurationError
+from queuert.ids import new_id
 from queuert.jobs import ChainStatus
 from queuert.web.access import Action
 from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, CLOSED, COUNTED, PAGE, chain_filter, older
@@ -56,12 +57,21 @@ async def confirm(visit: Visit) -> Response:
     preview = await visit.client.preview_bulk_operation(action, counted_up_to=COUNTED, **filter)
     given = visit.given(*CHAIN_FILTERS)
     given |= {name: filter[name].isoformat() for name in ("since", "before") if name in filter}
-    return visit.render("confirm_bulk.html", action=action, given=given, preview=preview)
+    return visit.render(
+        "confirm_bulk.html",
+        action=action,
+        given=given,
+        statuses=filter["statuses"],
+        preview=preview,
+        # A form that is sent twice starts one operation.
+        operation_id=new_id(),
+    )
 
 
 async def start(visit: Visit) -> Response:
     """Start a bulk operation."""
     action, filter = _requested(visit)
     reason = visit.form.get("reason") or None if action == "cancel" else None
-    await visit.client.start_bulk_operation(action, requested_by=visit.principal, reason=reason, **filter)
+    id = visit.form.get("operation_id") or None
+    await visit.client.start_bulk_operation(action, requested_by=visit.principal, reason=reason, id=id, **filter)
     return visit.go("/operations", notice="operation-started")
