@@ -187,20 +187,21 @@ class _AsyncBatch:
     async def _write(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
         """Change those of the chains that can be changed; return how many were.
 
-        The store changes all or none, and names what it refuses: that is left out, and the others are tried again.
+        The store changes all or none, and names all that it refuses for one cause: these are left out, and the others
+        are tried again.
         """
         left = list(ids)
         while left:
-            refused: set[str]
+            refused: Iterable[str]
             try:
                 return await self._write_all(request, left, connection)
             except ChainNotRetriableError as error:
-                refused = {error.chain_id}
+                refused = error.chain_ids
             except BlockerReferenceError as error:
-                refused = {chain_id for chain_id, _ in error.references}
+                refused = error.chain_ids
             except ChainNotFoundError as error:
-                refused = {error.id}
-            left = [id for id in left if id not in refused]
+                refused = error.ids
+            left = [id for id in left if id not in set(refused)]
         return 0
 
     async def _write_all(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:

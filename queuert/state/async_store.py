@@ -166,7 +166,7 @@ class AsyncManagementStore(Protocol):
         results, here and below, what is deleted between the check of all and its own step.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
+            ChainNotFoundError: some of them do not exist; it names them all.
         """
         ...
 
@@ -179,8 +179,8 @@ class AsyncManagementStore(Protocol):
         input.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
-            ChainNotRetriableError: one of them is open or completed.
+            ChainNotFoundError: some of them do not exist; it names them all.
+            ChainNotRetriableError: some of them are open or completed; it names them all.
             JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
         ...
@@ -201,7 +201,7 @@ class AsyncManagementStore(Protocol):
         a new input, if it waits.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
+            ChainNotFoundError: some of them do not exist; it names them all.
             JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
         ...
@@ -241,7 +241,7 @@ class AsyncManagementStore(Protocol):
         With ``cascade`` the blockers of their jobs are deleted as well, and the blockers of those, and so on.
 
         Raises:
-            BlockerReferenceError: one of them is a blocker of a job that is not deleted.
+            BlockerReferenceError: some of them are blockers of jobs that are not deleted; it names them all.
         """
         ...
 

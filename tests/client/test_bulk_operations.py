@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction
+from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkRequest
+from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError
@@ -160,6 +161,30 @@ async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:
     done = await queue.client.get_bulk_operation(operation.id)
     assert (done.seen, done.changed, done.skipped) == (3, 2, 1)
     assert await queue.store.get_chains(others) == [None, None]
+
+
+@pytest.mark.parametrize("action", ["delete", "retry"])
+async def test_what_is_refused_is_left_out_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    """However many chains are refused: the second write has the others only."""
+    refused, writes, before = await queue.failed(30), [], _AsyncBatch._write_all
+    others = await queue.failed(2)
+    if action == "delete":
+        await queue.client.start_chains([NewChain(other, 1, blockers=[id]) for id in refused for _ in range(5)])
+
+    async def write_all(batch: _AsyncBatch, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
+        writes.append(len(ids))
+        if action == "retry" and len(writes) == 1:
+            # Others retry them after the page was read.
+            await queue.store.retry_chains(refused, connection=connection)
+        return await before(batch, request, ids, connection)
+
+    monkeypatch.setattr(_AsyncBatch, "_write_all", write_all)
+    operation = await queue.client.start_bulk_operation(action, requested_by="ana", job_types=["work"])
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (32, 2, 30)
+    assert writes == [32, 2]
+    assert await queue.statuses(others) == ([] if action == "delete" else [ChainStatus.OPEN] * 2)
 
 
 async def test_filter_is_kept_and_shown(queue: Queue) -> None:

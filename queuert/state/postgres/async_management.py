@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from queuert.errors import (
     BlockerReferenceError,
     ChainAlreadyClosedError,
-    ChainNotRetriableError,
     EventLimitError,
     JobNotFoundError,
     StateError,
@@ -23,7 +22,7 @@ from queuert.state.postgres import management, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
 from queuert.state.postgres.errors import naming_cancelled, was_deadlock
-from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
+from queuert.state.postgres.management import LockedChain
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import DeletedJob, LockedJob, Row
@@ -138,9 +137,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         self, connection: AsyncAnyConnection, ids: Sequence[str], edit: InputEdit | None
     ) -> list[ChainUpdate]:
         met, locked = await self._lock_chains(connection, ids, again=True)
-        for chain in met.values():
-            if chain.status not in FAILED_OR_CANCELLED:
-                raise ChainNotRetriableError(chain.id, chain.status)
+        management.check_retriable(met.values())
         tails = [chain.tail_id for chain in met.values()]
         if edit is not None:
             if edit.job_id not in tails:

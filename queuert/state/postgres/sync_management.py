@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from queuert.errors import (
     BlockerReferenceError,
     ChainAlreadyClosedError,
-    ChainNotRetriableError,
     EventLimitError,
     JobNotFoundError,
     StateError,
@@ -22,7 +21,7 @@ from queuert.notify.results import Notifications, delete_notifications, trigger_
 from queuert.run_at import RunAt
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.errors import naming_cancelled, was_deadlock
-from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
+from queuert.state.postgres.management import LockedChain
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import DeletedJob, LockedJob, Row
@@ -135,9 +134,7 @@ class PostgresManagement(PostgresBase):
 
     def _retry(self, connection: AnyConnection, ids: Sequence[str], edit: InputEdit | None) -> list[ChainUpdate]:
         met, locked = self._lock_chains(connection, ids, again=True)
-        for chain in met.values():
-            if chain.status not in FAILED_OR_CANCELLED:
-                raise ChainNotRetriableError(chain.id, chain.status)
+        management.check_retriable(met.values())
         tails = [chain.tail_id for chain in met.values()]
         if edit is not None:
             if edit.job_id not in tails:

@@ -333,12 +333,22 @@ WHERE id = ANY (ARRAY(SELECT id FROM member))
 ORDER BY created_at, id FOR UPDATE
 
 -- name: external_references
--- Reads the jobs of other chains that have one of these chains as a blocker. The chains are locked, so no new one can
--- appear.
-SELECT blocker_chain_id, job_id
-FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
-WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND job.chain_id <> ALL (%(chains)s::text[])
-ORDER BY blocker_chain_id, job_id LIMIT 100
+-- Reads the jobs of other chains that have one of these chains as a blocker: the first of each chain, and of the first
+-- chains up to a hundred. The chains are locked, so no new one can appear.
+SELECT chain, job_id
+FROM (
+    SELECT params.chain, reference.job_id,
+        row_number() OVER (PARTITION BY params.chain ORDER BY reference.job_id) AS of_chain,
+        row_number() OVER (ORDER BY params.chain, reference.job_id) AS of_all
+    FROM unnest(%(chains)s::text[]) AS params (chain)
+    CROSS JOIN LATERAL (
+        SELECT job_id FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
+        WHERE blocker_chain_id = params.chain AND job.chain_id <> ALL (%(chains)s::text[])
+        ORDER BY job_id LIMIT 100
+    ) AS reference
+) AS found
+WHERE of_chain = 1 OR of_all <= 100
+ORDER BY chain, job_id
 
 -- name: delete_chains
 -- Deletes jobs and their entries as dependents. Both are in one statement because foreign keys are checked when it
