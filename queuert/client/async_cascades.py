@@ -62,14 +62,16 @@ async def failed_together(
     return list(found)
 
 
-async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
+async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> Cascade:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
+
+    A given chain that was cancelled before, or failed, still names what its last job waited for.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
-    return (await _spread(store, ids, connection, most=MAX_CASCADE)).ids
+    return await _spread(store, ids, connection, most=MAX_CASCADE)
 
 
 class Cascade(NamedTuple):
@@ -106,26 +108,37 @@ async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable
 
 
 async def cancel_closing(
-    store: AsyncStore, ids: Sequence[str], reason: str, connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+    store: AsyncStore,
+    ids: Sequence[str],
+    reason: str,
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+    *,
+    cascade: bool = False,
 ) -> list[ChainUpdate]:
-    """Cancel chains, and those that close with them. The results of the given ones come first.
+    """Cancel chains, and those that close with them; with ``cascade`` all open ones that nobody else waits for.
 
-    Those that were spared are looked at again: see :func:`cancel_spared`.
+    The results of the given ones come first. Those that were spared are looked at again: see :func:`cancel_spared`.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
-        NotInStatusError: those that close with them were deleted again and again meanwhile.
+        ConfigurationError: the cascade has too many chains.
+        NotInStatusError: those that are cancelled with them were deleted again and again meanwhile.
     """
     for _ in range(ROUNDS):
-        concerned = await closing_with(store, ids, connection, job_types)
+        if cascade:
+            concerned = await awaited_by_none_else(store, ids, connection)
+        else:
+            concerned = await closing_with(store, ids, connection, job_types)
         try:
             results = await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
         except ChainNotFoundError as error:
-            if error.id in ids:
+            if not set(ids).isdisjoint(error.ids):
                 raise
         else:
-            return results + await cancel_spared(store, concerned.spared, reason, connection, job_types)
-    raise NotInStatusError(f"the chains that close with {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
+            spared = await cancel_spared(store, concerned.spared, reason, connection, job_types, cascade=cascade)
+            return results + spared
+    raise NotInStatusError(f"the chains that {ids[0]!r} waits for changed {ROUNDS} times meanwhile: try again")
 
 
 async def cancel_spared(
@@ -134,8 +147,10 @@ async def cancel_spared(
     reason: str,
     connection: Any,
     job_types: Iterable[JobType[Any, Any]] = (),
+    *,
+    cascade: bool = False,
 ) -> list[ChainUpdate]:
-    """Cancel those chains that no job waits for any more, and what closes with them; return what was written.
+    """Cancel those chains that no job waits for any more, as :func:`cancel_closing` does; return what was written.
 
     Whoever closes a parent spares the children that another one waits for. If that one is closed at the same moment, it
     spares them as well: so each looks again when its own is closed, and the last one sees both.
@@ -144,7 +159,7 @@ async def cancel_spared(
     for id in sorted(ids):
         if not await _awaited_by_others(store, id, {}, connection):
             with suppress(ChainNotFoundError):
-                results = await cancel_closing(store, [id], reason, connection, job_types)
+                results = await cancel_closing(store, [id], reason, connection, job_types, cascade=cascade)
                 written += [one for one in results if one.written]
     return written
 
@@ -160,7 +175,7 @@ async def _spread(
     """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
     found = await _given(store, ids, connection)
     candidates: set[str] = set()
-    following = list(found.values())
+    following = [chain for chain in found.values() if _names_blockers(chain, types)]
     while following:
         candidates |= await _awaited(store, following, connection, types)
         candidates.difference_update(found, kept)
@@ -168,15 +183,26 @@ async def _spread(
         alone = [id for id in sorted(candidates) if not await _awaited_by_others(store, id, found, connection)]
         added = await _chains(store, alone, connection)
         _add(found, added, most)
-        following = list(added.values())
+        following = [chain for chain in added.values() if chain.status is ChainStatus.OPEN]
     return Cascade(list(found), candidates.difference(found))
+
+
+def _names_blockers(chain: ChainRecord, types: Collection[str] | None) -> bool:
+    """Whether what the chain waits or waited for is cancelled with it.
+
+    A cascade of all types is also a request to finish what a cancel without one has left. The blockers of a chain that
+    a client completed go on, as they are meant to.
+    """
+    if types is None:
+        return chain.status is not ChainStatus.COMPLETED
+    return chain.status is ChainStatus.OPEN
 
 
 async def _awaited(
     store: AsyncStore, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None
 ) -> set[str]:
-    """Return the open chains of some types that the last jobs of open chains have as blockers."""
-    tails = {chain.id: chain.tail_id for chain in chains if chain.status is ChainStatus.OPEN}
+    """Return the open chains of some types that the last jobs of the chains have as blockers."""
+    tails = {chain.id: chain.tail_id for chain in chains}
     found: set[str] = set()
     for part in _parts(list(tails)):
         # Most chains have no blockers at all: one read says so of many.
