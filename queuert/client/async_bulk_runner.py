@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Any
 
 from queuert.bulk_operations import (
@@ -17,7 +18,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
-from queuert.client.async_cascades import cancel_closing
+from queuert.client.async_cascades import cancel_closing, held_by_others
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
 from queuert.errors import (
     BlockerReferenceError,
@@ -52,6 +53,9 @@ from queuert.state.types import (
 
 LEASE = 15.0
 """Seconds after which a batch whose process died is done again."""
+
+LOCK_TIMEOUT = 2.0
+"""Seconds that a batch waits for rows which others have locked. It holds all rows of its other chains meanwhile."""
 
 _RETRY = RetryPolicy(max_attempts=100, max_crashes=100, initial_delay=1.0, max_delay=30.0)
 """Of batches whose process died: operators may kill it often."""
@@ -119,6 +123,7 @@ class AsyncBulkRunner:
         batch = _AsyncBatch(self._store, job, self._job_types)
         if self._transactional:
             async with self._store.transaction(job) as transaction:
+                await self._store.bound_lock_waits(LOCK_TIMEOUT, connection=transaction.connection)
                 finish = await batch.change(transaction.connection)
                 result = await transaction.finish(finish, last=True)
         else:
@@ -138,6 +143,14 @@ class AsyncBulkRunner:
         self._notify.publish(Topic.JOBS, result.due_types)
         self._notify.publish(Topic.CHAINS, [job.chain_id])
         self._observers.emit(ChainClosed(chain_id=job.chain_id, type=job.chain_type, status=status, duration=None))
+
+
+class _Waits(Enum):
+    """Whether a batch still waits for the locks of others."""
+
+    YES = auto()
+    TOO_LONG = auto()
+    NO = auto()
 
 
 class _AsyncBatch:
@@ -188,21 +201,36 @@ class _AsyncBatch:
         """Change those of the chains that can be changed; return how many were.
 
         The store changes all or none, and names all that it refuses for one cause: these are left out, and the others
-        are tried again.
+        are tried again. So are those that others have locked for longer than the lock timeout.
         """
-        left = list(ids)
+        left, waits = list(ids), _Waits.YES
         while left:
-            refused: Iterable[str]
+            refused: set[str]
             try:
-                return await self._write_all(request, left, connection)
+                if waits is not _Waits.TOO_LONG:
+                    return await self._write_all(request, left, connection)
+                refused, waits = await self._held(request, left, connection), _Waits.NO
+            except StateUnavailableError:
+                # Others hold rows of some chains. When these are left out, all rows of the others are locked.
+                if connection is None or waits is not _Waits.YES:
+                    raise
+                refused, waits = set(), _Waits.TOO_LONG
             except ChainNotRetriableError as error:
-                refused = error.chain_ids
+                refused = set(error.chain_ids)
             except BlockerReferenceError as error:
-                refused = error.chain_ids
+                refused = set(error.chain_ids)
             except ChainNotFoundError as error:
-                refused = error.ids
-            left = [id for id in left if id not in set(refused)]
+                refused = set(error.ids)
+            left = [id for id in left if id not in refused]
         return 0
+
+    async def _held(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> set[str]:
+        """Return the chains that cannot be changed since others hold their rows."""
+        if request.action is BulkAction.CANCEL:
+            return await held_by_others(self._store, ids, connection, self._job_types)
+        is_retry = request.action is BulkAction.RETRY
+        held = await self._store.held_chains(ids, blockers=is_retry, dependents=is_retry, connection=connection)
+        return set(held)
 
     async def _write_all(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
         if request.action is BulkAction.DELETE:

@@ -142,6 +142,29 @@ def cancel_closing(
     raise NotInStatusError(f"the chains that {ids[0]!r} waits for changed {ROUNDS} times meanwhile: try again")
 
 
+def held_by_others(
+    store: Store, ids: Sequence[str], connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+) -> set[str]:
+    """Return those of the chains that :func:`cancel_closing` would wait for now, because of others' locks.
+
+    A chain is not cancelled without those that close with it, so that it is held if one of these is.
+
+    Raises:
+        ChainNotFoundError: one of the given chains does not exist.
+    """
+    concerned = (closing_with(store, ids, connection, job_types)).ids
+    held = set(store.held_chains(concerned, dependents=True, connection=connection))
+    following = held.difference(ids)
+    while following:
+        waiting: set[str] = set()
+        for id in sorted(following):
+            for page in _dependents(store, id, connection):
+                waiting.update(job.chain_id for job in page if job.status is JobStatus.BLOCKED)
+        following = waiting.intersection(concerned) - held
+        held |= following
+    return held.intersection(ids)
+
+
 def cancel_spared(
     store: Store,
     ids: Collection[str],

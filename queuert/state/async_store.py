@@ -214,6 +214,24 @@ class AsyncManagementStore(Protocol):
         """Whether the chain was started by ``start_bulk_operation``; True where the store has no roles."""
         ...
 
+    async def bound_lock_waits(self, seconds: float, *, connection: Any) -> None:
+        """Let no later statement of the caller's transaction wait longer for a lock, where there are locks of rows.
+
+        An operation that would have to wait longer raises StateUnavailableError, and the transaction can go on.
+        """
+        ...
+
+    async def held_chains(
+        self, ids: Sequence[str], *, blockers: bool = False, dependents: bool = False, connection: Any
+    ) -> list[str]:
+        """Return those of the chains that cannot be changed now, since others have locked rows of theirs.
+
+        It waits for nobody, and locks the others for the caller's transaction: first and last jobs, with ``blockers``
+        the open chains that the last jobs wait for, with ``dependents`` the jobs that wait for the chains. A chain that
+        does not exist counts as held. Empty where there are no locks of rows.
+        """
+        ...
+
     async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
         """Make scheduled jobs due now, results in the order of the ids. Ready jobs are not changed.
 

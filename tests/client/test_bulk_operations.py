@@ -6,10 +6,12 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import psycopg
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, NewChain
 from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkRequest
+from queuert.client import async_bulk_runner
 from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_token
@@ -24,6 +26,10 @@ from queuert.testing.conformance.builders import ask, expire, fail
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
 JOB_TYPES = JobTypes(work, other)
+
+
+async def _connected(dsn: str) -> psycopg.AsyncConnection[Any]:
+    return await psycopg.AsyncConnection.connect(dsn)
 
 
 class Queue:
@@ -161,6 +167,82 @@ async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:
     done = await queue.client.get_bulk_operation(operation.id)
     assert (done.seen, done.changed, done.skipped) == (3, 2, 1)
     assert await queue.store.get_chains(others) == [None, None]
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry", "delete", "reprioritize"])
+async def test_a_chain_that_somebody_holds_is_left_out(dsn: str, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    """Its transaction may last for long. The operation does not wait for it, and changes the others."""
+    monkeypatch.setattr(async_bulk_runner, "LOCK_TIMEOUT", 0.1)
+    state = PostgresState(dsn)
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client, await _connected(dsn) as others:
+        queue = Queue(client, store)
+        ids = await queue.failed(5)
+        if action in ("cancel", "reprioritize"):
+            await client.retry_chains(ids)
+        await others.execute("SELECT id FROM queuert.job WHERE id = ANY (%s) FOR UPDATE", (ids[1:3],))
+        priority = 7 if action == "reprioritize" else None
+        operation = await client.start_bulk_operation(action, requested_by="ana", job_types=[work], priority=priority)
+        assert await client.run_bulk_operations() == 1
+        done = await client.get_bulk_operation(operation.id)
+        assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 5, 3, 2)
+        await others.rollback()
+        held, free = await store.get_jobs(ids[1:3]), await store.get_jobs([ids[0], *ids[3:]])
+        states = {None if one is None else (one.status, one.priority) for one in held}
+        assert states.isdisjoint({None if one is None else (one.status, one.priority) for one in free})
+    await store.aclose()
+
+
+@pytest.mark.parametrize("held", ["child", "grandchild", "dependent", "next"])
+async def test_a_chain_is_left_out_with_what_would_change_with_it(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    """Whoever holds a child that closes with it, a job that waits for it, or its last job, holds the chain."""
+    monkeypatch.setattr(async_bulk_runner, "LOCK_TIMEOUT", 0.1)
+    first = JobType("first", input=int, output=int, continues_with=other)
+    child = JobType("child", input=int, output=int, closes_with_parent=True)
+    job_types = JobTypes(first, other, child)
+    async with (
+        AsyncClient(PostgresState(dsn), job_types, notify=InProcessNotify()) as client,
+        await _connected(dsn) as others,
+    ):
+        await client.start_chain(child, 1, id="grandchild")
+        await client.start_chain(child, 1, id="child", blockers=["grandchild"])
+        await client.start_chain(first, 1, id="parent", blockers=["child"])
+        if held == "next":
+            await client.continue_chain("parent", other, 1, id="next", blockers=["child"])
+        await client.start_chain(other, 1, id="dependent", blockers=["parent"])
+        free = await client.start_chain(first, 1)
+        await others.execute("SELECT id FROM queuert.job WHERE id = %s FOR UPDATE", (held,))
+        for changed, seen in ((1, 2), (1, 1)):
+            operation = await client.start_bulk_operation("cancel", requested_by="ana", job_types=[first])
+            await client.run_bulk_operations()
+            done = await client.get_bulk_operation(operation.id)
+            assert (done.status, done.seen, done.changed) == (ChainStatus.COMPLETED, seen, changed)
+            is_open = ChainStatus.OPEN if seen > changed else ChainStatus.CANCELLED
+            assert {(await client.get_chain(id)).status for id in ("parent", "child", "grandchild")} == {is_open}
+            assert (await free.refresh()).status is ChainStatus.CANCELLED
+            await others.rollback()
+
+
+async def test_a_chain_is_not_retried_while_somebody_holds_what_it_waits_for(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_bulk_runner, "LOCK_TIMEOUT", 0.1)
+    async with (
+        AsyncClient(PostgresState(dsn), JOB_TYPES, notify=InProcessNotify()) as client,
+        await _connected(dsn) as others,
+    ):
+        blocker = await client.start_chain(work, 1)
+        chains = await client.start_chains([NewChain(other, 1, blockers=[blocker]), NewChain(other, 2)])
+        await client.cancel_chains(chains)
+        await others.execute("SELECT id FROM queuert.job WHERE id = %s FOR UPDATE", (blocker.id,))
+        operation = await client.start_bulk_operation("retry", requested_by="ana", statuses=["cancelled"])
+        await client.run_bulk_operations()
+        done = await client.get_bulk_operation(operation.id)
+        assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 2, 1, 1)
+        assert [(await one.refresh()).status for one in chains] == [ChainStatus.CANCELLED, ChainStatus.OPEN]
 
 
 @pytest.mark.parametrize("action", ["delete", "retry"])

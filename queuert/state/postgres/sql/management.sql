@@ -283,6 +283,42 @@ SELECT chain_id, type, status, created_at FROM {schema}.start_bulk_operation(%(i
 -- Reads whether a chain was started by that function.
 SELECT chain_id FROM {schema}.bulk_operation WHERE chain_id = %(id)s
 
+-- name: bound_lock_waits
+-- Sets the lock timeout of a transaction that a bulk operation writes in.
+SELECT set_config('lock_timeout', %(timeout)s, true)
+
+-- name: held_chains
+-- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It never
+-- waits, so its order matters to nobody. The lock is that of a deletion, which a foreign key of the user's own tables
+-- keeps waiting, too.
+WITH concerned AS MATERIALIZED (
+    SELECT params.id AS chain, one.id
+    FROM unnest(%(ids)s::text[]) AS params (id)
+    LEFT JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = params.id AND chain_index > 0
+        ORDER BY chain_index DESC LIMIT 1
+    ) AS last ON true
+    CROSS JOIN LATERAL (
+        SELECT params.id
+        UNION ALL
+        SELECT last.id WHERE last.id IS NOT NULL
+        UNION ALL
+        SELECT blocker_chain_id FROM {schema}.job_blocker
+        WHERE %(with_blockers)s::bool AND job_id = coalesce(last.id, params.id)
+            AND (SELECT chain_status FROM {schema}.job AS blocker WHERE blocker.id = blocker_chain_id) = 'open'
+        UNION ALL
+        SELECT job_id FROM {schema}.job_blocker
+        WHERE %(with_dependents)s::bool AND blocker_chain_id = params.id
+            AND (NOT closed OR (SELECT status FROM {schema}.job AS waiting WHERE waiting.id = job_id) = 'blocked')
+    ) AS one
+),
+locked AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE id = ANY (ARRAY(SELECT id FROM concerned))
+    FOR UPDATE SKIP LOCKED
+)
+SELECT DISTINCT chain FROM concerned WHERE id NOT IN (SELECT id FROM locked)
+
 -- name: trigger_jobs
 -- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
 WITH triggered AS (
