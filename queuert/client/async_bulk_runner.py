@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from enum import Enum, auto
 from typing import Any
 
@@ -18,7 +19,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
-from queuert.client.async_cascades import cancel_closing, held_by_others
+from queuert.client.async_cascades import cancel_closing, closed_blockers, held_by_others
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
 from queuert.errors import (
     BlockerReferenceError,
@@ -31,7 +32,7 @@ from queuert.errors import (
 )
 from queuert.ids import new_id, new_token
 from queuert.job_types import JobType
-from queuert.jobs import ChainStatus, JobError
+from queuert.jobs import ChainRecord, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications
 from queuert.observability.adapter import Observers
@@ -53,6 +54,9 @@ from queuert.state.types import (
 
 LEASE = 15.0
 """Seconds after which a batch whose process died is done again."""
+
+MAX_AHEAD = 2_500
+"""The most chains of a page, and blockers of them that are retried ahead of their own pages."""
 
 LOCK_TIMEOUT = 2.0
 """Seconds that a batch waits for rows which others have locked. It holds all rows of its other chains meanwhile."""
@@ -166,14 +170,25 @@ class _AsyncBatch:
 
     async def change(self, connection: Any) -> Finish:
         """Change the chains of the next page; return the finish of the job."""
-        request, before = decode_batch(json_value(self._job.input))
+        value = json_value(self._job.input)
+        request, before = decode_batch(value)
         await self._check_allowed(connection)
         started_at = before.started_at or self._job.created_at
         listing = PageRequest(BATCH, before.cursor, oldest_first=True)
         page = await self._store.list_chains(request.of_batch(started_at), listing, connection=connection)
-        seen = [chain for chain in page if request.selects(chain)]
-        fitting = [chain.id for chain in seen if request.fits(chain, started_at)]
-        changed = await self._write(request, fitting, connection)
+        passed = _decoded_ahead(value)
+        # What was retried ahead of its page, and is listed again since it has failed again, was counted then.
+        seen = [chain for chain in page if request.selects(chain) and chain.id not in passed]
+        fitting = [chain for chain in seen if request.fits(chain, started_at)]
+        ahead = passed
+        if request.action is BulkAction.RETRY and page.next_cursor is not None:
+            end = page.items[-1].created_at
+            ahead = {id: created_at for id, created_at in passed.items() if created_at >= end}
+            known = {chain.id for chain in page} | ahead.keys()
+            added = await self._ahead(request, fitting, started_at, end, known, connection)
+            ahead.update({chain.id: chain.created_at for chain in added})
+            seen, fitting = seen + added, fitting + added
+        changed = await self._write(request, [chain.id for chain in fitting], connection)
         progress = BulkProgress(
             started_at,
             page.next_cursor,
@@ -183,8 +198,40 @@ class _AsyncBatch:
         )
         if page.next_cursor is None:
             return Finish(self._job, FinishKind.COMPLETE, output=json.dumps(encoded_counts(progress)))
-        following = NewJob(new_id(), BULK_OPERATION_TYPE, encode_batch(request, progress), self._job.priority)
+        input = _with_ahead(encode_batch(request, progress), ahead)
+        following = NewJob(new_id(), BULK_OPERATION_TYPE, input, self._job.priority)
         return Finish(self._job, FinishKind.CONTINUE, continuation=following)
+
+    async def _ahead(
+        self,
+        request: BulkRequest,
+        chains: Sequence[ChainRecord],
+        started_at: datetime,
+        end: datetime,
+        known: Collection[str],
+        connection: Any,
+    ) -> list[ChainRecord]:
+        """Return the blockers of chains that are about to be retried, and theirs, which later pages have.
+
+        A job does not wait for a blocker that has failed: retried before it, it would run, and fail again, at once.
+        """
+        filter, statuses = request.of_batch(started_at), request.filter.statuses or (ChainStatus.FAILED,)
+        found: dict[str, ChainRecord] = {}
+        following = chains
+        while following:
+            blockers = await closed_blockers(self._store, following, statuses, connection)
+            following = [
+                chain
+                for chain in blockers
+                if chain.id not in known
+                and chain.id not in found
+                and chain.created_at >= end
+                and filter.matches(chain)
+                and request.selects(chain)
+                and request.fits(chain, started_at)
+            ][: max(MAX_AHEAD - len(known) - len(found), 0)]
+            found.update({chain.id: chain for chain in following})
+        return list(found.values())
 
     async def _check_allowed(self, connection: Any) -> None:
         """Refuse a job that was written by somebody who may start chains, and not manage them.
@@ -252,6 +299,25 @@ class _AsyncBatch:
         if request.action in (BulkAction.RETRY, BulkAction.CANCEL):
             self.events = [_event(result) for result in written]
         return len({one.chain_id for one in written}.intersection(ids))
+
+
+def _decoded_ahead(value: Any) -> dict[str, datetime]:
+    """Return the chains that earlier batches have retried ahead of their pages, with their times of start.
+
+    Raises:
+        ConfigurationError: it is not what :func:`_with_ahead` wrote.
+    """
+    try:
+        return {id: datetime.fromisoformat(text) for id, text in value.get("ahead", {}).items()}
+    except (TypeError, ValueError, AttributeError):
+        raise ConfigurationError("the input of a bulk operation was changed: start it again") from None
+
+
+def _with_ahead(input: str, ahead: Mapping[str, datetime]) -> str:
+    """Return the input of a batch with the chains that were retried ahead of their pages."""
+    if not ahead:
+        return input
+    return json.dumps({**json.loads(input), "ahead": {id: moment.isoformat() for id, moment in ahead.items()}})
 
 
 def _event(result: ChainUpdate) -> BaseEvent:

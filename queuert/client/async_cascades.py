@@ -14,7 +14,7 @@ from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import MAX_PAGE, PageRequest
-from queuert.state.types import ChainUpdate
+from queuert.state.types import BlockerRecord, ChainUpdate
 
 MAX_CASCADE = 10_000
 """The most chains of a cascade, which is one transaction."""
@@ -51,15 +51,24 @@ async def failed_together(
     types = await _closing_types(store, connection, job_types)
     following = list(found.values())
     while following:
-        failed = {}
-        for chain in following:
-            for blocker in await store.get_blockers(chain.tail_id, outputs=False, connection=connection):
-                cancelled_with_it = blocker.status is ChainStatus.CANCELLED and blocker.type in types
-                if (blocker.status is ChainStatus.FAILED or cancelled_with_it) and blocker.chain_id not in found:
-                    failed.update(await _chains(store, [blocker.chain_id], connection))
+        blockers = {
+            blocker.chain_id
+            for blocker in await _blockers(store, following, connection)
+            if blocker.status is ChainStatus.FAILED
+            or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
+        }
+        failed = await _chains(store, sorted(blockers.difference(found)), connection)
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     return list(found)
+
+
+async def closed_blockers(
+    store: AsyncStore, chains: Sequence[ChainRecord], statuses: Collection[ChainStatus], connection: Any
+) -> list[ChainRecord]:
+    """Return the chains of these statuses that the last jobs of the chains have as blockers, each once."""
+    ids = [one.chain_id for one in await _blockers(store, chains, connection) if one.status in statuses]
+    return list((await _chains(store, list(dict.fromkeys(ids)), connection)).values())
 
 
 async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> Cascade:
@@ -225,18 +234,22 @@ async def _awaited(
     store: AsyncStore, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None
 ) -> set[str]:
     """Return the open chains of some types that the last jobs of the chains have as blockers."""
+    return {
+        one.chain_id
+        for one in await _blockers(store, chains, connection)
+        if one.status is ChainStatus.OPEN and (types is None or one.type in types)
+    }
+
+
+async def _blockers(store: AsyncStore, chains: Sequence[ChainRecord], connection: Any) -> list[BlockerRecord]:
+    """Return what the last jobs of the chains have as blockers."""
     tails = {chain.id: chain.tail_id for chain in chains}
-    found: set[str] = set()
+    found: list[BlockerRecord] = []
     for part in _parts(list(tails)):
         # Most chains have no blockers at all: one read says so of many.
         links = await store.get_blocker_links(part, limit=1, connection=connection)
-        for chain_id in {link.chain_id for link in links}:
-            blockers = await store.get_blockers(tails[chain_id], outputs=False, connection=connection)
-            found.update(
-                one.chain_id
-                for one in blockers
-                if one.status is ChainStatus.OPEN and (types is None or one.type in types)
-            )
+        for chain_id in dict.fromkeys(link.chain_id for link in links):
+            found += await store.get_blockers(tails[chain_id], outputs=False, connection=connection)
     return found
 
 

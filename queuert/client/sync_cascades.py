@@ -15,7 +15,7 @@ from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.paging import MAX_PAGE, PageRequest
 from queuert.state.sync_store import Store
-from queuert.state.types import ChainUpdate
+from queuert.state.types import BlockerRecord, ChainUpdate
 
 MAX_CASCADE = 10_000
 """The most chains of a cascade, which is one transaction."""
@@ -52,15 +52,24 @@ def failed_together(
     types = _closing_types(store, connection, job_types)
     following = list(found.values())
     while following:
-        failed = {}
-        for chain in following:
-            for blocker in store.get_blockers(chain.tail_id, outputs=False, connection=connection):
-                cancelled_with_it = blocker.status is ChainStatus.CANCELLED and blocker.type in types
-                if (blocker.status is ChainStatus.FAILED or cancelled_with_it) and blocker.chain_id not in found:
-                    failed.update(_chains(store, [blocker.chain_id], connection))
+        blockers = {
+            blocker.chain_id
+            for blocker in _blockers(store, following, connection)
+            if blocker.status is ChainStatus.FAILED
+            or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
+        }
+        failed = _chains(store, sorted(blockers.difference(found)), connection)
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     return list(found)
+
+
+def closed_blockers(
+    store: Store, chains: Sequence[ChainRecord], statuses: Collection[ChainStatus], connection: Any
+) -> list[ChainRecord]:
+    """Return the chains of these statuses that the last jobs of the chains have as blockers, each once."""
+    ids = [one.chain_id for one in _blockers(store, chains, connection) if one.status in statuses]
+    return list((_chains(store, list(dict.fromkeys(ids)), connection)).values())
 
 
 def awaited_by_none_else(store: Store, ids: Sequence[str], connection: Any) -> Cascade:
@@ -224,18 +233,22 @@ def _names_blockers(chain: ChainRecord, types: Collection[str] | None) -> bool:
 
 def _awaited(store: Store, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None) -> set[str]:
     """Return the open chains of some types that the last jobs of the chains have as blockers."""
+    return {
+        one.chain_id
+        for one in _blockers(store, chains, connection)
+        if one.status is ChainStatus.OPEN and (types is None or one.type in types)
+    }
+
+
+def _blockers(store: Store, chains: Sequence[ChainRecord], connection: Any) -> list[BlockerRecord]:
+    """Return what the last jobs of the chains have as blockers."""
     tails = {chain.id: chain.tail_id for chain in chains}
-    found: set[str] = set()
+    found: list[BlockerRecord] = []
     for part in _parts(list(tails)):
         # Most chains have no blockers at all: one read says so of many.
         links = store.get_blocker_links(part, limit=1, connection=connection)
-        for chain_id in {link.chain_id for link in links}:
-            blockers = store.get_blockers(tails[chain_id], outputs=False, connection=connection)
-            found.update(
-                one.chain_id
-                for one in blockers
-                if one.status is ChainStatus.OPEN and (types is None or one.type in types)
-            )
+        for chain_id in dict.fromkeys(link.chain_id for link in links):
+            found += store.get_blockers(tails[chain_id], outputs=False, connection=connection)
     return found
 
 

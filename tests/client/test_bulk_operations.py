@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import psycopg
@@ -17,11 +19,13 @@ from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdenti
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError
 from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import ChainRetried
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
-from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
-from queuert.testing.conformance.builders import ask, expire, fail
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
+from queuert.testing.conformance.builders import ask, complete, expire, fail, wait
+from queuert.testing.events import EventLog
 
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -91,6 +95,67 @@ async def test_retry_by_filter_takes_the_failed_chains_of_the_type(queue: Queue)
     assert [one.id for one in await queue.client.list_bulk_operations()] == [operation.id]
 
 
+@pytest.mark.parametrize("blockers", ["newer", "older"])
+async def test_a_chain_is_retried_with_its_failed_blockers_of_later_pages(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, blockers: str
+) -> None:
+    """So that it waits for them. Each is changed once, and counted once, though it fails again before its page."""
+    monkeypatch.setattr(async_bulk_runner, "BATCH", 2)
+    if blockers == "newer":
+        # Children, which their parents have started.
+        [parent, other_one] = await queue.client.start_chains([NewChain(other, 1), NewChain(other, 2)])
+        for job in await queue.store.claim(ask("other", limit=2)):
+            children = (NewJob(f"child-{number}-{job.id}", "work", "1") for number in range(2))
+            await queue.store.finish([wait(job, *children)])
+        children = [f"child-{number}-{one.id}" for one in (parent, other_one) for number in range(2)]
+    else:
+        children = [one.id for one in await queue.client.start_chains([NewChain(work, n) for n in range(4)])]
+        parent = await queue.client.start_chain(other, 1, blockers=children[:2])
+        other_one = await queue.client.start_chain(other, 1, blockers=children[2:])
+    await queue.fail_all("work")
+    await queue.fail_all("other")
+    not_concerned = await queue.failed(1)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    await queue.client.retry_chains(not_concerned)
+    await queue.fail_all("work")
+    while await queue.client.run_bulk_operations(batches=1):
+        claimed = await queue.store.claim(ask("other", limit=10))
+        assert claimed == []
+        if blockers == "newer":
+            await queue.fail_all("work")
+            for job in await queue.store.claim(ask("other", limit=10)):
+                await queue.store.finish([complete(job)])
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (7, 6, 1)
+    jobs = await queue.store.get_jobs(children)
+    assert {job.attempt for job in jobs if job is not None} == {2 if blockers == "newer" else 1}
+    ended = ChainStatus.COMPLETED if blockers == "newer" else ChainStatus.OPEN
+    assert await queue.statuses([parent.id, other_one.id]) == [ended] * 2
+
+
+async def test_blockers_that_the_filter_does_not_have_are_not_retried(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_bulk_runner, "BATCH", 1)
+    attributes = {"user": "17"}
+    [parent] = await queue.client.start_chains([NewChain(other, 1, attributes=attributes)])
+    [job] = await queue.store.claim(ask("other"))
+    children = [NewJob("mine", "work", "1", attributes={"user": ["17"]}), NewJob("not-mine", "work", "1")]
+    await queue.store.finish([wait(job, *children)])
+    await queue.fail_all("work")
+    await queue.fail_all("other")
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana", attributes=attributes)
+    while await queue.client.run_bulk_operations(batches=1):
+        pass
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (2, 2, 0)
+    assert await queue.statuses([parent.id, "mine", "not-mine"]) == [
+        ChainStatus.OPEN,
+        ChainStatus.OPEN,
+        ChainStatus.FAILED,
+    ]
+
+
 async def test_only_chains_with_the_error_are_retried(queue: Queue) -> None:
     down, wrong = await queue.failed(BATCH), await queue.client.start_chains([NewChain(work, n) for n in range(2)])
     for job in await queue.store.claim(ClaimRequest({"work": 60.0}, 10, "me", new_token())):
@@ -133,6 +198,63 @@ async def test_a_batch_whose_process_died_is_done_by_another(queue: Queue) -> No
         done = await queue.client.get_bulk_operation(operation.id)
     assert (done.changed, done.skipped) == (3, 0)
     assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+
+
+async def test_two_runners_share_an_operation(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chain is changed by one of them, and counted once."""
+    monkeypatch.setattr(async_bulk_runner, "BATCH", 3)
+    ids, log = await queue.failed(20), EventLog()
+    async with AsyncExitStack() as stack:
+        runners = [
+            await stack.enter_async_context(AsyncClient(state, JOB_TYPES, notify=InProcessNotify(), observability=log))
+            for _ in range(2)
+        ]
+        operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+        done = await queue.client.get_bulk_operation(operation.id)
+        while done.status is ChainStatus.OPEN:
+            await asyncio.gather(*(one.run_bulk_operations() for one in runners))
+            done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 20, 20, 0)
+    assert sorted(one.chain_id for one in log.of(ChainRetried)) == sorted(ids)
+
+
+async def test_a_batch_on_redis_whose_process_died_before_its_finish(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is repeated; it changes nothing twice, and counts only what it has seen."""
+    from queuert.state.redis import RedisState
+    from queuert.state.redis.async_store import AsyncRedisStore
+
+    state, before, died = RedisState(redis_url), AsyncRedisStore.finish, list[ClaimedJob]()
+
+    async def finish(store: AsyncRedisStore, finishes: Sequence[Finish]) -> list[FinishResult]:
+        if finishes[0].job.type == BULK_OPERATION_TYPE and not died:
+            died.append(finishes[0].job)
+            raise ConnectionAbortedError
+        return await before(store, finishes)
+
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client:
+        queue = Queue(client, store)
+        ids = await queue.failed(3)
+        operation = await client.start_bulk_operation("retry", requested_by="ana")
+        monkeypatch.setattr(AsyncRedisStore, "finish", finish)
+        with pytest.raises(ConnectionAbortedError):
+            await client.run_bulk_operations()
+        assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+        [again, *_] = await store.claim(ask("work"))
+        await store.finish([fail(again)])
+        await expire(store, *died)
+        done = await client.get_bulk_operation(operation.id)
+        while done.status is ChainStatus.OPEN:
+            await client.run_bulk_operations()
+            done = await client.get_bulk_operation(operation.id)
+        assert (done.seen, done.changed, done.skipped) == (1, 0, 1)
+        assert (await queue.statuses(ids)).count(ChainStatus.FAILED) == 1
+    await store.aclose()
 
 
 async def test_a_cancelled_operation_changes_nothing_more(queue: Queue) -> None:
