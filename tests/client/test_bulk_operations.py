@@ -105,8 +105,8 @@ async def test_a_chain_is_retried_with_its_failed_blockers_of_later_pages(
         # Children, which their parents have started.
         [parent, other_one] = await queue.client.start_chains([NewChain(other, 1), NewChain(other, 2)])
         for job in await queue.store.claim(ask("other", limit=2)):
-            children = (NewJob(f"child-{number}-{job.id}", "work", "1") for number in range(2))
-            await queue.store.finish([wait(job, *children)])
+            of_job = (NewJob(f"child-{number}-{job.id}", "work", "1") for number in range(2))
+            await queue.store.finish([wait(job, *of_job)])
         children = [f"child-{number}-{one.id}" for one in (parent, other_one) for number in range(2)]
     else:
         children = [one.id for one in await queue.client.start_chains([NewChain(work, n) for n in range(4)])]
@@ -140,7 +140,7 @@ async def test_blockers_that_the_filter_does_not_have_are_not_retried(
     attributes = {"user": "17"}
     [parent] = await queue.client.start_chains([NewChain(other, 1, attributes=attributes)])
     [job] = await queue.store.claim(ask("other"))
-    children = [NewJob("mine", "work", "1", attributes={"user": ["17"]}), NewJob("not-mine", "work", "1")]
+    children = [NewJob("mine", "work", "1", attributes={"user": "17"}), NewJob("not-mine", "work", "1")]
     await queue.store.finish([wait(job, *children)])
     await queue.fail_all("work")
     await queue.fail_all("other")
