@@ -288,8 +288,8 @@ SELECT chain_id FROM {schema}.bulk_operation WHERE chain_id = %(id)s
 SELECT set_config('lock_timeout', %(timeout)s, true)
 
 -- name: held_chains
--- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It never
--- waits, so its order matters to nobody. The lock is that of a deletion, which a foreign key of the user's own tables
+-- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It
+-- never waits, so its order matters to nobody. The lock is that of a deletion, which a foreign key of the user's own tables
 -- keeps waiting, too.
 WITH concerned AS MATERIALIZED (
     SELECT params.id AS chain, one.id
