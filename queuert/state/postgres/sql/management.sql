@@ -289,8 +289,8 @@ SELECT set_config('lock_timeout', %(timeout)s, true)
 
 -- name: held_chains
 -- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It
--- never waits, so its order matters to nobody. The lock is that of a deletion, which a foreign key of the user's own tables
--- keeps waiting, too.
+-- never waits, so its order matters to nobody. The lock is that of a deletion, which a foreign key of the user's own
+-- tables keeps waiting, too.
 WITH concerned AS MATERIALIZED (
     SELECT params.id AS chain, one.id
     FROM unnest(%(ids)s::text[]) AS params (id)
