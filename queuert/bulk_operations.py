@@ -15,6 +15,7 @@ from typing import Any
 
 from queuert.attributes import by_name
 from queuert.errors import ConfigurationError
+from queuert.job_types import RESERVED
 from queuert.jobs import AttributeValue, ChainRecord, ChainStatus, Job, JobError
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
@@ -22,6 +23,9 @@ from queuert.state.records import json_value
 
 BULK_OPERATION_TYPE = "queuert.bulk_operation"
 """The job type of bulk operations. Workers run its jobs beside those of their processors."""
+
+CLIENT_HOLDER = "client-"
+"""Beginning of the name under which a client that does batches holds their leases; workers have names of their own."""
 
 BATCH = 500
 """The most chains of one batch."""
@@ -103,8 +107,12 @@ class BulkRequest:
     """Only chains whose error has this summary."""
 
     def selects(self, chain: ChainRecord) -> bool:
-        """Whether a chain of the filter is concerned: an operation on all types does not change operations."""
-        if chain.type == BULK_OPERATION_TYPE:
+        """Whether a chain of the filter is concerned.
+
+        Chains of the library's own types, such as other operations and deliveries of webhooks, are so only if their
+        type is named: who cancels all that is open does not mean them.
+        """
+        if chain.type.startswith(RESERVED) and chain.type not in (self.filter.types or ()):
             return False
         return self.error is None or (chain.error is not None and chain.error.summary == self.error)
 
@@ -136,11 +144,11 @@ class BulkProgress:
 
 @dataclass(frozen=True, slots=True)
 class BulkPreview:
-    """How many chains a bulk operation would concern now.
+    """How many chains a bulk operation, or ``prune_chains``, would concern now.
 
     Attributes:
-        count: the number of chains that match.
-        more: whether counting ended there, as there are more.
+        count: the number of chains that match, of those that were looked at.
+        more: whether counting ended at its bound: there may be more.
 
     Example::
 

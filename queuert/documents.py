@@ -458,7 +458,7 @@ class ExplanationDocument(Document):
     job_status: JobStatus
     reasons: list[ReasonDocument]
     blockers: list[ExplanationDocument]
-    """The open chains that the job waits for."""
+    """The open chains that the job waits for, with the one that goes first in the order of its key."""
     more_blockers: int
     """How many more there are that are not explained."""
 

@@ -424,8 +424,9 @@ class WaitTimeoutError(QueuertError, TimeoutError):
 
     ``open_ids`` has the ids of the chains that are open. ``states`` says of the first five of them where they are: the
     status of their last jobs, their attempts and last errors. It is empty if the store could not be reached.
-    ``reasons`` says of the first three, by their ids, what ``client.explain`` says of their last jobs. It is empty if
-    that could not be read, if the timeout was 0, and for a watch.
+    ``reasons`` says of the first three, by their ids, what ``client.explain`` says of their last jobs, and of one chain
+    that holds them, if they wait for others. It is empty if that could not be read, if the timeout was 0, and for a
+    watch.
     """
 
     kind = ErrorKind.TIMEOUT

@@ -11,7 +11,14 @@ from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus, overdue_at
 from queuert.limits import ClientType, PausedType
 from queuert.state.types import COUNTED_WAIT, HeldJob, WaitFacts
-from queuert.workers import HEARTBEAT_SECONDS, WorkerRecord, WorkerState
+from queuert.workers import (
+    EVERY_WORKER_HANDLES,
+    HEARTBEAT_SECONDS,
+    WorkerRecord,
+    claimed_types,
+    named,
+    stopping_workers,
+)
 
 MAX_DEPTH = 10
 """How many levels of blockers are explained."""
@@ -20,6 +27,9 @@ MAX_CHAINS = 100
 """How many chains one explanation has at most."""
 
 _MAX_ERROR = 200
+
+_RUN = "queuert operations run"
+"""The command that does batches of bulk operations beside workers."""
 
 SILENT_AFTER = timedelta(seconds=1.5 * HEARTBEAT_SECONDS)
 """How long a worker that lives is silent, at most: one heartbeat may be late, or fail once and be tried again."""
@@ -105,7 +115,8 @@ class Explanation:
         job_type: the job type of that job.
         job_status: the status of that job.
         reasons: what holds the job; one of ``closed`` or ``due`` if nothing does.
-        blockers: the explanations of the open chains that the job waits for.
+        blockers: the explanations of the open chains that the job waits for, with the one that goes first in the order
+            of its key.
         more_blockers: how many open chains it waits for that are not explained, for their number or depth.
 
     Example::
@@ -169,27 +180,37 @@ def reasons(chain: ChainRecord, job: Job, facts: WaitFacts, around: Surroundings
         return [_closed(chain)]
     if job.status is JobStatus.RUNNING:
         return _running(job, facts, around)
+    if job.status.final:
+        # The chain goes on so fast that it has, while it was read, each time.
+        return [Reason(Cause.DUE, f"the chain has gone on while it was read: job {job.id} is {job.status}; look again")]
     found: list[Reason] = []
     if job.status is JobStatus.BLOCKED:
-        found.append(Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}"))
+        found.append(_blocked(open_blockers))
     elif job.scheduled_at > facts.now:
         found.append(_scheduled(job, facts))
     if job.type in around.client_types:
         return found or [_waits_for_client(job, facts.now, around.client_types[job.type].overdue_after)]
     found += _type_reasons(job.type, facts.now, around)
-    if found:
+    is_claimable = not found
+    # Also of a job that is not claimable yet: who mends that should know of them.
+    limiting = _limit_reasons(job, facts)
+    found += limiting
+    if not is_claimable:
         return found
-    found += _limit_reasons(job, facts)
-    heard = _heard(job.type, facts.now, around)
-    if not found and facts.limits is not None and facts.limits.fair:
-        found.append(_turn(job, facts, heard))
-    elif not found and facts.ahead:
-        found.append(Reason(Cause.BEHIND_OTHERS, f"{_ready(facts)} claimed before it, of type {job.type}; {heard}"))
+    who = _who(job.type, facts.now, around)
+    if not limiting and facts.limits is not None and facts.limits.fair:
+        found.append(_turn(job, facts, who))
+    elif not limiting and facts.ahead:
+        found.append(Reason(Cause.BEHIND_OTHERS, f"{_ready(facts)} claimed before it, of type {job.type}; {who}"))
     heard_of = _heard_of(job.type, facts.now, around)
-    if not any(worker.running < worker.concurrency for worker in heard_of):
-        names = _names(heard_of)
-        found.append(Reason(Cause.WORKERS_BUSY, f"no worker of type {job.type} has a free slot: {names}"))
-    return found or [Reason(Cause.DUE, f"nothing holds it: the next claim of its type takes it; {heard}")]
+    # A batch of a bulk operation needs no slot.
+    if job.type != BULK_OPERATION_TYPE and not any(worker.running < worker.concurrency for worker in heard_of):
+        names = named(f"{one.id} ({one.running} of {one.concurrency})" for one in heard_of)
+        text = _and(
+            f"no worker of type {job.type} has a free slot: {names}", stopping_workers(around.workers, job.type)
+        )
+        found.append(Reason(Cause.WORKERS_BUSY, text))
+    return found or [Reason(Cause.DUE, f"nothing holds it: the next claim of its type takes it; {who}")]
 
 
 def circles(ids: Iterable[str | None]) -> list[Reason]:
@@ -200,14 +221,41 @@ def circles(ids: Iterable[str | None]) -> list[Reason]:
     ]
 
 
+def in_a_line(explanation: Explanation) -> str:
+    """What holds a chain, and if that waits for others the first leaf of them, in a line. Pure function."""
+    text = "; ".join(map(str, explanation.reasons))
+    leaf = next(explanation.leaves())
+    if leaf is not explanation:
+        verb = "is one that it waits for" if leaf.more_blockers else "holds it"
+        text += f"; chain {leaf.chain_id} of type {leaf.chain_type} {verb}: {'; '.join(map(str, leaf.reasons))}"
+    return text
+
+
 def _closed(chain: ChainRecord) -> Reason:
     error = "" if chain.error is None else f": {_short(chain.error)}"
     return Reason(Cause.CLOSED, f"the chain is {chain.status} since {_time(chain.closed_at)}{error}")
 
 
+def _blocked(open_blockers: int) -> Reason:
+    if open_blockers:
+        return Reason(Cause.BLOCKED, f"waits for {open_blockers} open {_chains(open_blockers)}")
+    return Reason(
+        Cause.BLOCKED, "is blocked, and no chain that it waits for is open: the maintenance of a worker releases it"
+    )
+
+
 def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
     worker = next((one for one in around.workers if one.id == job.holder), None)
-    heard = "is not listed: it has stopped or died" if worker is None else f"was last heard of {_time(worker.seen_at)}"
+    is_operation = job.type == BULK_OPERATION_TYPE
+    whose, holder = "that worker", f"worker {job.holder}"
+    if worker is not None:
+        heard = f"was last heard of {_time(worker.seen_at)}"
+    elif is_operation:
+        # Clients carry out operations as well, and have no heartbeat.
+        whose, holder = "it", f"{job.holder}"
+        heard = "is no live worker: it is a client, or has stopped or died"
+    else:
+        heard = "is not listed: it has stopped or died"
     ends = job.lease_expires_at
     if ends is not None and ends <= facts.now:
         # Any worker takes it back if its type has become one of clients, and the worker knows that.
@@ -215,11 +263,13 @@ def _running(job: Job, facts: WaitFacts, around: Surroundings) -> list[Reason]:
         heard_of = _heard_of(type, facts.now, around)
         others = [one for one in heard_of if one.id != job.holder]
         taken = "a reaper takes the job next" if others else "no other worker of its type is there to take the job"
-        text = f"the lease of worker {job.holder} expired {_time(ends)}; that worker {heard}; {taken}"
+        if is_operation and not others:
+            taken = f"no other worker is there to take the job: start one, or run {_RUN}"
+        text = f"the lease of {holder} expired {_time(ends)}; {whose} {heard}; {taken}"
         return [Reason(Cause.LEASE_EXPIRED, text), *_type_reasons(job.type, facts.now, around)]
     text = (
-        f"worker {job.holder} runs attempt {job.attempt} since {_time(job.started_at)}, and has the lease until "
-        f"{_time(ends)}; that worker {heard}"
+        f"{holder} runs attempt {job.attempt} since {_time(job.started_at)}, and has the lease until "
+        f"{_time(ends)}; {whose} {heard}"
     )
     return [Reason(Cause.RUNNING, text, ends)]
 
@@ -252,15 +302,24 @@ def _type_reasons(type: str, now: datetime, around: Surroundings) -> list[Reason
     if paused is not None:
         reason = "" if paused.reason is None else f": {_short(paused.reason)}"
         since = f"since {_time(paused.paused_at)}{'' if paused.by is None else f' by {paused.by}'}"
-        found.append(Reason(Cause.TYPE_PAUSED, f"type {type} is paused {since}{reason}"))
-    if not _handling(type, around):
-        others = sorted({name for worker in around.workers for name in worker.job_types})
-        handled = f"the live workers handle {', '.join(others)}" if others else "no worker is alive"
-        found.append(Reason(Cause.NO_WORKER, f"no live worker handles type {type}: {handled}"))
+        text = f"type {type} is paused {since}{reason}"
+        if type == BULK_OPERATION_TYPE:
+            text += f"; neither workers nor {_RUN} do batches until queuert job-types resume {type}"
+        found.append(Reason(Cause.TYPE_PAUSED, text))
+    remedy = f"any worker does batches, whatever it handles: start one, or run {_RUN}"
+    if not _claiming(type, around):
+        stopping = stopping_workers(around.workers, type)
+        others = sorted(claimed_types(around.workers) - EVERY_WORKER_HANDLES)
+        whose = "the other workers handle" if stopping else "the live workers handle"
+        handled = _and(stopping, f"{whose} {', '.join(others)}" if others else "")
+        if not handled:
+            handled = "all live workers are stopping" if around.workers else "no worker is alive"
+        text = f"no live worker handles type {type}: {handled}"
+        found.append(Reason(Cause.NO_WORKER, _and(text, remedy if type == BULK_OPERATION_TYPE else "")))
     elif not _heard_of(type, now, around):
         often = f"{_heard(type, now, around)}, and write every {HEARTBEAT_SECONDS:g} s"
-        text = f"{often}: they have died, hang, or cannot reach the store"
-        found.append(Reason(Cause.WORKERS_SILENT, text))
+        text = _and(f"{often}: they have died, hang, or cannot reach the store", stopping_workers(around.workers, type))
+        found.append(Reason(Cause.WORKERS_SILENT, _and(text, remedy if type == BULK_OPERATION_TYPE else "")))
     return found
 
 
@@ -281,7 +340,8 @@ def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
         text = f"the limit of key {job.limit_key!r} is used up: {used}"
         found.append(Reason(Cause.KEY_LIMIT, text))
     rate, free_at = limits.rate, facts.rate_free_at
-    if rate is not None and free_at is not None and free_at > facts.now:
+    # A job that is due later than that is not held by the rate.
+    if rate is not None and free_at is not None and free_at > max(facts.now, job.scheduled_at):
         whose = "jobs without a key" if job.limit_key is None else f"key {job.limit_key!r}"
         used = f"{facts.begun} of {rate.count} attempts began within {rate.seconds:g} s"
         text = f"the rate of {whose} is used up: {used}, the next may begin {_time(free_at)}"
@@ -291,20 +351,33 @@ def _limit_reasons(job: Job, facts: WaitFacts) -> list[Reason]:
 
 def _held(count: int, held: Sequence[HeldJob]) -> str:
     """Whose jobs use up a limit."""
-    named = ", ".join(f"{one.id} at worker {one.holder}" for one in held)
+    jobs = ", ".join(f"{one.id} at worker {one.holder}" for one in held)
     rest = f" and {count - len(held)} more" if count > len(held) else ""
-    return f" ({named}{rest})" if held else ""
+    return f" ({jobs}{rest})" if held else ""
 
 
-def _turn(job: Job, facts: WaitFacts, heard: str) -> Reason:
+def _turn(job: Job, facts: WaitFacts, who: str) -> Reason:
     whose = "jobs without a key" if job.limit_key is None else f"key {job.limit_key!r}"
     before = f"{_ready(facts)} claimed before it" if facts.ahead else "it is the next"
-    return Reason(Cause.KEY_TURN, f"the keys of type {job.type} take turns: of {whose}, {before}; {heard}")
+    return Reason(Cause.KEY_TURN, f"the keys of type {job.type} take turns: of {whose}, {before}; {who}")
+
+
+def _who(type: str, now: datetime, around: Surroundings) -> str:
+    """Who claims jobs of a type: of bulk operations that is not seen from the handlers of the workers."""
+    heard = _and(_heard(type, now, around), stopping_workers(around.workers, type))
+    if type != BULK_OPERATION_TYPE:
+        return heard
+    ids = named(one.id for one in _heard_of(type, now, around))
+    return f"any live worker ({ids}) does the next batch, or {_RUN}; {heard}"
+
+
+def _and(text: str, more: str) -> str:
+    return "; ".join(filter(None, (text, more)))
 
 
 def _heard(type: str, now: datetime, around: Surroundings) -> str:
     """When the workers of a type last wrote a heartbeat: those that died are listed for a minute."""
-    seconds = min((now - one.seen_at).total_seconds() for one in _handling(type, around))
+    seconds = min((now - one.seen_at).total_seconds() for one in _claiming(type, around))
     return f"its workers were last heard of {max(0, round(seconds))} s ago"
 
 
@@ -313,24 +386,14 @@ def _ready(facts: WaitFacts) -> str:
     return f"{number} ready {'job is' if facts.ahead == 1 else 'jobs are'}"
 
 
-def _handling(type: str, around: Surroundings) -> list[WorkerRecord]:
-    # Any worker carries out bulk operations.
-    return [
-        one
-        for one in around.workers
-        if (type in one.job_types or type == BULK_OPERATION_TYPE) and one.state is WorkerState.RUNNING
-    ]
+def _claiming(type: str, around: Surroundings) -> list[WorkerRecord]:
+    return [one for one in around.workers if type in one.claimed_types]
 
 
 def _heard_of(type: str | None, now: datetime, around: Surroundings) -> list[WorkerRecord]:
     """The workers of a type, or of any, that have written a heartbeat in time."""
-    workers = around.workers if type is None else _handling(type, around)
+    workers = around.workers if type is None else _claiming(type, around)
     return [one for one in workers if now - one.seen_at <= SILENT_AFTER]
-
-
-def _names(workers: Sequence[WorkerRecord]) -> str:
-    named = [f"{one.id} ({one.running} of {one.concurrency})" for one in workers[:3]]
-    return ", ".join(named) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")
 
 
 def _chains(count: int) -> str:

@@ -54,8 +54,8 @@ BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, .
 
 _TYPE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
 _MAX_TYPE_NAME = 128
-_RESERVED = "queuert."
-"""Beginning of the names of the library's own job types: bulk operations are jobs of one."""
+RESERVED = "queuert."
+"""Beginning of the names of the library's own job types: of bulk operations, and of deliveries of webhooks."""
 
 
 def checked_type_name(name: object) -> str:
@@ -76,9 +76,9 @@ def checked_type_name(name: object) -> str:
 def _own_type_name(name: object) -> str:
     """Return the name, if an application may define a job type of it."""
     checked = checked_type_name(name)
-    if checked.startswith(_RESERVED):
+    if checked.startswith(RESERVED):
         raise DefinitionError(
-            f"a job type name must not begin with {_RESERVED!r}, got {checked!r}: these names are the library's own"
+            f"a job type name must not begin with {RESERVED!r}, got {checked!r}: these names are the library's own"
         )
     return checked
 

@@ -130,10 +130,13 @@ class JobError:
     def summary(self) -> str:
         """The class of the exception, or the kind, and the first line of the message: what failures are grouped by.
 
+        It has no white space at its ends and no control of lines, so that it is the same after a form has sent it.
+
         >>> JobError("handler", "no answer" + chr(10) + "after 3 s", "app.GatewayTimeout").summary
         'app.GatewayTimeout: no answer'
         """
-        return f"{self.type or self.kind}: {_first_line(self.message)}"
+        name, line = (self.type or self.kind).strip(), _first_line(self.message)
+        return f"{name}: {line}" if line else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +392,7 @@ _SHOWN_ERROR = 200
 
 
 def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+    line = next(iter(text.strip().splitlines()), "").strip()
     return line if len(line) <= _SHOWN_ERROR else f"{line[:_SHOWN_ERROR]}..."
 
 

@@ -5,7 +5,7 @@ This is informational: only leases decide whether a job may run or is taken over
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +14,12 @@ from queuert.limits import Limits, TypeTraits
 
 HEARTBEAT_SECONDS = 20.0
 """Seconds between two heartbeats of a worker."""
+
+EVERY_WORKER_HANDLES = frozenset({"queuert.bulk_operation"})
+"""The job types that each worker handles, beside those of its processors."""
+
+_NAMED = 3
+"""The most workers that a sentence names."""
 
 
 class WorkerState(StrEnum):
@@ -84,3 +90,34 @@ class WorkerRecord:
     started_at: datetime
     seen_at: datetime
     """When it wrote its last heartbeat."""
+
+    @property
+    def handled_types(self) -> frozenset[str]:
+        """The job types that it handles, also while it is stopping."""
+        return EVERY_WORKER_HANDLES.union(self.job_types)
+
+    @property
+    def claimed_types(self) -> frozenset[str]:
+        """The job types whose jobs it claims: none once it is stopping."""
+        return self.handled_types if self.state is WorkerState.RUNNING else frozenset()
+
+
+def claimed_types(workers: Iterable[WorkerRecord]) -> frozenset[str]:
+    """Return the job types that any of the workers claims: whatever says that nobody handles a type looks here."""
+    return frozenset[str]().union(*(one.claimed_types for one in workers))
+
+
+def stopping_workers(workers: Iterable[WorkerRecord], type: str) -> str:
+    """Return which workers handle a type and are stopping, in words; an empty text if none is."""
+    ids = [one.id for one in workers if type in one.handled_types and type not in one.claimed_types]
+    if not ids:
+        return ""
+    if len(ids) == 1:
+        return f"1 worker that handles it is stopping ({ids[0]})"
+    return f"{len(ids)} workers that handle it are stopping ({named(ids)})"
+
+
+def named(workers: Iterable[str]) -> str:
+    """Return some of the workers, and how many more there are."""
+    all = list(workers)
+    return ", ".join(all[:_NAMED]) + (f" and {len(all) - _NAMED} more" if len(all) > _NAMED else "")

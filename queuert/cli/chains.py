@@ -23,14 +23,13 @@ from queuert.cli.list_options import (
     run_at,
     run_at_options,
     say_missing,
-    type_option,
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands, existing_store, integer
 from queuert.cli.output import columns_of, document_of, print_fields, print_json, print_page, print_table, print_values
 from queuert.client import Chain, Client
 from queuert.documents import ChainDocument, ChainTreeDocument, JobDocument
-from queuert.errors import ChainNotFoundError, ChainNotRetriableError
+from queuert.errors import ChainNotFoundError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainStatus
 from queuert.state.paging import MAX_PAGE
@@ -39,7 +38,7 @@ _DESCRIPTION = """List, show, cancel, retry and delete chains. For example, find
 failed today, and retry them:
 
   queuert chains list --status failed --since 24h
-  queuert chains retry --failed --type resize
+  queuert chains retry ID ...
 
 Find chains by the attributes that they were started with:
 
@@ -57,8 +56,8 @@ If one of them does not exist, none is changed."""
 _NOT_CHANGED: Mapping[int, str] = {Exit.FAILED: "a chain does not exist, or is closed, or its job runs"}
 _EDIT = """A chain whose job runs, or that is closed, is not changed: chains retry --input
 is for one that has failed."""
-_RETRY = """Give their ids, or --failed and --type.
-If one chain that is given by its id cannot be retried, none is."""
+_RETRY = """If one of them cannot be retried, none is. To retry all that failed, by type,
+time or error: queuert operations start retry."""
 
 
 _SEND_EVENT = """A handler of the chain that waits for the event gets its payload. The event
@@ -91,9 +90,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     )
     cancel.add_argument("--reason", default="cancelled by an operator", help="recorded as the error of the chains")
     retry = actions.add("retry", run_retry, "reopen failed and cancelled chains", _RETRY)
-    retry.add_argument("ids", nargs="*", metavar="ID", help="id of a chain")
-    retry.add_argument("--failed", action="store_true", help="retry all failed chains of the types that --type names")
-    type_option(retry, "with --failed: chains of this job type; may be repeated")
+    retry.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
     retry.add_argument(
         "--cascade", action="store_true", help="also retry what failed because of them, and their failed blockers"
     )
@@ -252,27 +249,10 @@ def run_cancel(args: argparse.Namespace) -> int:
 
 
 def run_retry(args: argparse.Namespace) -> int:
-    """Retry the given chains, or all failed chains of some types."""
-    if bool(args.ids) == args.failed:
-        raise UsageError(
-            "chains retry needs either the ids of chains, or --failed with the job types whose failed chains to retry, "
-            "as in queuert chains retry --failed --type NAME"
-        )
-    if args.failed and not args.types:
-        raise UsageError(
-            "chains retry --failed needs the job types, so that it does not retry chains that nobody has looked at: "
-            "add --type NAME, once for each; queuert chains list --status failed shows them"
-        )
-    if args.types and not args.failed:
-        raise UsageError("chains retry accepts --type only with --failed")
-    if args.failed and (args.cascade or args.input is not None):
-        raise UsageError("chains retry accepts --cascade and --input only with ids")
+    """Retry the given chains."""
     if args.input is not None and (len(args.ids) > 1 or args.cascade):
         raise UsageError("chains retry accepts --input only with one id, and without --cascade")
     with operator(args) as client:
-        if args.failed:
-            warn_of_unknown_types(client, args.types)
-            return _print_changed(args, "retried", retry_failed(client, args.types))
         if args.input is not None:
             [id] = args.ids
             client.retry_chain_with_input(id, args.input.value)
@@ -324,31 +304,6 @@ def _print_waiting(args: argparse.Namespace, verb: str, changed: Sequence[bool])
     unchanged = changed.count(False)
     _print_changed(args, verb, sum(changed), f"; running or closed, so not changed: {unchanged}" if unchanged else "")
     return Exit.FAILED if unchanged else Exit.DONE
-
-
-def retry_failed(client: Client, types: Sequence[str]) -> int:
-    """Retry all failed chains of some types, page by page, each once; returns how many."""
-    count, cursor = 0, None
-    while True:
-        page = client.list_chains(
-            job_types=types, statuses=[ChainStatus.FAILED], limit=MAX_PAGE, cursor=cursor, oldest_first=True
-        )
-        count += _retry_page(client, page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return count
-
-
-def _retry_page(client: Client, chains: Sequence[Chain[Any]]) -> int:
-    try:
-        client.retry_chains(chains)
-    except (ChainNotRetriableError, ChainNotFoundError):
-        # Somebody else retried or deleted some of them meanwhile.
-        if len(chains) == 1:
-            return 0
-        half = len(chains) // 2
-        return _retry_page(client, chains[:half]) + _retry_page(client, chains[half:])
-    return len(chains)
 
 
 def run_send_event(args: argparse.Namespace) -> int:

@@ -24,10 +24,12 @@ from queuert.cli.list_options import (
     warn_of_unknown_types,
 )
 from queuert.cli.options import Commands
-from queuert.cli.output import document_of, print_fields, print_json, print_page
+from queuert.cli.output import document_of, print_fields, print_json, print_page, print_preview
+from queuert.cli.why import of_open_chain, text
 from queuert.client import Client
 from queuert.documents import BulkOperationDocument
-from queuert.errors import ChainNotFoundError
+from queuert.errors import ChainNotFoundError, RightMissingError
+from queuert.explanations import Cause, Explanation
 from queuert.jobs import ChainStatus
 
 _DESCRIPTION = """Change all chains of a filter: retry, cancel, delete, reschedule or
@@ -41,7 +43,8 @@ this command ends.
 """
 
 _START = """Without --yes it only counts the chains. With --yes it starts the operation,
-does its batches beside the workers, and waits for its end.
+does its batches beside the workers, and waits for its end. Chains of the
+library's own types (queuert.*) are meant only if --type names theirs.
 """
 
 _RUN = """Workers do this as well. A batch whose process died can be claimed after 15
@@ -52,6 +55,11 @@ _COLUMNS = ("id", "action", "requested_by", "status", "seen", "changed", "skippe
 
 _POLL = 0.5
 """Seconds between two looks at an operation that others carry out."""
+
+_FILTERS = "--type, --attribute, --since, --before or --error"
+
+_SILENCE = 5.0
+"""Seconds between two looks at what holds an operation up."""
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -71,6 +79,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     start.add_argument("--priority", type=priority, metavar="N", help="of reprioritize: the new priority")
     run_at_options(start, "of reschedule: ")
     by_option(start, "who asks for it")
+    start.add_argument(
+        "--all", action="store_true", help="instead of a filter: chains of every type but the library's own"
+    )
     start.add_argument("--yes", action="store_true", help="confirm the operation")
     start.add_argument("--no-wait", action="store_true", help="leave all batches to workers")
     listed = actions.add("list", run_list, "list the operations, the newest first")
@@ -85,6 +96,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 
 def run_start(args: argparse.Namespace) -> int:
     """Count, or start and carry out."""
+    _check_options(args)
     filter: dict[str, Any] = {
         "job_types": args.types,
         "statuses": args.statuses,
@@ -93,14 +105,13 @@ def run_start(args: argparse.Namespace) -> int:
         "before": args.before,
         "error": args.error,
     }
-    if args.no_wait and not args.yes:
-        raise UsageError("operations start accepts --no-wait only with --yes")
-    _check_options(args)
     with operator(args) as client:
         warn_of_unknown_types(client, args.types)
         if not args.yes:
             preview = client.preview_bulk_operation(args.change, **filter)
-            return _print_preview(args, preview.count, preview.more)
+            confirm = "--yes" if args.all or _is_filtered(args) else "--all --yes"
+            print_preview(f"{args.change} would concern", preview, confirm=confirm, as_json=args.json)
+            return Exit.DONE
         operation = client.start_bulk_operation(
             args.change,
             requested_by=by_of(args),
@@ -122,6 +133,8 @@ def _check_options(args: argparse.Namespace) -> None:
     Raises:
         UsageError: it has not.
     """
+    if args.no_wait and not args.yes:
+        raise UsageError("operations start accepts --no-wait only with --yes")
     moment = args.at is not None or args.after is not None
     for option, given, action, required in (
         ("--at or --after", moment, BulkAction.RESCHEDULE, True),
@@ -132,14 +145,44 @@ def _check_options(args: argparse.Namespace) -> None:
             raise UsageError(f"operations start accepts {option} only with {action}, got {args.change}: remove it")
         if required and not given and args.change == action:
             raise UsageError(f"operations start {action} needs {option}: add it")
+    if args.all and _is_filtered(args):
+        raise UsageError(f"operations start accepts --all only without {_FILTERS}")
+    if args.yes and not args.all and not _is_filtered(args):
+        raise UsageError(
+            f"operations start {args.change} --yes would {args.change} chains of every type: add {_FILTERS}, or --all"
+        )
+
+
+def _is_filtered(args: argparse.Namespace) -> bool:
+    """Whether it names chains: by their status alone, those of every type are meant."""
+    return any((args.types, args.attributes, args.since, args.before, args.error is not None))
 
 
 def _carried_out(client: Client, operation: BulkOperation) -> BulkOperation:
-    """Do batches until the operation is closed, by this process or by others."""
+    """Do batches until the operation is closed, by this process or by others. Say what holds it up, if nobody does."""
+    may_run, waited = True, 0.0
+    looked: Explanation | None = None
+    said: tuple[Cause, ...] = ()
     while operation.status is ChainStatus.OPEN:
-        if not client.run_bulk_operations(batches=1):
-            time.sleep(_POLL)
+        try:
+            done = may_run and client.run_bulk_operations(batches=1)
+        except RightMissingError:
+            # The role of operators starts operations, and workers carry them out.
+            done = may_run = False
         operation = client.get_bulk_operation(operation.id)
+        if done:
+            waited, looked = 0.0, None
+            continue
+        time.sleep(_POLL)
+        waited += _POLL
+        if waited > _SILENCE:
+            waited = 0.0
+            before, looked = looked, of_open_chain(client, operation.id)
+            # Each batch is a job. The texts have times in them, so the causes say whether it is the same again.
+            stands = looked is not None and before is not None and looked.job_id == before.job_id
+            if looked is not None and stands and looked.causes != said:
+                said = looked.causes
+                print(f"queuert: operation {operation.id} makes no progress:", *text(looked), sep="\n", file=sys.stderr)
     return operation
 
 
@@ -200,11 +243,3 @@ def _print(args: argparse.Namespace, operation: BulkOperation) -> None:
         print_json(shown)
         return
     print_fields(shown)
-
-
-def _print_preview(args: argparse.Namespace, count: int, more: bool) -> int:
-    if args.json:
-        print_json({"count": count, "more": more})
-    else:
-        print(f"{args.change} would concern {count}{' or more' if more else ''} chains: add --yes to start it")
-    return Exit.DONE

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from queuert.bulk_operations import BulkPreview
 from queuert.documents import Document, Hidden, json_text
 from queuert.jobs import JobError, JobProgress
 from queuert.observability.escaping import escape_json
@@ -44,6 +45,17 @@ def print_changed(verb: str, names: Sequence[str], *, as_json: bool) -> None:
         print_json({verb: names})
     else:
         print(f"{verb} {len(names)}{': ' if names else ''}{', '.join(names)}")
+
+
+def print_preview(would: str, preview: BulkPreview, *, confirm: str, as_json: bool) -> None:
+    """Print how many chains a change would concern, and the options that confirm it."""
+    if as_json:
+        print_json({"count": preview.count, "more": preview.more})
+        return
+    more = " or more" if preview.more else ""
+    print(
+        f"{would} {preview.count}{more} chain{'' if preview.count == 1 and not more else 's'}: add {confirm} to do it"
+    )
 
 
 def print_page(

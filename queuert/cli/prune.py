@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from queuert.cli.exit_codes import Exit, UsageError
+from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import age, operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options
-from queuert.cli.output import print_json
+from queuert.cli.output import print_json, print_preview
 from queuert.jobs import ChainStatus
 
 _DESCRIPTION = """Delete the chains that closed longer ago than an age, with all their jobs.
 
-Chains that other jobs wait for stay, and so do those with a result_ttl that is
-not over. Chains whose result_ttl is over are deleted as well. It works page by
-page: if it is interrupted, run it again.
+Without --yes it only counts them. Chains that other jobs wait for stay, and so
+do those with a result_ttl that is not over. Chains whose result_ttl is over are
+deleted as well, and not counted before. It works page by page: if it is
+interrupted, run it again. Workers delete no chain that webhooks have still to
+read; this does.
 """
 
 _STATUSES = [status.value for status in ChainStatus if status is not ChainStatus.OPEN]
@@ -44,12 +47,14 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Delete, and print how many."""
-    if not args.yes:
-        raise UsageError("prune deletes chains for good: add --yes")
+    """Count, or delete and print how many."""
+    filter: dict[str, Any] = {"older_than": args.older_than, "job_types": args.types, "statuses": args.statuses}
     with operator(args) as client:
         warn_of_unknown_types(client, args.types)
-        deleted = client.prune_chains(older_than=args.older_than, job_types=args.types, statuses=args.statuses)
+        if not args.yes:
+            print_preview("prune would delete", client.preview_prune(**filter), confirm="--yes", as_json=args.json)
+            return Exit.DONE
+        deleted = client.prune_chains(**filter)
     if args.json:
         print_json({"deleted": deleted})
     else:

@@ -6,13 +6,13 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import operator, output_options, type_option, warn_of_unknown_types
 from queuert.cli.options import Commands, add_command, database_options
 from queuert.cli.output import print_json, print_table, shown
 from queuert.jobs import JobStatus
 from queuert.limits import PausedType
+from queuert.workers import claimed_types, stopping_workers
 
 _DESCRIPTION = """Count jobs by type and status.
 
@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the numbers."""
     with operator(args) as client:
         paused = {one.type: one for one in client.list_paused_job_types()}
-        handled = {BULK_OPERATION_TYPE} | {type for worker in client.list_workers() for type in worker.job_types}
+        workers = client.list_workers()
+        handled = claimed_types(workers)
         held_back = {one.type: one.held_back for one in client.get_demand(args.types)}
         by_clients = {one.type: one.overdue_after for one in client.list_client_types()}
         counts = [
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"items": counts, "next_cursor": None})
         return Exit.DONE
     for count in counts:
-        count["note"] = None if count["status"].final else _note(count)
+        count["note"] = None if count["status"].final else _note(count, stopping_workers(workers, count["type"]))
         count["count"] = f"{'~' if count['estimated'] else ''}{count['count']}"
     print_table(counts, _COLUMNS)
     return Exit.DONE
@@ -79,7 +80,7 @@ def _note_of_clients(count: dict[str, Any]) -> str:
     return "clients complete it; the oldest is overdue" if is_overdue else "clients complete it"
 
 
-def _note(count: dict[str, Any]) -> str | None:
+def _note(count: dict[str, Any], stopping: str) -> str | None:
     if count["completed_by"] == "client":
         return _note_of_clients(count)
     notes = []
@@ -90,4 +91,6 @@ def _note(count: dict[str, Any]) -> str | None:
         notes.append(f"limits hold back {count['held_back']}")
     if not count["handled"]:
         notes.append("no live worker handles it")
+        if stopping:
+            notes.append(stopping)
     return "; ".join(notes) or None

@@ -267,7 +267,7 @@ class AsyncClient(
         except TypeError:
             check_options("start_and_wait", RequestOptions, options)
             raise
-        watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
+        watcher = AsyncChainWatcher(await self._open_store(), self.job_types, self.notify, self.observers, timeout)
         try:
             [chain] = await self.start_chains([start])
             closed = await watcher.wait([chain.id])
@@ -535,7 +535,7 @@ class AsyncClient(
                 if chain.id in closed:
                     chain._update(closed[chain.id])
 
-        watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
+        watcher = AsyncChainWatcher(await self._open_store(), self.job_types, self.notify, self.observers, timeout)
         try:
             await watcher.wait([chain.id for chain in handles], on_closed=update)
         finally:
@@ -560,7 +560,7 @@ class AsyncClient(
         if not interval > 0:
             raise ConfigurationError(f"interval must be above 0 seconds, got {interval!r}")
         [id] = chain_ids([chain])
-        watcher = AsyncChainWatcher(await self._open_store(), self.notify, self.observers, timeout)
+        watcher = AsyncChainWatcher(await self._open_store(), self.job_types, self.notify, self.observers, timeout)
         try:
             async for state in watcher.states(id, interval):
                 yield decoded_state(self.job_types, state)

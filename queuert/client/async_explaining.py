@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -9,11 +11,16 @@ from dataclasses import dataclass, field, replace
 from queuert.client.arguments import known_client_types
 from queuert.client.async_base import AsyncClientBase
 from queuert.errors import ChainNotFoundError, ConfigurationError, QueuertError
-from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Explanation, Surroundings, circles, reasons
-from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Surroundings, circles, in_a_line, reasons
+from queuert.job_types import JobTypes
+from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.limits import client_types
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import WaitFacts
+
+_FOLLOWED = 0.5
+"""Seconds for which the error of a timeout follows the chains that one waits for."""
 
 
 class AsyncClientExplaining(AsyncClientBase):
@@ -24,7 +31,8 @@ class AsyncClientExplaining(AsyncClientBase):
 
         If that job waits for other chains, those that are open are explained as well, to a depth of 10 and up to
         ``max_chains`` chains. ``str()`` of the result is a text for people. It costs a few reads for each of these
-        chains, whatever the number of jobs. The reads are not one snapshot: a job may begin meanwhile.
+        chains, whatever the number of jobs. The reads are not one snapshot: a job that changes meanwhile is read a
+        second time, and may change again.
 
         Args:
             chain: its id, or a handle; or the id of any of its jobs.
@@ -49,31 +57,39 @@ class AsyncClientExplaining(AsyncClientBase):
         [id] = chain_ids([chain])
         store = await self._open_store()
         record = await _chain_of(store, id)
-        around = await _surroundings(store)
-        by_clients = known_client_types(self.job_types, around.client_types.values())
-        around = replace(around, client_types={one.type: one for one in by_clients})
-        return await _Reader(store, around, max_chains).explain(record, depth=1)
+        around = await _surroundings(store, self.job_types)
+        found = await _Reader(store, around, max_chains).explain(record, depth=1)
+        if found is None:
+            raise ChainNotFoundError(record.id)
+        return found
 
 
-async def reasons_of(store: AsyncStore, ids: Sequence[str]) -> dict[str, str]:
-    """Return what holds chains, without the chains that they wait for: a line for each that can be read."""
+async def reasons_of(store: AsyncStore, job_types: JobTypes, ids: Sequence[str]) -> dict[str, str]:
+    """Return what holds chains, with a leaf of each that waits for others: a line for each that can be read."""
     found: dict[str, str] = {}
     # Whoever is told has an error to raise already.
     with suppress(QueuertError):
-        around = await _surroundings(store)
+        around = await _surroundings(store, job_types)
         for chain in await store.get_chains(ids):
+            explanation = None
             if chain is not None:
-                explanation = await _Reader(store, around, MAX_CHAINS).explain(chain, depth=MAX_DEPTH)
-                found[chain.id] = "; ".join(map(str, explanation.reasons))
+                reader = _Reader(store, around, MAX_DEPTH, to_one_leaf=True, until=time.monotonic() + _FOLLOWED)
+                explanation = await reader.explain(chain, depth=1)
+            if explanation is not None:
+                found[explanation.chain_id] = in_a_line(explanation)
     return found
 
 
-async def _surroundings(store: AsyncStore) -> Surroundings:
+async def _surroundings(store: AsyncStore, job_types: JobTypes) -> Surroundings:
     paused = {one.type: one for one in await store.list_paused_job_types()}
     workers = await store.list_workers()
     held = await store.count_held([one.id for one in workers])
-    by_clients = {one.type: one for one in client_types(await store.list_type_traits())}
-    return Surroundings(paused, [replace(one, running=held.get(one.id, 0)) for one in workers], by_clients)
+    by_clients = known_client_types(job_types, client_types(await store.list_type_traits()))
+    return Surroundings(
+        paused,
+        [replace(one, running=held.get(one.id, 0)) for one in workers],
+        {one.type: one for one in by_clients},
+    )
 
 
 async def _chain_of(store: AsyncStore, id: str) -> ChainRecord:
@@ -88,6 +104,17 @@ async def _chain_of(store: AsyncStore, id: str) -> ChainRecord:
     return record
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A chain, its last job, and what decides whether that can be claimed: as read one after the other."""
+
+    chain: ChainRecord
+    job: Job
+    facts: WaitFacts
+    open_ids: list[str]
+    """The blockers of the job that are open."""
+
+
 @dataclass(slots=True)
 class _Reader:
     """Reads the chains of one explanation, each once."""
@@ -95,24 +122,29 @@ class _Reader:
     store: AsyncStore
     around: Surroundings
     most: int
+    to_one_leaf: bool = False
+    """Whether only the first of the chains that a job waits for is followed."""
+    until: float = math.inf
+    """When it stops following chains, on the monotonic clock."""
     seen: set[str] = field(default_factory=set)
     path: list[str] = field(default_factory=list)
     """The chains that wait, directly or not, for the one that is being explained."""
 
-    async def explain(self, chain: ChainRecord, depth: int) -> Explanation:
+    async def explain(self, chain: ChainRecord, depth: int) -> Explanation | None:
+        """Return why a chain is not closed; None if it was deleted meanwhile."""
         self.seen.add(chain.id)
-        [job] = await self.store.get_jobs([chain.tail_id])
-        facts = None if job is None else await self.store.get_wait_facts(chain.tail_id)
-        if job is None or facts is None:
-            raise ChainNotFoundError(chain.id)  # It was deleted meanwhile.
-        open_ids: list[str] = []
-        if job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN:
-            blockers = await self.store.get_blockers(job.id, outputs=False)
-            open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
-        found = reasons(chain, job, facts, self.around, len(open_ids))
-        found += circles(id for id in (*open_ids, facts.behind_chain) if id in self.path)
+        read = await self._read_settled(chain)
+        if read is None:
+            return None
+        chain, job, facts = read.chain, read.job, read.facts
+        found = reasons(chain, job, facts, self.around, len(read.open_ids))
+        waits_for = list(read.open_ids)
+        is_behind = any(reason.cause is Cause.KEY_ORDER for reason in found)
+        if is_behind and facts.behind_chain is not None and facts.behind_chain not in waits_for:
+            waits_for.append(facts.behind_chain)
+        found += circles(id for id in waits_for if id in self.path)
         self.path.append(chain.id)
-        explained = await self._explain_all(open_ids, depth) if depth < MAX_DEPTH else []
+        explained, left = await self._explain_all(waits_for, depth) if depth < MAX_DEPTH else ([], len(waits_for))
         self.path.pop()
         return Explanation(
             chain_id=chain.id,
@@ -123,15 +155,46 @@ class _Reader:
             job_status=job.status,
             reasons=tuple(found),
             blockers=tuple(explained),
-            more_blockers=len(open_ids) - len(explained),
+            more_blockers=left,
         )
 
-    async def _explain_all(self, ids: list[str], depth: int) -> list[Explanation]:
-        found = []
+    async def _read_settled(self, chain: ChainRecord) -> _Read | None:
+        """Read a chain, a second time if its job has changed meanwhile: parts of two moments explain nothing."""
+        read = await self._read(chain)
+        if read is not None:
+            [now] = await self.store.get_chain_states([chain.id])
+            if now is not None and (now.status, now.job_id, now.job_status) == (
+                read.chain.status,
+                read.job.id,
+                read.job.status,
+            ):
+                return read
+        [again] = await self.store.get_chains([chain.id])
+        return None if again is None else await self._read(again)
+
+    async def _read(self, chain: ChainRecord) -> _Read | None:
+        [job] = await self.store.get_jobs([chain.tail_id])
+        facts = None if job is None else await self.store.get_wait_facts(chain.tail_id)
+        if job is None or facts is None:
+            return None  # It was deleted meanwhile.
+        open_ids: list[str] = []
+        if job.status is JobStatus.BLOCKED and chain.status is ChainStatus.OPEN:
+            blockers = await self.store.get_blockers(job.id, outputs=False)
+            open_ids = [one.chain_id for one in blockers if one.status is ChainStatus.OPEN]
+        return _Read(chain, job, facts, open_ids)
+
+    async def _explain_all(self, ids: list[str], depth: int) -> tuple[list[Explanation], int]:
+        """Return the explanations of chains, and how many there are besides."""
+        found: list[Explanation] = []
+        left = 0
         for id in ids:
-            if id in self.seen or len(self.seen) >= self.most:
+            is_enough = len(self.seen) >= self.most or time.monotonic() > self.until or (found and self.to_one_leaf)
+            if id in self.seen or is_enough:
+                left += 1
                 continue
             [chain] = await self.store.get_chains([id])
-            if chain is not None:
-                found.append(await self.explain(chain, depth + 1))
-        return found
+            explanation = None if chain is None else await self.explain(chain, depth + 1)
+            # One that was deleted meanwhile holds nothing.
+            if explanation is not None:
+                found.append(explanation)
+        return found, left

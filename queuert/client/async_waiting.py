@@ -19,6 +19,7 @@ from queuert.errors import (
     StateUnavailableError,
     WaitTimeoutError,
 )
+from queuert.job_types import JobTypes
 from queuert.jobs import ChainRecord, ChainState, ChainStatus
 from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
@@ -40,10 +41,18 @@ class AsyncChainWatcher:
     from its construction.
     """
 
-    def __init__(self, store: AsyncStore, notify: NotifyAdapter, observers: Observers, timeout: float | None) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        job_types: JobTypes,
+        notify: NotifyAdapter,
+        observers: Observers,
+        timeout: float | None,
+    ) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
             raise ConfigurationError(f"timeout must be a number of seconds or None, got {timeout!r}")
         self._store = store
+        self._job_types = job_types
         self._notify = notify
         self._observers = observers
         self._timeout = timeout
@@ -177,7 +186,9 @@ class AsyncChainWatcher:
         with suppress(StateUnavailableError):
             states = await self._store.get_chain_states(open_ids[:SHOWN_CHAINS])
         known = [state for state in states if state is not None]
-        reasons = await reasons_of(self._store, open_ids[:EXPLAINED_CHAINS]) if known and self._timeout else {}
+        reasons: dict[str, str] = {}
+        if known and self._timeout:
+            reasons = await reasons_of(self._store, self._job_types, open_ids[:EXPLAINED_CHAINS])
         return WaitTimeoutError(open_ids, self._timeout or 0.0, known, reasons)
 
     async def _read(self, ids: list[str]) -> tuple[dict[str, ChainRecord], list[str]]:

@@ -17,7 +17,21 @@ from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter
 from queuert.texts import check_text, safe_text
 
+COUNTED_CHAINS = 10_000
+"""Chains at which the counting of a preview ends."""
+
 _MAX_REASON = 2_000
+
+
+def checked_bound(counted_up_to: int) -> int:
+    """Return the number at which the counting of a preview ends.
+
+    Raises:
+        ConfigurationError: it is no integer above 0.
+    """
+    if type(counted_up_to) is not int or counted_up_to < 1:
+        raise ConfigurationError(f"counted_up_to must be an integer above 0, got {counted_up_to!r}")
+    return counted_up_to
 
 
 class BulkArguments:

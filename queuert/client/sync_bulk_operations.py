@@ -10,6 +10,7 @@ from datetime import datetime
 from queuert.attributes import GivenAttributes
 from queuert.bulk_operations import (
     BULK_OPERATION_TYPE,
+    CLIENT_HOLDER,
     BulkAction,
     BulkOperation,
     BulkPreview,
@@ -18,11 +19,11 @@ from queuert.bulk_operations import (
     bulk_operations,
     encode_batch,
 )
-from queuert.client.bulk_operations import BulkArguments
+from queuert.client.bulk_operations import COUNTED_CHAINS, BulkArguments, checked_bound
 from queuert.client.schedules import JobTypeReference
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_bulk_runner import BulkRunner
-from queuert.errors import ChainNotFoundError, ConfigurationError
+from queuert.errors import ChainNotFoundError
 from queuert.ids import new_id
 from queuert.jobs import ChainStatus
 from queuert.new_chain import ChainReference, chain_ids
@@ -32,9 +33,6 @@ from queuert.run_at import RunAt
 from queuert.state.adapter import Capability
 from queuert.state.paging import MAX_PAGE, ChainFilter, Page, PageRequest
 from queuert.state.types import NewJob
-
-COUNTED_CHAINS = 10_000
-"""Chains at which the counting of a preview ends."""
 
 
 class ClientBulkOperations(ClientBase):
@@ -66,8 +64,7 @@ class ClientBulkOperations(ClientBase):
             ConfigurationError: as for :meth:`start_bulk_operation`, or ``counted_up_to`` is below 1.
             InvalidIdentifierError: the name of a job type or an attribute is not valid.
         """
-        if type(counted_up_to) is not int or counted_up_to < 1:
-            raise ConfigurationError(f"counted_up_to must be an integer above 0, got {counted_up_to!r}")
+        checked_bound(counted_up_to)
         request = BulkArguments(action, job_types, statuses, attributes, since, before, error).counted()
         store, count, seen, cursor = self._open_store(), 0, 0, None
         while seen < counted_up_to:
@@ -104,7 +101,8 @@ class ClientBulkOperations(ClientBase):
             action: ``retry`` failed chains, ``cancel`` open ones, ``delete`` closed ones, or ``reschedule`` or
                 ``reprioritize`` what open ones wait with.
             requested_by: who asked for it; kept with the operation. 1 to 512 characters.
-            job_types: only chains whose first jobs have these job types, or names, registered or not.
+            job_types: only chains whose first jobs have these job types, or names, registered or not. Without it all
+                but the library's own, whose names begin with ``queuert.``: these must be named.
             statuses: only chains of these statuses. By default failed ones to retry, and all closed ones to delete.
             attributes: only chains that have all of these, as for :meth:`list_chains`.
             since: only chains that were started at this time or later.
@@ -177,7 +175,7 @@ class ClientBulkOperations(ClientBase):
             self.observers,
             self.job_types,
             transactional=Capability.USER_TRANSACTIONS in self.state.capabilities,
-            holder=f"client-{os.getpid()}-{new_id()[-12:]}",
+            holder=f"{CLIENT_HOLDER}{os.getpid()}-{new_id()[-12:]}",
         )
         runner.reap()
         done = 0

@@ -268,7 +268,7 @@ class Client(
         except TypeError:
             check_options("start_and_wait", RequestOptions, options)
             raise
-        watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
+        watcher = ChainWatcher(self._open_store(), self.job_types, self.notify, self.observers, timeout)
         try:
             [chain] = self.start_chains([start])
             closed = watcher.wait([chain.id])
@@ -536,7 +536,7 @@ class Client(
                 if chain.id in closed:
                     chain._update(closed[chain.id])
 
-        watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
+        watcher = ChainWatcher(self._open_store(), self.job_types, self.notify, self.observers, timeout)
         try:
             watcher.wait([chain.id for chain in handles], on_closed=update)
         finally:
@@ -561,7 +561,7 @@ class Client(
         if not interval > 0:
             raise ConfigurationError(f"interval must be above 0 seconds, got {interval!r}")
         [id] = chain_ids([chain])
-        watcher = ChainWatcher(self._open_store(), self.notify, self.observers, timeout)
+        watcher = ChainWatcher(self._open_store(), self.job_types, self.notify, self.observers, timeout)
         try:
             for state in watcher.states(id, interval):
                 yield decoded_state(self.job_types, state)

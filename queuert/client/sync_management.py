@@ -9,7 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar, overload
 
+from queuert.bulk_operations import BulkPreview
 from queuert.client.arguments import type_filter
+from queuert.client.bulk_operations import COUNTED_CHAINS, checked_bound
 from queuert.client.commits import emit_committed
 from queuert.client.connections import ConnectionLike
 from queuert.client.management import (
@@ -751,12 +753,7 @@ class ClientManagement(ClientBase):
             ConfigurationError: ``older_than`` is out of range, or a status does not exist or is ``open``.
             InvalidIdentifierError: the name of a job type is not valid.
         """
-        policy = pruning(checked_ttl("older_than", older_than), statuses)
-        store = self._open_store()
-        types = type_filter(job_types)
-        if types is None:
-            types = tuple(sorted({one.type for one in store.count_jobs()}))
-        request, deleted = PruneRequest(dict.fromkeys(types, policy)), 0
+        store, request, deleted = self._open_store(), self._pruning(older_than, job_types, statuses), 0
         while True:
             result = store.prune(request)
             if result.chain_ids:
@@ -766,6 +763,48 @@ class ClientManagement(ClientBase):
             if result.cursor is None:
                 return deleted
             request = replace(request, cursor=result.cursor)
+
+    def preview_prune(
+        self,
+        *,
+        older_than: float | timedelta,
+        job_types: Iterable[JobTypeReference] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+        counted_up_to: int = COUNTED_CHAINS,
+    ) -> BulkPreview:
+        """Count the chains that :meth:`prune_chains` would delete by their age, with the same arguments.
+
+        Chains whose own ``result_ttl`` is over are not counted. Counting ends at a page that reaches
+        ``counted_up_to`` chains; the result then has ``more`` set.
+
+        Raises:
+            ConfigurationError: as for :meth:`prune_chains`, or ``counted_up_to`` is below 1.
+            InvalidIdentifierError: the name of a job type is not valid.
+        """
+        most = checked_bound(counted_up_to)
+        store, request, count = self._open_store(), self._pruning(older_than, job_types, statuses), 0
+        request = replace(request, preview=True)
+        while True:
+            result = store.prune(request)
+            count += len(result.chain_ids)
+            if result.cursor is None:
+                return BulkPreview(count, False)
+            if count >= most:
+                return BulkPreview(count, True)
+            request = replace(request, cursor=result.cursor)
+
+    def _pruning(
+        self,
+        older_than: float | timedelta,
+        job_types: Iterable[JobTypeReference] | None,
+        statuses: Iterable[ChainStatus | str] | None,
+    ) -> PruneRequest:
+        """Return what is to be pruned, in pages from the beginning."""
+        policy, types = pruning(checked_ttl("older_than", older_than), statuses), type_filter(job_types)
+        if types is None:
+            store = self._open_store()
+            types = tuple(sorted({one.type for one in store.count_jobs()}))
+        return PruneRequest(dict.fromkeys(types, policy))
 
     # --- notifications and events -------------------------------------------------------------------------------------
 

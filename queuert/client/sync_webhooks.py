@@ -17,6 +17,7 @@ from queuert.envelope import is_envelope
 from queuert.errors import CapabilityMissingError, ConfigurationError, StateError
 from queuert.event_log import EventFilter, JobEvent
 from queuert.ids import new_id, new_token
+from queuert.job_types import RESERVED
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import Capability
@@ -42,7 +43,6 @@ from queuert.webhooks.endpoints import (
     CLOSED_EVENTS,
     DELIVERY_TYPE,
     OVERLAP,
-    RESERVED,
     NewWebhook,
     StoredWebhook,
     Webhook,

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, TypeVar
 
@@ -268,15 +268,12 @@ def _workers(snapshot: StoreSnapshot) -> Values:
         yield found[state], {"queuert.worker.state": state.value}
 
 
-def _running(snapshot: StoreSnapshot) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The job types and the slots of each worker that claims."""
-    for worker in snapshot.workers:
-        if worker.state is WorkerState.RUNNING:
-            yield worker.job_types, worker.concurrency
+def _slots(snapshot: StoreSnapshot) -> Values:
+    yield sum(one.concurrency for one in snapshot.workers if one.state is WorkerState.RUNNING), {}
 
 
 def _workers_of_type(snapshot: StoreSnapshot) -> Values:
-    found = Counter(type for types, _ in _running(snapshot) for type in types)
+    found = Counter(type for worker in snapshot.workers for type in worker.claimed_types)
     for type in sorted(_types(snapshot)):
         yield found[type], {"queuert.job.type": type}
 
@@ -294,7 +291,7 @@ _STORE_GAUGES: Mapping[str, Callable[[StoreSnapshot], Values]] = {
     "queuert.jobs.overdue_after": _overdue_after,
     "queuert.workers": _workers,
     "queuert.workers.of_type": _workers_of_type,
-    "queuert.workers.slots": lambda one: [(sum(slots for _, slots in _running(one)), {})],
+    "queuert.workers.slots": _slots,
     "queuert.workers.jobs": lambda one: [(sum(worker.running for worker in one.workers), {})],
     "queuert.schedules.late": lambda one: [(sum(late.seconds > LATE_SECONDS for late in one.delays), {})],
     "queuert.schedules.delay": lambda one: [(max((late.seconds for late in one.delays), default=0.0), {})],

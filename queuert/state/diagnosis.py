@@ -20,6 +20,7 @@ from queuert.state.sync_store import Store
 from queuert.state.sync_unread import first_event
 from queuert.state.types import StoreWarning
 from queuert.state.webhooks import DISPATCHER, DISPATCHER_CURSOR
+from queuert.workers import EVERY_WORKER_HANDLES, claimed_types, stopping_workers
 
 POSTGRES_CHECKS = (
     "server",
@@ -205,7 +206,7 @@ def store_findings(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
 def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
     """Due jobs that wait although nobody would take them: no worker handles their type, or it is paused."""
     workers = store.list_workers()
-    handled = {type for worker in workers for type in worker.job_types}
+    handled = claimed_types(workers)
     paused = {one.type for one in store.list_paused_job_types()}
     by_clients = {one.type for one in store.list_type_traits() if one.completed_by_client}
     healthy = True
@@ -223,7 +224,13 @@ def _workers(store: Store, thresholds: Thresholds) -> Iterator[Finding]:
         elif count.type not in handled:
             healthy = False
             remedy = "start a worker with a handler of this type: queuert worker MODULE:ATTRIBUTE"
-            yield warning("workers", found, "no live worker handles the type", remedy)
+            if count.type in EVERY_WORKER_HANDLES:
+                remedy = (
+                    "start a worker, of whatever types: queuert worker MODULE:ATTRIBUTE; or: queuert operations run"
+                )
+            stopping = stopping_workers(workers, count.type)
+            reason = "no live worker handles the type" + (f"; {stopping}" if stopping else "")
+            yield warning("workers", found, reason, remedy)
     if healthy:
         yield ok("workers", f"{len(workers)} alive; no due job waits for a type that nobody handles")
 

@@ -26,6 +26,7 @@ class Links(Document):
     chain: str
     jobs: str
     progress: str
+    explanation: str
     result: str
     events: str
 
@@ -124,7 +125,7 @@ class Deleted(Document):
 def links_of(base: str, chain_id: str) -> Links:
     """The paths of a chain below the path of the application."""
     chain = f"{base}/chains/{path_segment(chain_id)}"
-    parts = ("jobs", "progress", "result", "events")
+    parts = ("jobs", "progress", "explanation", "result", "events")
     return Links(chain=chain, **{part: f"{chain}/{part}" for part in parts})
 
 

@@ -17,6 +17,7 @@ from queuert.client import AsyncChain, AsyncClient
 from queuert.documents import (
     ChainStateDocument,
     Document,
+    ExplanationDocument,
     JobDocument,
     JobTypeDocument,
     NewWebhookDocument,
@@ -50,9 +51,12 @@ from queuert.web.bodies import (
     CompleteBody,
     DisableBody,
     EventsQuery,
+    NoBody,
     NoQuery,
     PageQuery,
     ReplayBody,
+    ReprioritizeBody,
+    RescheduleBody,
     ResultQuery,
     RetryBody,
     RotateBody,
@@ -221,6 +225,11 @@ async def get_progress(call: Call) -> ChainStateDocument:
     return found
 
 
+async def get_explanation(call: Call) -> ExplanationDocument:
+    """Why a chain is not closed yet."""
+    return ExplanationDocument.of(await call.client.explain(call.id), payloads=call.payloads)
+
+
 async def list_jobs(call: Call) -> JobsPage:
     """A page of the jobs of a chain, in order."""
     query: PageQuery = call.query
@@ -258,13 +267,12 @@ async def get_result(call: Call) -> Answer | Result:
 
 async def _closed_or_timeout(call: Call, chain: AsyncChain[Any], seconds: float) -> None:
     """Wait for a chain, until the timeout, the end of the application, or the client that goes away."""
-    tasks = [asyncio.ensure_future(one) for one in (chain.wait(seconds), call.app.stopping(), call.disconnected())]
+    tasks = [asyncio.ensure_future(one) for one in (chain.wait(), call.app.stopping(), call.disconnected())]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Not the timeout of the wait, whose error would read what holds the chain.
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
             tasks[0].result()
-    except WaitTimeoutError:
-        pass
     finally:
         for task in tasks:
             task.cancel()
@@ -325,13 +333,29 @@ def _reused_key() -> Problem:
 
 async def cancel_chain(call: Call) -> LinkedChain:
     """Cancel a chain; one that is closed already stays as it is."""
-    await call.client.cancel_chain(call.id, reason=call.body.reason)
+    await call.client.cancel_chain(call.id, cascade=call.body.cascade, reason=call.body.reason)
     return await get_chain(call)
 
 
 async def retry_chain(call: Call) -> LinkedChain:
     """Retry a failed or cancelled chain: its last job becomes due at once."""
-    await call.client.retry_chain(call.id)
+    await call.client.retry_chain(call.id, cascade=call.body.cascade)
+    return await get_chain(call)
+
+
+async def reschedule_chain(call: Call) -> LinkedChain:
+    """Give the job that an open chain waits with another due time."""
+    return await _if_waiting(call, call.client.reschedule_chains([call.id], at(call.body.run_at)))
+
+
+async def reprioritize_chain(call: Call) -> LinkedChain:
+    """Give the job that an open chain waits with another priority."""
+    return await _if_waiting(call, call.client.reprioritize_chains([call.id], call.body.priority))
+
+
+async def _if_waiting(call: Call, change: Awaitable[list[bool]]) -> LinkedChain:
+    if not all(await change):
+        raise Problem(409, "not-waiting", f"chain {call.id!r} does not wait: its job runs, or the chain is closed")
     return await get_chain(call)
 
 
@@ -365,6 +389,10 @@ OPERATIONS = (
         {200: ChainStateDocument}, (404, 422),
     ),
     Operation(
+        "GET", "/chains/{id:id}/explanation", Action.READ, get_explanation, "Read why a chain is not closed yet",
+        {200: ExplanationDocument}, (404, 422),
+    ),
+    Operation(
         "GET", "/chains/{id:id}/jobs", Action.READ, list_jobs, "List the jobs of a chain", {200: JobsPage}, (404, 422),
         PageQuery,
     ),
@@ -378,6 +406,14 @@ OPERATIONS = (
     Operation(
         "POST", "/chains/{id:id}/retry", Action.RETRY, retry_chain, "Retry a failed or cancelled chain", _CHAIN,
         (404, 409), body=RetryBody,
+    ),
+    Operation(
+        "POST", "/chains/{id:id}/reschedule", Action.CHANGE, reschedule_chain, "Change when a waiting job may run",
+        _CHAIN, (404, 409), body=RescheduleBody,
+    ),
+    Operation(
+        "POST", "/chains/{id:id}/reprioritize", Action.CHANGE, reprioritize_chain,
+        "Change the priority of a waiting job", _CHAIN, (404, 409), body=ReprioritizeBody,
     ),
     Operation(
         "POST", "/chains/{id:id}/complete", Action.COMPLETE, complete_chain, "Complete a chain with an output", _CHAIN,
@@ -406,7 +442,7 @@ OPERATIONS = (
     ),
     Operation(
         "POST", "/webhooks/{id:id}/enable", Action.EDIT_WEBHOOKS, webhooks.enable_webhook, "Send to it again", _WEBHOOK,
-        (404,), body=RetryBody,
+        (404,), body=NoBody,
     ),
     Operation(
         "POST", "/webhooks/{id:id}/disable", Action.EDIT_WEBHOOKS, webhooks.disable_webhook, "Send nothing to it",
@@ -414,11 +450,11 @@ OPERATIONS = (
     ),
     Operation(
         "POST", "/webhooks/{id:id}/delete", Action.EDIT_WEBHOOKS, webhooks.delete_webhook, "Delete a webhook",
-        {200: Deleted}, (404,), body=RetryBody,
+        {200: Deleted}, (404,), body=NoBody,
     ),
     Operation(
         "POST", "/webhooks/{id:id}/ping", Action.REPLAY_WEBHOOKS, webhooks.ping_webhook, "Send a delivery of nothing",
-        {200: Pinged}, (404,), body=RetryBody,
+        {200: Pinged}, (404,), body=NoBody,
     ),
     Operation(
         "POST", "/webhooks/{id:id}/replay", Action.REPLAY_WEBHOOKS, webhooks.replay_webhook, "Deliver again",

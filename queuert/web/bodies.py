@@ -67,12 +67,33 @@ class StartBody(_Strict):
 
 
 class CancelBody(_Strict):
-    """Why a chain is cancelled."""
+    """Why a chain is cancelled, and what with it."""
 
     reason: str = "cancelled over HTTP"
+    cascade: bool = False
+    """Also the open chains that its jobs wait for, and no other job does."""
 
 
 class RetryBody(_Strict):
+    """What is retried with a chain."""
+
+    cascade: bool = False
+    """Also what failed because of it, and its failed blockers."""
+
+
+class RescheduleBody(_Strict):
+    """When the job that a chain waits with may run."""
+
+    run_at: AwareDatetime
+
+
+class ReprioritizeBody(_Strict):
+    """The priority of the job that a chain waits with."""
+
+    priority: int
+
+
+class NoBody(_Strict):
     """Nothing."""
 
 

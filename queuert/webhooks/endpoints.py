@@ -26,9 +26,6 @@ from queuert.webhooks.signing import checked_secret, new_secret
 DELIVERY_TYPE = "queuert.webhook"
 """The job type of deliveries."""
 
-RESERVED = "queuert."
-"""Beginning of the names of the library's own job types, of which webhooks are not told."""
-
 CHAIN_WEBHOOKS = "chains"
 """The id under which the secret of webhooks of single chains is kept: ``start_chain(..., webhook="https://...")``."""
 

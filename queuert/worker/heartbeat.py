@@ -24,7 +24,7 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import JobTypeUnhandled, LoopRecovered, StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
-from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState
+from queuert.workers import HEARTBEAT_SECONDS, WorkerHeartbeat, WorkerState, claimed_types, stopping_workers
 
 if TYPE_CHECKING:
     from queuert.worker.telemetry import ActivityCounter
@@ -109,6 +109,7 @@ class Heartbeat:
         self._failures = 0
         """Heartbeats that failed in a row."""
         self._looked = not worker.needed_types
+        self._looked_again = False
         """Whether it has looked for workers that handle the needed types."""
         self._lock = threading.Lock()
 
@@ -181,7 +182,8 @@ class Heartbeat:
         """Warn of needed types that no live worker handles, once."""
         self._looked = True
         try:
-            handled = {name for worker in store().list_workers() for name in worker.job_types}
+            workers = store().list_workers()
+            handled = claimed_types(workers)
             handled |= {one.type for one in store().list_type_traits() if one.completed_by_client}
         except StateUnavailableError:
             self._looked = False  # The next heartbeat tries it again.
@@ -190,9 +192,13 @@ class Heartbeat:
             reason = f"{type(error).__name__}: {error}"
             self._observers.emit(StoreCallFailed(worker=self._worker.holder, operation="list_workers", error=reason))
             return
-        for name, needed_by in self._worker.needed_types.items():
-            if name not in handled:
-                self._observers.emit(JobTypeUnhandled(worker=self._worker.holder, type=name, needed_by=needed_by))
+        missing = {name: by for name, by in self._worker.needed_types.items() if name not in handled}
+        if not self._looked_again and any(stopping_workers(workers, name) for name in missing):
+            # In a deployment their successors may come a moment later.
+            self._looked, self._looked_again = False, True
+            return
+        for name, needed_by in missing.items():
+            self._observers.emit(JobTypeUnhandled(worker=self._worker.holder, type=name, needed_by=needed_by))
 
     def _collect(self, now: float) -> None:
         """Add what was counted since the last time to the minute of the store in the middle of it."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.client import AsyncClient, Client
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
@@ -264,7 +265,14 @@ class WorkerRuntime:
         return Maintenance(
             self.store,
             self.notify,
-            Pruner(self.store, self.client, self.threads, self.retention, worker=self.name),
+            # Every worker carries out bulk operations.
+            Pruner(
+                self.store,
+                self.client,
+                self.threads,
+                {BULK_OPERATION_TYPE: Retention()} | self.retention,
+                worker=self.name,
+            ),
             has_events=Capability.EVENTS in self.client.state.capabilities,
             worker=self.name,
             observers=self.observers,

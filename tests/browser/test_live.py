@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from queuert import NewChain
+from queuert.state.webhooks import NewWebhookAttempt
 from queuert.testing.shop.job_types import Order, order, restock
+from queuert.web.dashboard.pages import shared
 from tests.browser.conftest import Visit, Visitor
 from tests.browser.shop import LEVEL, Shop
 
@@ -187,3 +190,113 @@ def test_a_mark_of_a_chart_says_what_it_is(visit: Visit) -> None:
     page = visit().open("/type?name=charge&span=6h")
     page.locator("[data-region=rates] .hit").nth(40).hover()
     expect(page.locator(".tip")).to_contain_text("finished")
+
+
+def test_a_row_of_a_webhook_keeps_its_own_form(visit: Visit, shop: Shop) -> None:
+    """What its button sends is the delivery that the row shows, also after a newer one has come."""
+    made = shop.run(shop.client.create_webhook("https://example.com/rows"))
+    id = made.webhook.id
+
+    async def record(delivery: str) -> None:
+        store = await shop.client._open_store()
+        attempt = NewWebhookAttempt(id, delivery, "chain.failed", 1, 500, "http", 0.1, None, None)
+        await store.record_webhook_attempts([attempt])
+
+    for number in range(2):
+        shop.run(record(f"evt_{number}-{id}"))
+    page = live(visit(), f"/webhook?id={id}")
+    rows = page.locator("[data-region=deliveries] tbody tr")
+    first = rows.first.element_handle()
+    shop.run(record(f"evt_2-{id}"))
+    start(shop)
+    expect(rows).to_have_count(3)
+    for number in range(3):
+        row = rows.nth(2 - number)
+        expect(row.locator("a.id")).to_have_attribute("title", f"evt_{number}-{id}")
+        expect(row.locator("input[name=delivery]")).to_have_value(f"evt_{number}-{id}")
+    assert first.evaluate("row => row.querySelector('a.id').title") == f"evt_1-{id}", "it is the same row"
+    # A field of a row that stays where it is.
+    field = rows.first.locator("input[name=delivery]")
+    field.evaluate("one => one.setAttribute('value', 'an older one')")
+    start(shop)
+    expect(field).to_have_value(f"evt_2-{id}")
+    shop.run(shop.client.delete_webhook(id))
+
+
+def test_a_page_is_live_again_after_a_failure(visit: Visit, shop: Shop) -> None:
+    page = live(visit(), LIST)
+    page.route("**/chains?**", lambda route: route.abort())
+    start(shop)
+    expect(page.locator(".live-text")).to_have_text("The server does not answer")
+    page.unroute("**/chains?**")
+    start(shop)
+    expect(page.locator(".live-text")).to_have_text("Live")
+
+
+def test_a_stream_that_a_proxy_refuses_is_opened_again(visit: Visit, shop: Shop) -> None:
+    """A browser gives such a stream up for good."""
+    page = live(visit(), LIST)
+    page.route("**/live", lambda route: route.fulfill(status=502))
+    shop.dashboard._live.stop()
+    expect(page.locator(".live-text")).to_have_text("Refreshing now and then")
+    shop.dashboard._live._stopped = False
+    page.unroute("**/live")
+    expect(page.locator(".live-text")).to_have_text("Live")
+
+
+def test_rows_under_the_pointer_keep_their_order(visit: Visit, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "COUNTS_AGE", 0.0)
+    start(shop)
+    page = live(visit(), "/types?sort=ready")
+    ids = "all => all.map(row => row.id)"
+    rows = page.locator("[data-region=types] tbody tr")
+    before = rows.evaluate_all(ids)
+    last = before.index("type-restock")
+    assert last > 0, "another type has more ready jobs"
+    rows.nth(last).hover()
+    shown = rows.nth(last).inner_text()
+    start(shop, 110)
+    expect(rows.nth(last)).not_to_have_text(shown)
+    expect(rows.nth(last).locator("td").nth(3)).to_have_text(re.compile("1\\d\\d"))
+    assert rows.evaluate_all(ids) == before
+    page.get_by_role("heading", name="Job types").hover()
+    start(shop)
+    expect(rows.first).to_have_id("type-restock")
+    shop.run(shop.client.delete_chains([one.id for one in shop.run(shop.client.list_chains(
+        job_types=["restock"], attributes={"of": "live"}, limit=1_000)).items]))  # fmt: skip
+
+
+def test_the_page_of_a_type_and_of_a_webhook_follow_their_state(visit: Visit, shop: Shop) -> None:
+    page = live(visit(), "/type?name=restock")
+    id = shop.run(shop.client.create_webhook("https://example.com/state")).webhook.id
+    other = live(visit(), f"/webhook?id={id}")
+    shop.run(shop.client.pause_job_types(["restock"], by="maria", reason="the shelf is full"))
+    shop.run(shop.client.disable_webhook(id, reason="by maria"))
+    try:
+        start(shop)
+        expect(page.get_by_role("button", name="Resume type")).to_be_visible()
+        expect(page.get_by_role("button", name="Pause type")).to_have_count(0)
+        expect(page.locator("main")).to_contain_text("paused by maria: the shelf is full")
+        expect(other.get_by_role("button", name="Enable")).to_be_visible()
+        expect(other.locator("main")).to_contain_text("disabled: by maria")
+    finally:
+        shop.run(shop.client.resume_job_types(["restock"]))
+        shop.run(shop.client.delete_webhook(id))
+    start(shop)
+    expect(page.locator("main")).not_to_contain_text("paused by maria")
+
+
+def test_the_output_of_a_job_comes_and_a_part_that_is_gone_goes(visit: Visit, shop: Shop) -> None:
+    [id] = start(shop)
+    [dependent] = shop.start(NewChain(restock, "waits", blockers=[id], attributes={"of": "live"}))
+    page, job = live(visit(), f"/chain?id={id}"), live(visit(), f"/job?id={id}")
+    expect(page.get_by_role("heading", name="Waited for by")).to_be_visible()
+    page.locator("[data-region=facts]").hover()
+    shop.run(shop.client.delete_chains([dependent]))
+    shop.run(shop.client.complete_chain(id, None, expecting=restock))
+    expect(page.locator(".title .pill")).to_contain_text("completed")
+    expect(page.get_by_role("region", name="Output")).to_be_visible()
+    expect(job.get_by_role("region", name="Output")).to_be_visible()
+    # Nothing moves under the pointer.
+    page.get_by_role("button", name="The page has changed").click()
+    expect(page.get_by_role("heading", name="Waited for by")).to_have_count(0)

@@ -18,17 +18,18 @@ from psycopg.types.json import Jsonb
 
 from queuert import Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
 from queuert.activity import Activity, ActivityReport, Histogram
-from queuert.cli import events, main
-from queuert.cli.chains import retry_failed
+from queuert.bulk_operations import BULK_OPERATION_TYPE
+from queuert.cli import events, main, operations, why
 from queuert.cli.output import print_page, shown
 from queuert.documents import EventDocument, Hidden, WebhookAttemptDocument
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, RightMissingError
+from queuert.explanations import Explanation
 from queuert.ids import new_token
 from queuert.limits import Limits, TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.schedules import RecurringSchedule
 from queuert.state.types import ClaimRequest
-from queuert.workers import WorkerHeartbeat
+from queuert.workers import WorkerHeartbeat, WorkerState
 
 number = JobType("number", input=int, output=int)
 step = JobType("step", input=str, output=str)
@@ -150,9 +151,7 @@ def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFix
         ["chains", "cancel", "--type", "number"],
         ["chains", "cancel", "some-id", "--key", "a", "--type", "number"],
         ["chains", "retry"],
-        ["chains", "retry", "some-id", "--failed"],
-        ["chains", "retry", "--failed"],
-        ["chains", "retry", "some-id", "--type", "number"],
+        ["operations", "start", "retry", "--yes"],
         ["chains", "delete", "some-id"],
         ["schedules", "delete", "nightly"],
         ["jobs", "trigger"],
@@ -312,35 +311,6 @@ def test_retry_by_name(run: Run, client: Client, dsn: str) -> None:
     assert client.get_job(first).status is client.get_job(second).status is JobStatus.READY
 
 
-def test_retry_all_dead_letters_of_a_type(run: Run, client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.cli.chains.MAX_PAGE", 3)
-    numbers, steps = failed_chains(client, dsn, 8), failed_chains(client, dsn, 2, step)
-    assert document(run, "chains", "retry", "--failed", "--type", "number") == {"retried": 8}
-    assert {client.get_job(id).status for id in numbers} == {JobStatus.READY}
-    assert {client.get_job(id).status for id in steps} == {JobStatus.FAILED}
-    assert run("chains", "retry", "--failed", "--type", "number", "--type", "step") == "retried 2\n"
-    assert run("chains", "retry", "--failed", "--type", "number") == "retried 0\n"
-
-
-def test_dead_letters_that_somebody_else_takes_meanwhile(
-    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = failed_chains(client, dsn, 7)
-    real = client.retry_chains
-    taken: list[str] = []
-
-    def late(chains: Any) -> None:
-        if not taken:
-            taken.extend(known[2:4])
-            real([known[2]])
-            client.delete_chain(known[3])
-        real(chains)
-
-    monkeypatch.setattr(client, "retry_chains", late)
-    assert retry_failed(client, ["number"]) == 5
-    assert client.list_chains(statuses=["failed"]).items == ()
-
-
 def test_delete(run: Run, client: Client) -> None:
     blocker = client.start_chain(number, 1)
     waiting = client.start_chain(number, 2, blockers=[blocker])
@@ -400,7 +370,7 @@ def test_a_typing_error_in_the_name_of_a_type(run: Run, client: Client, capsys: 
     assert "type 'step': the types are number; nothing was paused: to pause it all the same, add --force" in refused
     assert client.list_paused_job_types() == []
     for command in (
-        ["chains", "list"], ["jobs", "list"], ["stats"], ["demand"], ["chains", "retry", "--failed"],
+        ["chains", "list"], ["jobs", "list"], ["stats"], ["demand"], ["operations", "start", "retry"],
         ["prune", "--older-than", "1d", "--yes"], ["activity"], ["events", "list"],
     ):  # fmt: skip
         assert main([*command, "--type", "numbr"]) == 0
@@ -444,6 +414,18 @@ def test_counts_say_what_holds_jobs(run: Run, client: Client) -> None:
     assert [found["step", "ready"][name] for name in ("paused", "handled", "held_back")] == [True, True, 1]
     assert [found["number", "ready"][name] for name in ("paused", "handled", "held_back")] == [False, True, 1]
     assert not found["order", "ready"]["handled"]
+    operation = client.start_bulk_operation("retry", requested_by="ana")
+    for state, stopping in (
+        (WorkerState.RUNNING, ""),
+        (WorkerState.STOPPING, "; 1 worker that handles it is stopping (one)"),
+    ):
+        store.record_heartbeat(replace(beat, state=state), 60.0)
+        handled = "no live worker handles it" + stopping if stopping else "limits hold back 1"
+        [line] = [line for line in run("stats", "--type", "number").splitlines() if " ready " in line]
+        assert line.endswith(handled)
+        [done_by_all] = document(run, "stats", "--type", BULK_OPERATION_TYPE)["items"]
+        assert done_by_all["handled"] is (state is WorkerState.RUNNING)
+    client.cancel_chain(operation.id)
     for allowed, note in ((None, "clients complete it"), (0.0, "clients complete it; the oldest is overdue")):
         store.record_heartbeat(
             replace(beat, traits=(TypeTraits("order", completed_by_client=True, overdue_after=allowed),)), 60.0
@@ -473,9 +455,13 @@ def test_prune(run: Run, client: Client, dsn: str) -> None:
             " '40 days' WHERE chain_closed_at IS NOT NULL AND id <> %s",
             (ids[1],),
         )
-    assert "add --yes" in run("prune", "--older-than", "30d", code=2)
+    cancelled = ("--older-than", "30d", "--status", "cancelled", "--type", "number")
+    assert run("prune", *cancelled) == "prune would delete 1 chain: add --yes to do it\n"
+    assert document(run, "prune", "--older-than", "30d") == {"count": 4, "more": False}
+    assert document(run, "prune", "--older-than", "50d") == {"count": 0, "more": False}
+    assert len(all_ids(run)) == 10
     assert document(run, "prune", "--older-than", "50d", "--yes") == {"deleted": 0}
-    assert run("prune", "--older-than", "30d", "--status", "cancelled", "--type", "number", "--yes") == "deleted 1\n"
+    assert run("prune", *cancelled, "--yes") == "deleted 1\n"
     assert set(ids[1:]) | {other, blocker} <= set(all_ids(run))
     assert run("prune", "--older-than", "30d", "--yes") == "deleted 3\n"
     left = all_ids(run)
@@ -754,14 +740,6 @@ def test_a_file_that_does_not_exist_is_not_created(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_retry_of_all_failed_chains_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chains", "retry", "--failed"]) == 2
-    assert "needs the job types" in (said := capsys.readouterr().err)
-    assert "add --type NAME, once for each; queuert chains list --status failed shows them" in said
-    assert main(["chains", "retry"]) == 2
-    assert "queuert chains retry --failed --type NAME" in capsys.readouterr().err
-
-
 # --- bulk operations --------------------------------------------------------------------------------------------------
 
 
@@ -788,11 +766,71 @@ def test_an_operation_of_workers_is_cancelled(client: Client, run: Run) -> None:
     assert (cancelled["status"], cancelled["error"]["message"]) == ("cancelled", "cancelled by ben")
 
 
+def test_an_operation_on_every_type_is_confirmed_as_such(client: Client, run: Run, dsn: str) -> None:
+    failed = failed_chains(client, dsn, 2) + failed_chains(client, dsn, 1, step)
+    for narrowed in ([], ["--status", "failed"]):
+        refused = run("operations", "start", "retry", *narrowed, "--yes", code=2)
+        assert "would retry chains of every type: add --type, --attribute, --since, --before or --error" in refused
+    assert "--all only without --type" in run("operations", "start", "retry", "--all", "--since", "1h", code=2)
+    assert run("operations", "start", "retry") == "retry would concern 3 chains: add --all --yes to do it\n"
+    assert document(run, "operations", "start", "retry", "--all") == {"count": 3, "more": False}
+    assert {client.get_chain(id).status for id in failed} == {"failed"}
+    assert document(run, "operations", "start", "retry", "--all", "--yes")["changed"] == 3
+
+
+def test_an_operator_leaves_the_batches_to_workers(
+    client: Client, run: Run, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = failed_chains(client, dsn, 2)
+    real = Client.run_bulk_operations
+
+    def refused(self: Client, *, batches: int | None = None) -> int:
+        # What a worker does, between the refusal and the next look.
+        real(self, batches=batches)
+        raise RightMissingError("permission denied", "run_bulk_operations", ["queuert_worker"])
+
+    monkeypatch.setattr(Client, "run_bulk_operations", refused)
+    assert document(run, "operations", "start", "retry", "--type", "number", "--yes")["changed"] == 2
+    assert {client.get_chain(id).status for id in failed} == {"open"}
+
+
+def test_an_operation_that_makes_no_progress_says_why(
+    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed_chains(client, dsn, 2)
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+    client.pause_job_types([BULK_OPERATION_TYPE], by="ben", reason="audit")
+    monkeypatch.setattr("queuert.cli.operations._SILENCE", 0.0)
+    monkeypatch.setattr("queuert.cli.operations._POLL", 0.001)
+    explained = why.of_open_chain
+    times = []
+
+    def resumed(of: Client, id: str) -> Explanation | None:
+        times.append(explanation := explained(of, id))
+        if len(times) == 4:
+            client.resume_job_types([BULK_OPERATION_TYPE])
+        assert explanation is not None
+        # As texts of workers have it: when they were last heard of.
+        return replace(
+            explanation, reasons=tuple(replace(one, text=f"{one}, look {len(times)}") for one in explanation.reasons)
+        )
+
+    monkeypatch.setattr(operations, "of_open_chain", resumed)
+    assert main(["operations", "start", "retry", "--type", "number", "--yes"]) == 0
+    said = capsys.readouterr()
+    assert "changed       2" in said.out
+    # Once, though it looked four times: at the first look it may have made progress just before.
+    assert said.err.count("makes no progress") == 1
+    assert f"type {BULK_OPERATION_TYPE} is paused" in said.err
+    assert "look 2" in said.err
+    assert len(times) == 4
+
+
 def test_operations_refuse_what_they_cannot_do(client: Client, run: Run) -> None:
     chain = client.start_chain(number, 1)
     assert "only with --yes" in run("operations", "start", "retry", "--no-wait", code=2)
     assert "must not be given together" in run(
-        "operations", "start", "reschedule", "--at", "2030-01-01T00:00Z", "--after", "1h", "--yes", code=2
+        "operations", "start", "reschedule", "--at", "2030-01-01T00:00Z", "--after", "1h", "--all", "--yes", code=2
     )
     for confirmed in ([], ["--yes"]):
         assert "needs --at or --after" in run("operations", "start", "reschedule", *confirmed, code=2)
@@ -813,7 +851,6 @@ def test_cascades_inputs_times_and_priorities(client: Client, run: Run, dsn: str
     assert client.get_job(blocker).input == 17
     assert "must be JSON" in run("chains", "retry", blocker, "--input", "{", code=2)
     assert "only with one id" in run("chains", "retry", blocker, parent.id, "--input", "1", code=2)
-    assert "only with ids" in run("chains", "retry", "--failed", "--type", "number", "--cascade", code=2)
     assert "only with ids" in run("chains", "cancel", "--key", "k", "--type", "number", "--cascade", code=2)
     assert run("chains", "reschedule", blocker, parent.id, "--at", "2099-01-01T00:00Z", code=1) == (
         "rescheduled 1; running or closed, so not changed: 1\n"

@@ -26,6 +26,7 @@ from queuert.state.sqlite import SQLiteState
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from queuert.testing.conformance.builders import ask, complete, expire, fail, wait
 from queuert.testing.events import EventLog
+from queuert.webhooks.endpoints import DELIVERY_TYPE
 
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -279,6 +280,25 @@ async def test_cancel_takes_open_chains_but_not_operations(queue: Queue) -> None
     [record, *_] = await queue.store.get_chains([chain.id for chain in chains])
     assert record is not None
     assert (record.status, str(record.error)) == (ChainStatus.CANCELLED, "not needed")
+
+
+async def test_chains_of_the_library_are_changed_only_by_name(queue: Queue) -> None:
+    [chain] = await queue.client.start_chains([NewChain(work, 1)])
+    await queue.store.start_jobs([NewJob("delivery", DELIVERY_TYPE, "1")])
+    assert (await queue.client.preview_bulk_operation("cancel")).count == 1
+    assert (await queue.client.preview_bulk_operation("cancel", job_types=[work, DELIVERY_TYPE])).count == 2
+    operation = await queue.client.start_bulk_operation("cancel", requested_by="ana")
+    await queue.client.run_bulk_operations()
+    assert (await queue.client.get_bulk_operation(operation.id)).seen == 1
+    assert await queue.statuses([chain.id, "delivery"]) == [ChainStatus.CANCELLED, ChainStatus.OPEN]
+    named = await queue.client.start_bulk_operation("cancel", requested_by="ana", job_types=[DELIVERY_TYPE])
+    await queue.client.run_bulk_operations()
+    assert (await queue.client.get_bulk_operation(named.id)).changed == 1
+    assert await queue.statuses(["delivery"]) == [ChainStatus.CANCELLED]
+    done = await queue.client.start_bulk_operation("delete", requested_by="ana", job_types=[BULK_OPERATION_TYPE])
+    await queue.client.run_bulk_operations()
+    # The others, and not itself.
+    assert (await queue.client.get_bulk_operation(done.id)).changed == 2
 
 
 async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:

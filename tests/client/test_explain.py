@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from queuert import AsyncChain, AsyncClient, JobType, JobTypes, Limits, Rate, after
+from queuert import AsyncClient, JobType, JobTypes, Limits, Rate, after
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.client.async_explaining import reasons_of
-from queuert.errors import ChainNotFoundError, StateError
+from queuert.errors import ChainNotFoundError, StateError, WaitTimeoutError
 from queuert.explanations import MAX_CHAINS, MAX_DEPTH, Cause, Explanation, Reason, Surroundings, reasons
-from queuert.jobs import ChainStatus, JobError, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, Job, JobError, JobStatus
 from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.run_at import RunAt
@@ -22,9 +23,9 @@ from queuert.state import AsyncStore, Capability, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
 from queuert.state.steps import EventWait, NewStep
-from queuert.state.types import ClaimedJob, Finish, FinishKind
+from queuert.state.types import ClaimedJob, Finish, FinishKind, WaitFacts
 from queuert.testing.conformance.builders import ask, claim_one, complete, expire, fail
-from queuert.workers import WorkerHeartbeat, WorkerState
+from queuert.workers import EVERY_WORKER_HANDLES, WorkerHeartbeat, WorkerState
 
 work = JobType("work", input=int, output=int)
 join = JobType("join", input=int, output=int)
@@ -196,11 +197,32 @@ async def test_nobody_handles_its_type(queue: Queue) -> None:
     assert (await queue.only(chain)).text == "no live worker handles type work: no worker is alive"
     await queue.worker("join", "mail")
     await queue.worker("work", id="leaving", state=WorkerState.STOPPING)
-    reason = await queue.only(chain)
-    assert (reason.cause, reason.text) == (
-        Cause.NO_WORKER,
-        "no live worker handles type work: the live workers handle join, mail, work",
-    )
+    stopping = "1 worker that handles it is stopping (leaving); the other workers handle join, mail"
+    assert await queue.only(chain) == Reason(Cause.NO_WORKER, f"no live worker handles type work: {stopping}")
+    await queue.worker("work", id="second", state=WorkerState.STOPPING)
+    assert "2 workers that handle it are stopping (leaving, second); " in (await queue.only(chain)).text
+
+
+async def test_only_workers_that_are_stopping_are_left(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker("join", state=WorkerState.STOPPING)
+    assert (await queue.only(chain)).text == "no live worker handles type work: all live workers are stopping"
+    await queue.worker("work", state=WorkerState.STOPPING)
+    stopping = "1 worker that handles it is stopping (worker)"
+    assert (await queue.only(chain)).text == f"no live worker handles type work: {stopping}"
+
+
+async def test_workers_that_are_stopping_are_named_beside_those_that_claim(queue: Queue) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker(id="leaving", state=WorkerState.STOPPING)
+    await queue.worker()
+    stopping = "; 1 worker that handles it is stopping (leaving)"
+    due = await queue.only(chain)
+    assert (due.cause, due.text.endswith(stopping)) == (Cause.DUE, True)
+    await queue.claim(holder="worker")
+    busy = await queue.only(await queue.client.start_chain(work, 2))
+    assert busy.cause is Cause.WORKERS_BUSY
+    assert busy.text == f"no worker of type work has a free slot: worker (1 of 1){stopping}"
 
 
 async def test_several_causes_at_once(queue: Queue) -> None:
@@ -226,14 +248,20 @@ async def test_all_workers_are_busy(queue: Queue) -> None:
     assert await queue.causes(chain) == ["due"]
 
 
-async def after_silence(queue: Queue, chain: AsyncChain[Any], seconds: float) -> list[Reason]:
-    """What holds a chain, if the workers wrote their last heartbeats so long ago."""
-    [record] = await queue.store.get_chains([chain.id])
-    [job] = await queue.store.get_jobs([chain.id])
-    facts = await queue.store.get_wait_facts(chain.id)
+async def parts_of(queue: Queue, id: str) -> tuple[ChainRecord, Job, WaitFacts]:
+    """What an explanation of a chain of one job is made of."""
+    [record] = await queue.store.get_chains([id])
+    [job] = await queue.store.get_jobs([id])
+    facts = await queue.store.get_wait_facts(id)
     assert record is not None
     assert job is not None
     assert facts is not None
+    return record, job, facts
+
+
+async def after_silence(queue: Queue, id: str, seconds: float) -> list[Reason]:
+    """What holds a chain, if the workers wrote their last heartbeats so long ago."""
+    record, job, facts = await parts_of(queue, id)
     seen_at = facts.now - timedelta(seconds=seconds)
     around = Surroundings({}, [replace(one, seen_at=seen_at) for one in await queue.store.list_workers()])
     return reasons(record, job, facts, around, 0)
@@ -243,8 +271,8 @@ async def test_its_workers_were_killed(queue: Queue) -> None:
     """It is known before they are no longer listed: their heartbeats are overdue."""
     chain = await queue.client.start_chain(work, 1)
     await queue.worker()
-    assert [one.cause for one in await after_silence(queue, chain, 20)] == [Cause.DUE]
-    [reason] = await after_silence(queue, chain, 40)
+    assert [one.cause for one in await after_silence(queue, chain.id, 20)] == [Cause.DUE]
+    [reason] = await after_silence(queue, chain.id, 40)
     assert reason.cause is Cause.WORKERS_SILENT
     assert reason.text.startswith("its workers were last heard of 40 s ago, and write every 20 s: they have died")
 
@@ -254,13 +282,13 @@ async def test_no_reaper_is_left(queue: Queue) -> None:
     chain = await queue.client.start_chain(work, 1)
     await queue.worker(id="killed")
     await expire(queue.store, await queue.claim(holder="killed"))
-    [reason] = await after_silence(queue, chain, 0)
+    [reason] = await after_silence(queue, chain.id, 0)
     assert reason.cause is Cause.LEASE_EXPIRED
     assert reason.text.endswith("; no other worker of its type is there to take the job")
     await queue.worker(id="another")
-    [reason] = await after_silence(queue, chain, 0)
+    [reason] = await after_silence(queue, chain.id, 0)
     assert reason.text.endswith("; a reaper takes the job next")
-    expired, silent = await after_silence(queue, chain, 40)
+    expired, silent = await after_silence(queue, chain.id, 40)
     assert expired.text.endswith("; no other worker of its type is there to take the job")
     assert silent.cause is Cause.WORKERS_SILENT
 
@@ -279,6 +307,62 @@ async def test_a_client_is_to_complete_it(queue: Queue) -> None:
     assert re.search("; overdue since 20", (await queue.only(chain)).text)
     later = await queue.client.start_chain(work, 1, run_at=after(hours=1))
     assert (await queue.only(later)).cause is Cause.SCHEDULED
+
+
+async def test_who_does_the_batches_of_a_bulk_operation(queue: Queue) -> None:
+    """Any worker, whatever it handles and however busy it is, and a command."""
+    operation = (await queue.client.start_bulk_operation("retry", requested_by="ana")).id
+    start = f"no live worker handles type {BULK_OPERATION_TYPE}: "
+    remedy = "; any worker does batches, whatever it handles: start one, or run queuert operations run"
+    reason = await queue.only(operation)
+    assert (reason.cause, reason.text) == (Cause.NO_WORKER, f"{start}no worker is alive{remedy}")
+    await queue.worker("join", state=WorkerState.STOPPING)
+    stopping = "1 worker that handles it is stopping (worker)"
+    assert (await queue.only(operation)).text == f"{start}{stopping}{remedy}"
+    await queue.worker("work", id="busy")
+    await queue.client.start_chain(work, 1)
+    await queue.claim(holder="busy")
+    who = "any live worker (busy) does the next batch, or queuert operations run"
+    text = f"nothing holds it: the next claim of its type takes it; {who}; {HEARD}; {stopping}"
+    assert await queue.only(operation) == Reason(Cause.DUE, text)
+    later = (await queue.client.start_bulk_operation("cancel", requested_by="ana")).id
+    assert (await queue.only(later)).cause is Cause.BEHIND_OTHERS
+    [silent] = await after_silence(queue, operation, 40)
+    assert (silent.cause, silent.text.endswith(remedy)) == (Cause.WORKERS_SILENT, True)
+
+
+async def test_a_bulk_operation_whose_type_is_paused(queue: Queue) -> None:
+    """Clients do no batches, either."""
+    operation = (await queue.client.start_bulk_operation("retry", requested_by="ana")).id
+    await queue.client.pause_job_types([BULK_OPERATION_TYPE], reason="too much")
+    await queue.worker("join")
+    reason = await queue.only(operation)
+    assert reason.cause is Cause.TYPE_PAUSED
+    resume = f"queuert job-types resume {BULK_OPERATION_TYPE}"
+    assert reason.text.endswith(f": too much; neither workers nor queuert operations run do batches until {resume}")
+    assert await queue.client.run_bulk_operations() == 0
+    assert (await queue.client.get_bulk_operation(operation)).status is ChainStatus.OPEN
+
+
+async def test_a_batch_that_a_client_does(queue: Queue) -> None:
+    """A client has no heartbeat, and need not have died."""
+    operation = (await queue.client.start_bulk_operation("retry", requested_by="ana")).id
+    held = await claim_one(queue.store, BULK_OPERATION_TYPE)
+    reason = await queue.only(operation)
+    assert (reason.cause, reason.text.partition(" since ")[0]) == (Cause.RUNNING, "holder runs attempt 1")
+    assert reason.text.endswith("; it is no live worker: it is a client, or has stopped or died")
+    await expire(queue.store, held)
+    found = (await queue.client.explain(operation)).reasons
+    assert [one.cause for one in found] == [Cause.LEASE_EXPIRED, Cause.NO_WORKER]
+    assert found[0].text.startswith("the lease of holder expired ")
+    taken = "no other worker is there to take the job: start one, or run queuert operations run"
+    assert found[0].text.endswith(taken)
+    await queue.worker("join")
+    assert (await queue.only(operation)).text.endswith("; a reaper takes the job next")
+
+
+def test_the_type_of_bulk_operations_is_what_every_worker_handles() -> None:
+    assert set(EVERY_WORKER_HANDLES) == {BULK_OPERATION_TYPE}
 
 
 async def test_others_come_first(queue: Queue) -> None:
@@ -316,6 +400,40 @@ async def test_the_chain_of_a_key_that_goes_first(queue: Queue) -> None:
     reason = await queue.only(second)
     assert reason.cause == Cause.KEY_ORDER
     assert reason.text == f"waits for its turn behind chain {first.id} of key 'zoe'"
+    [ahead] = (await queue.client.explain(second)).leaves()
+    assert (ahead.chain_id, ahead.causes) == (first.id, (Cause.RUNNING,))
+
+
+async def test_the_chain_that_goes_first_is_followed_to_what_holds_it(queue: Queue) -> None:
+    """Also beside another reason; a type that clients complete has no order."""
+    if Capability.ORDERED_KEYS not in queue.client.state.capabilities:
+        pytest.skip("the store keeps no order")
+    leaf = await queue.client.start_chain(join, 1, run_at=after(hours=1))
+    first = await queue.client.start_chain(work, 1, limit_key="zoe", blockers=[leaf])
+    second = await queue.client.start_chain(work, 2, limit_key="zoe", run_at=after(hours=1))
+    await queue.worker("work", "join", limits={"work": Limits(ordered=True)})
+    found = await queue.client.explain(second)
+    assert found.causes == (Cause.SCHEDULED, Cause.KEY_ORDER)
+    [ahead] = found.blockers
+    assert (ahead.chain_id, ahead.causes, found.more_blockers) == (first.id, (Cause.BLOCKED,), 0)
+    [held] = found.leaves()
+    assert (held.chain_id, held.causes) == (leaf.id, (Cause.SCHEDULED,))
+    by_clients = (TypeTraits("work", completed_by_client=True),)
+    await queue.worker("work", "join", limits={"work": Limits(ordered=True)}, traits=by_clients)
+    found = await queue.client.explain(second)
+    assert (found.causes, found.blockers) == ((Cause.SCHEDULED,), ())
+
+
+async def test_a_chain_that_its_job_waits_for_and_that_goes_first(queue: Queue) -> None:
+    """It is explained once."""
+    if Capability.ORDERED_KEYS not in queue.client.state.capabilities:
+        pytest.skip("the store keeps no order")
+    first = await queue.client.start_chain(work, 1, limit_key="zoe")
+    second = await queue.client.start_chain(work, 2, limit_key="zoe", blockers=[first])
+    await queue.worker(limits={"work": Limits(ordered=True)})
+    found = await queue.client.explain(second)
+    assert found.causes == (Cause.BLOCKED, Cause.KEY_ORDER)
+    assert ([one.chain_id for one in found.blockers], found.more_blockers) == ([first.id], 0)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +462,34 @@ async def test_limits(queue: Queue, limits: Limits, causes: list[str], part: str
     if limits.rate is not None and reason.cause is Cause.RATE_LIMIT:
         assert reason.until is not None
         assert abs(reason.until - claimed.started_at - timedelta(seconds=_LONG)) < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause"),
+    [
+        (Limits(concurrency=1), "concurrency_limit"),
+        (Limits(per_key=1), "key_limit"),
+        (Limits(rate=Rate(1, per=_LONG)), "rate_limit"),
+    ],
+    ids=["concurrency", "key", "rate"],
+)
+async def test_limits_beside_other_reasons(queue: Queue, limits: Limits, cause: str) -> None:
+    """A rate that is free again before the job is due does not hold it."""
+    await queue.client.start_chain(work, 1, limit_key="zoe")
+    await queue.worker(limits={"work": limits})
+    await queue.claim(limits)
+    blocker = await queue.client.start_chain(join, 1)
+    soon = await queue.client.start_chain(work, 2, limit_key="zoe", run_at=after(hours=1))
+    late = await queue.client.start_chain(work, 2, limit_key="zoe", run_at=after(days=2))
+    blocked = await queue.client.start_chain(work, 2, limit_key="zoe", blockers=[blocker])
+    ready = await queue.client.start_chain(work, 2, limit_key="zoe")
+    assert await queue.causes(soon) == ["scheduled", cause]
+    assert await queue.causes(late) == ["scheduled", cause][: 1 if cause == "rate_limit" else 2]
+    assert await queue.causes(blocked) == ["blocked", cause]
+    await queue.client.pause_job_types([work])
+    assert await queue.causes(ready) == ["type_paused", cause]
+    await queue.worker(state=WorkerState.STOPPING, limits={"work": limits})
+    assert await queue.causes(ready) == ["type_paused", "no_worker", cause]
 
 
 async def test_it_waits_for_a_tree_of_chains(queue: Queue) -> None:
@@ -445,10 +591,136 @@ def _depth(explanation: Explanation) -> int:
 async def test_reasons_that_cannot_be_read_are_left_out(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a wait that times out raises nothing else."""
     chain = await queue.client.start_chain(work, 1)
-    assert list(await reasons_of(queue.store, [chain.id, "deleted"])) == [chain.id]
+    assert list(await reasons_of(queue.store, JOB_TYPES, [chain.id, "deleted"])) == [chain.id]
 
     async def refuses() -> None:
         raise StateError("permission denied")
 
     monkeypatch.setattr(queue.store, "list_workers", refuses)
-    assert await reasons_of(queue.store, [chain.id]) == {}
+    assert await reasons_of(queue.store, JOB_TYPES, [chain.id]) == {}
+
+
+async def test_a_wait_that_times_out_says_what_an_explanation_does(queue: Queue) -> None:
+    """It knows the types of the client that clients complete, and names the chain that holds the others."""
+    approve = JobType("approve", input=int, output=int, completed_by="client")
+    async with AsyncClient(queue.client.state, JobTypes(work, join, approve), notify=InProcessNotify()) as client:
+        leaf = await client.start_chain(approve, 1)
+        middle = await client.start_chain(join, 2, blockers=[leaf])
+        top = await client.start_chain(join, 3, blockers=[middle, await client.start_chain(work, 4)])
+        await queue.worker("work", "join")
+        with pytest.raises(WaitTimeoutError) as caught:
+            await client.wait([leaf, top], timeout=0.001)
+        [waiting] = (await client.explain(leaf)).reasons
+    assert waiting.cause is Cause.WAITS_FOR_CLIENT
+    assert caught.value.reasons == {
+        leaf.id: waiting.text,
+        top.id: f"waits for 2 open chains; chain {leaf.id} of type approve holds it: {waiting.text}",
+    }
+
+
+# --- what changes while it is read ------------------------------------------------------------------------------------
+
+
+async def changed_once(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, read: str, change: Callable[[], Awaitable[object]]
+) -> list[str]:
+    """Do something right after the first read of this name by the client; return a list that gets the reads."""
+    store: Any = await queue.client._open_store()
+    original, reads = getattr(store, read), list[str]()
+
+    async def changed(*given: Any, **options: Any) -> Any:
+        found = await original(*given, **options)
+        reads.append(read)
+        if len(reads) == 1:
+            await change()
+        return found
+
+    monkeypatch.setattr(store, read, changed)
+    return reads
+
+
+async def test_a_job_that_is_continued_while_it_is_read(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = await queue.client.start_chain(order, 1)
+    await queue.worker("order")
+
+    async def go_on() -> None:
+        await queue.client.continue_chain(chain, work, 2)
+
+    await changed_once(queue, monkeypatch, "get_jobs", go_on)
+    found = await queue.client.explain(chain)
+    assert (found.job_type, found.job_status, found.causes) == ("work", JobStatus.READY, (Cause.NO_WORKER,))
+
+
+async def test_a_chain_that_closes_while_it_is_read(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = await queue.client.start_chain(work, 1)
+    await queue.worker()
+
+    async def close() -> None:
+        await queue.store.finish([complete(await claim_one(queue.store))])
+
+    reads = await changed_once(queue, monkeypatch, "get_wait_facts", close)
+    found = await queue.client.explain(chain)
+    assert (found.chain_status, found.causes, len(reads)) == (ChainStatus.COMPLETED, (Cause.CLOSED,), 2)
+
+
+async def test_the_last_blocker_closes_while_it_is_read(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocker = await queue.client.start_chain(join, 1)
+    chain = await queue.client.start_chain(work, 2, blockers=[blocker])
+    await queue.worker()
+
+    async def close() -> None:
+        await queue.store.finish([complete(await claim_one(queue.store, "join"))])
+
+    await changed_once(queue, monkeypatch, "get_wait_facts", close)
+    assert await queue.causes(chain) == ["due"]
+
+
+async def test_what_does_not_change_is_read_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = await queue.client.start_chain(work, 1, run_at=after(hours=1))
+
+    async def nothing() -> None: ...
+
+    reads = await changed_once(queue, monkeypatch, "get_wait_facts", nothing)
+    assert await queue.causes(chain) == ["scheduled", "no_worker"]
+    assert len(reads) == 1
+
+
+async def test_a_chain_ahead_that_is_deleted_while_it_is_read(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chain that is explained is still there."""
+    if Capability.ORDERED_KEYS not in queue.client.state.capabilities:
+        pytest.skip("the store keeps no order")
+    first, second = [await queue.client.start_chain(work, 1, limit_key="zoe") for _ in range(2)]
+    await queue.worker(limits={"work": Limits(ordered=True)})
+    store: Any = await queue.client._open_store()
+    original = store.get_jobs
+
+    async def deletes(ids: Any, **options: Any) -> Any:
+        if list(ids) == [first.id]:
+            await queue.client.cancel_chain(first)
+            await queue.client.delete_chains([first])
+        return await original(ids, **options)
+
+    monkeypatch.setattr(store, "get_jobs", deletes)
+    found = await queue.client.explain(second)
+    assert (found.causes, found.blockers, found.more_blockers) == ((Cause.KEY_ORDER,), (), 0)
+
+
+async def test_a_job_that_has_changed_each_time(queue: Queue) -> None:
+    """It is not said that a worker takes it."""
+    await queue.worker()
+    chain = await queue.client.start_chain(work, 1)
+    record, job, facts = await parts_of(queue, chain.id)
+    around = Surroundings({}, await queue.store.list_workers())
+    [reason] = reasons(record, replace(job, status=JobStatus.CONTINUED), facts, around, 0)
+    text = f"the chain has gone on while it was read: job {job.id} is continued; look again"
+    assert reason == Reason(Cause.DUE, text)
+
+
+async def test_a_stranded_job(queue: Queue) -> None:
+    await queue.worker()
+    blocker = await queue.client.start_chain(join, 1)
+    chain = await queue.client.start_chain(work, 1, blockers=[blocker])
+    around = Surroundings({}, await queue.store.list_workers())
+    [reason] = reasons(*await parts_of(queue, chain.id), around, 0)
+    text = "is blocked, and no chain that it waits for is open: the maintenance of a worker releases it"
+    assert reason == Reason(Cause.BLOCKED, text)

@@ -19,7 +19,7 @@ from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.diagnosis import DEFAULT_THRESHOLDS, Finding, Severity, Thresholds
 from queuert.state.sqlite import SQLiteState, doctor
-from queuert.workers import WorkerHeartbeat
+from queuert.workers import WorkerHeartbeat, WorkerState
 
 number = JobType("number", input=int, output=int)
 CHECKS = {
@@ -181,6 +181,34 @@ def test_due_jobs_of_a_type_that_a_worker_handles(file: Path) -> None:
     with closing(store):
         store.record_heartbeat(heartbeat("number"), 60.0)
     thresholds = replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0)
+    [one] = [one for one in SQLiteState(file).diagnose(thresholds) if one.check == "workers"]
+    assert one.severity is Severity.OK
+
+
+def test_due_jobs_whose_workers_are_stopping(file: Path) -> None:
+    store = SQLiteState(file).sync_store()
+    store.open()
+    with closing(store):
+        store.record_heartbeat(replace(heartbeat("number"), state=WorkerState.STOPPING), 60.0)
+        [worker] = store.list_workers()
+    found = problem(file, "workers", replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0))
+    assert found.reason == f"no live worker handles the type; 1 worker that handles it is stopping ({worker.id})"
+
+
+def test_a_bulk_operation_that_nobody_carries_out(file: Path) -> None:
+    """Each worker would, whatever it handles."""
+    thresholds = replace(DEFAULT_THRESHOLDS, waiting_seconds=0.0)
+    with Client(SQLiteState(file), JobTypes(number), notify=InProcessNotify()) as client:
+        client.cancel_chain("only", reason="a test")
+        client.start_bulk_operation("retry", requested_by="ana")
+    found = problem(file, "workers", thresholds)
+    assert found.reason == "no live worker handles the type"
+    remedy = "start a worker, of whatever types: queuert worker MODULE:ATTRIBUTE; or: queuert operations run"
+    assert found.remedy == remedy
+    store = SQLiteState(file).sync_store()
+    store.open()
+    with closing(store):
+        store.record_heartbeat(heartbeat("other"), 60.0)
     [one] = [one for one in SQLiteState(file).diagnose(thresholds) if one.check == "workers"]
     assert one.severity is Severity.OK
 

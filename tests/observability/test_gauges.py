@@ -12,6 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.jobs import JobStatus
 from queuert.limits import ClientType
@@ -142,6 +143,26 @@ def test_the_database_shows_its_state(gauges: Gauges, monkeypatch: pytest.Monkey
     assert found["queuert.schedules.delay"] == {(): 61.0}
     assert found["queuert.event_log.lag"] == {(): 4.5}
     assert found["queuert.store.up"] == {(): 1}
+
+
+def test_each_worker_claims_bulk_operations_unless_it_is_stopping(
+    gauges: Gauges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker has their type among those of its processors; the alert of types without workers looks at this."""
+    snapshot = StoreSnapshot(
+        counts=[TypeCount(BULK_OPERATION_TYPE, JobStatus.READY, 1, 0.5)],
+        paused_types=[],
+        client_types=[],
+        workers=[worker_record("resize"), worker_record("mail"), worker_record(state=WorkerState.STOPPING)],
+        delays=[],
+        event_log_lag=None,
+    )
+    monkeypatch.setattr(gauges_module, "read_store", lambda state, store: snapshot)
+    database = StoreGauges(SQLiteState(":memory:"), gauges.provider)
+    database.read()
+    found = gauges.read()
+    database.close()
+    assert found["queuert.workers.of_type"] == {(BULK_OPERATION_TYPE,): 2, ("resize",): 1, ("mail",): 1}
 
 
 def test_a_database_that_cannot_be_read_shows_only_that(gauges: Gauges) -> None:

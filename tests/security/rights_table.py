@@ -244,6 +244,7 @@ METHODS: dict[str, Method] = {
     "delete_chain": Method(Scene.cancelled, lambda client, id: client.delete_chain(id)),
     "delete_chains": Method(Scene.cancelled, lambda client, id: client.delete_chains([id], cascade=True)),
     "update_result_ttl": Method(Scene.cancelled, lambda client, id: client.update_result_ttl([id], 60)),
+    "preview_prune": Method(Scene.old, lambda client, _: client.preview_prune(older_than=3600)),
     "prune_chains": Method(Scene.old, lambda client, _: client.prune_chains(older_than=3600)),
     "preview_bulk_operation": Method(Scene.chain, lambda client, _: client.preview_bulk_operation("cancel")),
     "start_bulk_operation": Method(

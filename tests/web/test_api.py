@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queuert import Attempt, JobType, JobTypes, Keep, Retention, RetryPolicy, Unrecoverable
+from queuert import Attempt, JobStatus, JobType, JobTypes, Keep, Retention, RetryPolicy, Unrecoverable
 from queuert.cli import main
 from queuert.errors import StateUnavailableError
 from queuert.state.sqlite import SQLiteState
@@ -125,6 +126,48 @@ async def test_progress_is_shown_while_the_chain_runs(local: Harness, http: Http
         assert "message" not in (await reader.get(chain["links"]["progress"])).json()["progress"]
         go_on.set()
         assert (await open_web.get(chain["links"]["result"], params={"wait": 30})).status_code == 200
+
+
+async def test_a_chain_is_explained_and_changed(harness: Harness, http: Http) -> None:
+    web, reader = http(app_of(harness.client)), http(app_of(harness.client, Access(["read"])))
+    await web.post("/chains", json={"type": "number", "input": 1, "id": "first", "run_at": "2030-01-01T00:00:00Z"})
+    chain = (await web.post("/chains", json={"type": "number", "input": 1, "id": "next", "blockers": ["first"]})).json()
+    why = (await reader.get(chain["links"]["explanation"])).json()
+    assert (why["chain_id"], why["reasons"][0]["cause"]) == ("next", "blocked")
+    assert [(one["chain_id"], one["reasons"][0]["until"]) for one in why["blockers"]] == [
+        ("first", "2030-01-01T00:00:00Z")
+    ]
+    later = await web.post("/chains/first/reschedule", json={"run_at": "2031-01-01T00:00:00Z"})
+    assert (later.status_code, later.json()["id"]) == (200, "first")
+    assert (await harness.client.get_job("first")).scheduled_at == datetime(2031, 1, 1, tzinfo=UTC)
+    assert (await web.post("/chains/first/reprioritize", json={"priority": 7})).status_code == 200
+    assert (await harness.client.get_job("first")).priority == 7
+    assert problem(await web.post("/chains/first/reprioritize", json={"priority": 10**9}))[0] == 422
+    assert problem(await web.post("/chains/missing/reschedule", json={"run_at": "2031-01-01T00:00:00Z"}))[0] == 404
+    assert (await web.post("/chains/next/cancel", json={"cascade": True})).json()["status"] == "cancelled"
+    assert (await web.get("/chains/first")).json()["status"] == "cancelled"
+    for path, body in (("reschedule", {"run_at": "2031-01-01T00:00:00Z"}), ("reprioritize", {"priority": 1})):
+        assert problem(await web.post(f"/chains/first/{path}", json=body)) == (409, "not-waiting")
+    assert problem(await web.get("/chains/missing/explanation")) == (404, "chain-not-found")
+
+
+async def test_an_explanation_without_payloads_has_no_errors(harness: Harness, http: Http) -> None:
+    async def fails(attempt: Attempt[int, int]) -> int:
+        raise ValueError("secret")
+
+    harness.handles(number, fails, retry=RetryPolicy(initial_delay=3600.0, max_delay=3600.0))
+    chain = await harness.client.start_chain(number, 1)
+    async with harness.worker():
+        async for state in harness.client.watch_chain(chain, interval=0.01):
+            if state.job_status is JobStatus.SCHEDULED:
+                break
+        texts = []
+        for access in (FULL_ACCESS, Access(["read"])):
+            why = (await http(app_of(harness.client, access)).get(f"/chains/{chain.id}/explanation")).json()
+            [reason] = [one for one in why["reasons"] if one["cause"] == "retry_delayed"]
+            texts.append(reason.get("text"))
+    assert "ValueError: secret" in texts[0]
+    assert texts[1] is None
 
 
 async def test_a_chain_is_cancelled_retried_and_completed(harness: Harness, http: Http) -> None:

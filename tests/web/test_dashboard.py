@@ -12,8 +12,11 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from queuert import ChainStatus, JobStatus, JobType, JobTypes, Outcome, RecurringSchedule, RetryPolicy, after
+from queuert.bulk_operations import BULK_OPERATION_TYPE
 from queuert.errors import ConfigurationError, StateUnavailableError
+from queuert.ids import new_token
 from queuert.limits import TypeTraits
+from queuert.state.types import ClaimRequest
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, WebApp, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard.app import CSP
@@ -23,7 +26,7 @@ from queuert.web.dashboard.pages.shared import EXACT
 from queuert.web.dashboard.routes import PAGES, Page
 from queuert.workers import WorkerHeartbeat
 from tests.support.harness import Harness
-from tests.support.job_types import anything, number, text
+from tests.support.job_types import anything, loop, number, text
 from tests.support.waiting import WAIT
 from tests.web.applications import Http
 
@@ -122,6 +125,56 @@ async def test_a_blocked_chain_says_what_it_waits_for(harness: Harness, http: Ht
     assert "Nothing was cancelled" in answer.text
 
 
+async def test_a_long_chain_shows_its_end_and_leads_to_its_beginning(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuert.web.dashboard.pages.chains.AROUND", 3)
+    monkeypatch.setattr("queuert.web.dashboard.graph.MOST_JOBS", 2)
+    monkeypatch.setattr("queuert.web.dashboard.pages.chains.MOST_JOBS", 2)
+
+    async def handler(attempt: Any) -> Outcome[Any]:
+        return attempt.continue_with(loop, attempt.input - 1) if attempt.input > 77_771 else 0
+
+    harness.handles(loop, handler)
+    chain = await harness.client.start_chain(loop, 77_774)
+    async with harness.worker():
+        await harness.client.wait([chain], timeout=WAIT)
+    jobs = [job.id for job in (await harness.client.list_chain_jobs(chain)).items]
+    assert len(jobs) == 4
+
+    def shown(page: str) -> list[str]:
+        return re.findall(r'<tr id="row-([^"]+)"', page)
+
+    web = http(dashboard(harness))
+    page = await read(web, "/chain", id=chain.id)
+    assert shown(page) == jobs[1:]
+    assert "These are the jobs 2 to 4 of 4." in page
+    assert "2 earlier jobs are left out." in page
+    assert "77774" in page
+    older = re.search(r'href="(/chain\?[^"]*jobs=[^"]*)"', page)
+    assert older is not None
+    page = await read(web, unescape(older[1]))
+    assert shown(page) == jobs[:1]
+    assert "These are the jobs 1 to 1 of 4." in page
+    newest = re.search(r'href="([^"]*)">Newest</a>', page)
+    assert newest is not None
+    assert shown(await read(web, unescape(newest[1]))) == jobs[1:]
+
+
+async def test_a_form_sends_its_event_once(harness: Harness, http: Http) -> None:
+    """Also if its button is clicked twice."""
+    chain = await harness.client.start_chain(number, 1)
+    web = http(dashboard(harness), follow_redirects=True)
+    path = f"/chain/send-event?id={chain.id}"
+    first, other = [form_fields(await read(web, path), "/chain/send-event") for _ in range(2)]
+    assert first["event_id"] != other["event_id"]
+    for _ in range(2):
+        answer = await web.post("/chain/send-event", data={"name": "approved", "payload": "1", **first})
+        assert "The event was sent to the chain." in answer.text
+    assert not await harness.client.send_event(chain, "approved", 1, id=first["event_id"]), "it was kept before"
+    assert await harness.client.send_event(chain, "approved", 1, id=other["event_id"])
+
+
 async def test_a_chain_is_deleted_after_a_question(harness: Harness, http: Http) -> None:
     chain = await harness.client.start_chain(number, 1)
     web = http(dashboard(harness), follow_redirects=True)
@@ -163,6 +216,55 @@ async def test_lists_are_filtered_and_turned(harness: Harness, http: Http, monke
     assert (await web.get("/chains", params={"attribute": "user"})).status_code == 400
     assert (await web.get("/chains", params={"status": "lost"})).status_code == 422
     assert (await web.get("/chains", params={"cursor": "wrong"})).status_code == 400
+
+
+async def test_a_form_with_an_error_changes_nothing(harness: Harness, http: Http) -> None:
+    chain = await harness.client.start_chain(number, 1, run_at=after(hours=1))
+    due = (await harness.client.get_job(chain.id)).scheduled_at
+    web = http(dashboard(harness), follow_redirects=True)
+    for priority, status in (("high", 400), ("²", 400), ("--5", 400), ("1.5", 400), ("999999999", 422)):
+        form = {"id": chain.id, "run_at": "2030-01-01T00:00", "priority": priority}
+        answer = await web.post("/chain/change", data=form)
+        assert (answer.status_code, "the priority must be" in answer.text or "priority must" in answer.text) == (
+            status, True,
+        ), answer.text  # fmt: skip
+        assert (await harness.client.get_job(chain.id)).scheduled_at == due
+    answer = await web.post("/chain/change", data={"id": chain.id, "run_at": " 2030-01-01T00:00", "priority": " -7 "})
+    assert "The waiting job was changed." in answer.text
+    job = await harness.client.get_job(chain.id)
+    assert (job.scheduled_at.year, job.priority) == (2030, -7)
+
+
+NO_TIMES = (
+    "yesterday?", "2026-13-40", "²h", "٣d", "999999d", "0001-01-01T00:00+14:00", "9999-12-31T23:00-10:00", "1e3h",
+    "-1h", "2026-11-25T03:00+99:00", "24:00", "h",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("time", NO_TIMES)
+async def test_a_time_that_is_none_says_what_must_be_there(local: Harness, http: Http, time: str) -> None:
+    chain = await local.client.start_chain(number, 1, run_at=after(hours=1))
+    web = http(dashboard(local))
+    answers = [
+        await web.get(path, params={"type": "number", "action": "cancel", name: time})
+        for path in ("/chains", "/jobs", "/failures", "/failures/retry", "/operations/start")
+        for name in ("since", "before")
+    ]
+    answers.append(await web.post("/chain/change", data={"id": chain.id, "run_at": time}))
+    assert {(one.status_code, "a time must be such as" in one.text) for one in answers} == {(400, True)}
+
+
+@pytest.mark.parametrize("error", ["ends with white space \t ", "a line\rand another", "\x1c", "", " \xa0 no answer"])
+async def test_failures_are_found_by_any_error(local: Harness, http: Http, error: str) -> None:
+    """A form does not send white space at the ends of a text as it was, nor a lone carriage return."""
+    [id] = await fail_jobs(local, 1, error=error)
+    web = http(dashboard(local), follow_redirects=True)
+    fields = form_fields(await read(web, "/failures"), "/failures/retry")
+    fields = {name: value.replace("\r", "\n") for name, value in fields.items()}  # As a browser reads them.
+    assert "Retry 1 failed chain?" in await read(web, "/failures/retry", **fields)
+    await web.post("/failures/retry", data=fields)
+    await local.client.run_bulk_operations()
+    assert (await local.client.get_chain(id)).status is ChainStatus.OPEN
 
 
 async def test_all_chains_of_a_filter_are_cancelled_by_an_operation(harness: Harness, http: Http) -> None:
@@ -255,6 +357,51 @@ async def test_a_worker_and_what_it_holds(harness: Harness, http: Http) -> None:
         page = await chain.result(WAIT)
     assert "1 of" in page or "0 of" in page
     assert "no heartbeat in the last minute" in await read(http(dashboard(harness)), "/worker", name="vanished")
+
+
+async def claimed(harness: Harness, type: str, holder: str) -> None:
+    """Have somebody take a job of a type."""
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    assert await store.claim(ClaimRequest({type: 3_600.0}, 1, holder, new_token()))
+    await store.aclose()
+
+
+async def test_the_oldest_running_jobs_are_searched_for_workers_that_have_vanished(
+    harness: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "LOOKED_AT", 1)
+    await harness.client.start_chain(number, 1)
+    await claimed(harness, "number", "lost-1")
+    await harness.client.start_chain(text, "a")
+    await claimed(harness, "text", "busy-2")
+    web = http(dashboard(harness))
+    assert "lost-1</a> has vanished" in await read(web, "/")
+    assert ">lost-1</a>" in await read(web, "/workers")
+    assert "vanished</span>" in await read(web, "/worker", name="lost-1")
+    # On the page of a type it is the jobs of this type.
+    assert ">busy-2</a>" in await read(web, "/type", name="text")
+
+
+async def test_a_client_that_runs_batches_is_no_worker_that_has_vanished(harness: Harness, http: Http) -> None:
+    holder = "client-17-0123456789ab"
+    operation = await harness.client.start_bulk_operation("cancel", requested_by="ada")
+    assert "No worker handles" in await read(http(dashboard(harness)), "/")
+    store = harness.state.async_store(max_connections=1)
+    await store.open()
+    beat = WorkerHeartbeat("w", "w", "here", 1, "1", ("number",), 1, 0, 0.0)
+    await store.record_heartbeat(beat, 60.0)
+    await store.aclose()
+    web = http(dashboard(harness))
+    assert "No worker handles" not in await read(web, "/")
+    await claimed(harness, BULK_OPERATION_TYPE, holder)
+    web = http(dashboard(harness))
+    for path in ("/", "/workers", f"/worker?name={holder}", f"/job?id={operation.id}"):
+        page = await read(web, path)
+        assert "vanished" not in page.replace("those that have vanished and hold leases", ""), path
+        assert "No worker handles" not in page
+    assert "No live worker handles" not in await read(web, "/type", name=BULK_OPERATION_TYPE)
+    assert ">w</a>" in await read(web, "/type", name=BULK_OPERATION_TYPE)
 
 
 async def test_ids_and_texts_may_be_anything(harness: Harness, http: Http) -> None:
@@ -405,6 +552,25 @@ async def test_a_browser_logs_in_with_a_token(local: Harness, http: Http) -> Non
     assert (await changed.get("/")).status_code == 303
     await web.post("/logout")
     assert (await web.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("outer", "mount"), [("", ""), ("/outer", ""), ("", "/ops/queue"), ("/outer", "/ops/queue"), ("/chain", "")]
+)
+async def test_a_login_leads_back_behind_any_prefix(local: Harness, http: Http, outer: str, mount: str) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    app = DashboardApp(local.client, access=bearer_tokens({TOKEN: FULL_ACCESS}))
+    web = http(Starlette(routes=[Mount(mount, app)]) if mount else app, headers={"X-Forwarded-Prefix": outer})
+    for path in ("/chains?status=open", "/chain?id=a%2Fb%25", "/"):
+        answer = await web.get(mount + path)
+        place = answer.headers["location"].removeprefix(outer)
+        assert place.startswith(f"{mount}/login?next=")
+        fields = form_fields((await web.get(place)).text, f"{outer}{mount}/login")
+        answer = await web.post(f"{mount}/login", data={"token": TOKEN, **fields})
+        assert answer.headers["location"] == f"{outer}{mount}{path}"
+        web.cookies.clear()
 
 
 @pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.test"}])

@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ import pytest
 from queuert import AsyncClient
 from queuert.errors import ConfigurationError
 from queuert.state.sqlite import SQLiteState
+from queuert.state.types import NewJob
 from queuert.web import FULL_ACCESS, NO_ACCESS, READ_ACCESS, Access, Action, bearer_tokens
 from queuert.web.dashboard import DashboardApp
 from queuert.web.dashboard import live as live_module
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.visit import SharedReads
 from tests.support.harness import Harness
-from tests.support.job_types import JOB_TYPES, number
+from tests.support.job_types import JOB_TYPES, number, text
 from tests.support.waiting import in_time
 from tests.web.applications import Http
 
@@ -213,6 +216,75 @@ async def test_a_part_that_takes_too_long_is_left_out(
     assert cancelled.is_set()
 
 
+FACTS = {
+    "/": (
+        "oldest none", "of 0 slots", "No worker handles", "has vanished", "No jobs yet", ">0</a><small>alive",
+        "<b>0</b> finished", "0 finished, 0 failed", ">0</a><small>jobs, in all", "waits for", "is late",
+    ),
+    "/types": ("No jobs yet", 'class="zero"', "late"),
+    "/type?name=number": (
+        "oldest none", "No live worker", "None is alive", "No jobs.", "None.", "0<small>handle it", "<b>0</b> finished",
+        "No attempts in this time", ">0</a>", "0<small>a minute", 'class="quiet">0</span>',
+    ),
+    "/workers": ("No workers", "vanished</span>"),
+    "/worker?name=here": ("vanished</span>", "It has written no heartbeat", "None.", 'class="quiet">0</span>'),
+    "/failures": ("All 0 failed chains", "No chain has failed"),
+    "/events": ("No events here",),
+    "/system": ("<dd>0</dd>", "None.", "This store has no checks"),
+}  # fmt: skip
+"""What pages say of a database in which there is nothing: they must not say it of what they could not read."""
+
+
+@pytest.mark.parametrize("path", FACTS)
+async def test_what_was_not_read_in_time_is_no_fact(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def slow(*arguments: Any, **settings: Any) -> Any:
+        raise TimeoutError
+
+    def never() -> Any:
+        raise TimeoutError
+
+    web = http(DashboardApp(local.client, access=everything))
+    empty = (await web.get(path.replace("number", "unknown"))).text
+    assert path.startswith("/type?") == ("no job and no worker has the type" in empty)
+    for name in (
+        "count_jobs", "list_workers", "list_jobs", "get_activity", "list_schedules", "list_chains", "list_events",
+        "get_event_log",
+    ):  # fmt: skip
+        monkeypatch.setattr(local.client, name, slow)
+    monkeypatch.setattr(type(local.state), "diagnose", lambda state: never())
+    answer = await http(DashboardApp(local.client, access=everything)).get(path)
+    assert answer.status_code == 200, answer.text
+    assert "Left out, since it took longer than" in answer.text
+    assert "—" in answer.text or "Not read in time" in answer.text
+    assert [fact for fact in FACTS[path] if fact in answer.text] == []
+
+
+async def test_a_type_whose_counts_were_not_read_is_not_missing(
+    local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is an id that a search did not find among what it could not read."""
+    store = local.client.state.async_store()
+    await store.open()
+    await store.start_jobs([NewJob("one", "of-another-program", "1")])
+    await store.aclose()
+    web = http(DashboardApp(local.client, access=everything))
+    assert (await web.get("/type?name=of-another-program")).status_code == 200
+    assert (await web.get("/type?name=nobody-knows")).status_code == 404
+    assert (await web.get("/search?q=nobody-knows")).status_code == 404
+
+    async def slow(**settings: Any) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(local.client, "count_jobs", slow)
+    web = http(DashboardApp(local.client, access=everything))
+    answer = await web.get("/type?name=of-another-program")
+    assert (answer.status_code, "oldest —" in answer.text) == (200, True)
+    answer = await web.get("/search?q=of-another-program")
+    assert (answer.status_code, "not everything was read in time" in answer.text) == (503, True)
+
+
 async def test_a_page_that_takes_too_long_says_so(local: Harness, http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(**settings: Any) -> Any:
         await asyncio.Event().wait()
@@ -324,8 +396,6 @@ async def test_preferences_lead_to_no_other_site_and_need_access(local: Harness,
 async def test_a_trace_is_linked(local: Harness, http: Http) -> None:
     store = local.client.state.async_store()
     await store.open()
-    from queuert.state.types import NewJob
-
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     context = f'{{"traceparent":"00-{trace}-00f067aa0ba902b7-01"}}'
     await store.start_jobs([NewJob("one", "number", "1", trace_context=context)])
@@ -339,3 +409,63 @@ async def test_a_read_of_the_api_is_no_page(local: Harness, http: Http) -> None:
     """The stream is not one of the pages: it answers in words, and sends no page to a program."""
     answer: httpx.Response = await http(DashboardApp(local.client)).get("/live")
     assert (answer.status_code, answer.headers["content-type"]) == (403, "text/plain; charset=utf-8")
+
+
+def test_each_row_of_a_page_that_refreshes_has_an_id() -> None:
+    """By it the script knows which row of the page is which of the fresh one: their forms must not be mixed."""
+    checked = 0
+    for path in sorted((files("queuert.web.dashboard") / "templates").iterdir(), key=str):
+        template = path.read_text()
+        if "refreshes = false" in template:
+            continue
+        for row in re.findall(r"<tr\b.*?</td>", re.sub(r"<thead>.*?</thead>", "", template), re.DOTALL):
+            checked += 1
+            assert '<tr id="' in row or 'class="empty"' in row, f"{path.name}: {row}"
+    assert checked > 20
+
+
+class Unrefreshed(HTMLParser):
+    """Finds what a page shows of the database outside of its regions, which alone are refreshed."""
+
+    VOID = frozenset({"input", "meta", "link", "img", "br"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, bool]] = []
+        self.found: list[str] = []
+        self.feed(page[page.index("<main") : page.index("</main>")])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        refreshed = "data-region" in given or (bool(self.open) and self.open[-1][1])
+        # Filters are a reader's, who may be typing.
+        apart = (given.get("class") or "") in ("filter", "spans", "pages", "selection") or tag == "nav"
+        if not refreshed and (tag in ("td", "dd", "pre", "svg", "button") or given.get("class") in ("warning", "pill")):
+            self.found.append(f"{tag} {given}")
+        if tag not in self.VOID:
+            self.open.append((tag, refreshed or apart))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+
+async def test_all_that_pages_show_is_refreshed(local: Harness, http: Http) -> None:
+    blocker = await local.client.start_chain(number, 1)
+    chain = await local.client.start_chain(text, "a", blockers=[blocker])
+    await blocker.cancel()
+    webhook = await local.client.create_webhook("https://example.com/hook")
+    await local.client.disable_webhook(webhook.webhook.id, reason="no more")
+    await local.client.pause_job_types([number])
+    await local.client.start_bulk_operation("cancel", requested_by="ada")
+    web = http(DashboardApp(local.client, access=everything))
+    ids = ("/chain?id={}", "/job?id={}", "/chain?events=1&id={}")
+    paths = [one.format(chain_id) for one in ids for chain_id in (chain.id, blocker.id)]
+    paths += [
+        "/", "/types", "/type?name=number", "/workers", "/worker?name=here", "/failures", "/schedules", "/webhooks",
+        f"/webhook?id={webhook.webhook.id}", "/operations", "/events", "/system", "/chains?status=open", "/jobs",
+    ]  # fmt: skip
+    for path in paths:
+        answer = await web.get(path)
+        assert answer.status_code == 200, answer.text
+        assert Unrefreshed(answer.text).found == [], path

@@ -13,6 +13,7 @@ from queuert.errors import QueuertError, RightMissingError, StateUnavailableErro
 from queuert.observability.events import JobTypeUnhandled, StoreCallFailed
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import heartbeat
+from queuert.workers import WorkerHeartbeat, WorkerState
 from tests.support.harness import Harness
 from tests.support.job_types import echo
 from tests.support.waiting import START
@@ -54,6 +55,21 @@ async def test_types_that_another_worker_handles(harness: Harness) -> None:
     async with harness.worker(others, name="other"), harness.worker():
         await harness.log.wait_for(JobTypeUnhandled, times=3, timeout=START)
     assert sorted(said(harness)) == [*2 * [("after", "approve")], ("part", "first")]
+
+
+async def test_types_whose_workers_are_stopping(harness: Harness) -> None:
+    """They count as types that nobody handles."""
+    store = harness.state.async_store()
+    await store.open()
+    try:
+        beat = WorkerHeartbeat("old", "old", "here", 1, "1", ("last", "part"), 1, 0, 0.0, state=WorkerState.STOPPING)
+        await store.record_heartbeat(beat, 60.0)
+        harness.handles(first, echo)
+        async with harness.worker():
+            await harness.log.wait_for(JobTypeUnhandled, times=3, timeout=START)
+    finally:
+        await store.aclose()
+    assert sorted(said(harness)) == [("after", "approve"), ("last", "first"), ("part", "first")]
 
 
 async def test_types_of_which_another_program_says_that_clients_complete_them(harness: Harness) -> None:

@@ -97,7 +97,7 @@ def wait_all(
     """
     ids = list(dict.fromkeys(chain_ids(chains)))
     tally = _Tally(len(ids), on_progress)
-    watch = ChainWatcher(client._open_store(), client.notify, client.observers, timeout)
+    watch = ChainWatcher(client._open_store(), client.job_types, client.notify, client.observers, timeout)
     try:
         tally.tell()
         watch.wait(ids, tally.closed)

@@ -230,7 +230,7 @@ class SQLiteOperating(SQLiteEventLog, SQLiteWebhooks):
 
     def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
-        with self._writing() as connection:
+        with self._reading() if request.preview else self._writing() as connection:
             return retention.prune(connection, request)
 
     # --- workers ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, tzinfo
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -40,7 +40,7 @@ from queuert.web.dashboard import formats
 from queuert.web.dashboard.live import LiveStreams
 from queuert.web.dashboard.notices import NOTICES
 from queuert.web.dashboard.routes import NAVIGATION, PAGES, Page
-from queuert.web.dashboard.visit import Database, Visit
+from queuert.web.dashboard.visit import Database, Part, Visit
 from queuert.web.paths import base_path, with_whole_segments
 from queuert.web.problems import Problem, phrase, phrase_code, problem_of
 
@@ -193,7 +193,7 @@ class DashboardApp:
         database: Database | None = None,
         zone: tzinfo | None = None,
         now: datetime | None = None,
-        missing: list[str] | None = None,
+        missing: Collection[Part] = (),
         **context: Any,
     ) -> Response:
         """Return a page."""
@@ -216,11 +216,11 @@ class DashboardApp:
             zone=zone or _zone(request),
             theme=_theme(request),
             path=path,
-            here=f"{'/@' + database.name if databases_in_path(request) else ''}{path}"
-            + (f"?{request.url.query}" if request.url.query else ""),
+            here=_place(request),
             navigation=NAVIGATION,
             notice=NOTICES.get(request.query_params.get("notice", "")),
-            missing=missing if missing is not None else [],
+            missing=missing,
+            parts=Part,
             timeout=self.timeout,
             trace_url=self.trace_url,
             **context,
@@ -252,8 +252,7 @@ class DashboardApp:
                     return await page.handler(visit)
             except HTTPException as error:
                 if error.status_code == 401 and page.method == "GET" and isinstance(self.access, BearerTokens):
-                    query = f"?{request.url.query}" if request.url.query else ""
-                    place = urlencode({"next": request.url.path.removeprefix(base_path(request)) + query})
+                    place = urlencode({"next": _place(request)})
                     return RedirectResponse(f"{base_path(request)}/login?{place}", 303, _HEADERS)
                 note(error.status_code, phrase_code(error.status_code))
                 return self._error(request, access, error.status_code, str(error.detail), error.headers)
@@ -398,6 +397,13 @@ def _own_path(request: Request) -> str:
     root, path = request.scope.get("root_path", ""), request.scope["path"]
     own: str = path[len(root) :] if path.startswith(f"{root}/") else path
     return own or "/"
+
+
+def _place(request: Request) -> str:
+    """The path below the application with its query: where a login or a change of the preferences leads back."""
+    name = request.scope.get(_DATABASE)
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"{f'/@{name}' if name else ''}{_own_path(request)}{query}"
 
 
 def _theme(request: Request) -> str:

@@ -178,21 +178,23 @@ def symbol(status: str) -> str:
     return _SYMBOLS.get(str(status), "·")
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
     """Return a number with its thousands set apart.
 
-    >>> number(1234567)
-    '1,234,567'
+    >>> number(1234567), number(None)
+    ('1,234,567', '—')
     """
-    return f"{value:,}"
+    return "—" if value is None else f"{value:,}"
 
 
-def rate(value: float) -> str:
+def rate(value: float | None) -> str:
     """Return a number of times a minute.
 
-    >>> [rate(one) for one in (0, 0.25, 7.5, 1234.5)]
-    ['0', '0.2', '7.5', '1,234']
+    >>> [rate(one) for one in (0, 0.25, 7.5, 1234.5, None)]
+    ['0', '0.2', '7.5', '1,234', '—']
     """
+    if value is None:
+        return "—"
     return f"{value:,.0f}" if value >= 99.5 or value == 0 else f"{value:.1f}"
 
 

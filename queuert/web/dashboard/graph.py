@@ -122,7 +122,7 @@ def graph_of(
         edges += [_across(before, one) for one in after]
     right = max((node.x + NODE_WIDTH for node in nodes), default=MARGIN)
     bottom = max((node.y + NODE_HEIGHT for node in nodes), default=MARGIN)
-    return Graph(nodes, edges, right + MARGIN, bottom + MARGIN, len(jobs) - len(shown))
+    return Graph(nodes, edges, right + MARGIN, bottom + MARGIN, shown[0].chain_index if shown else 0)
 
 
 def _grouped(found: Sequence[Related]) -> list[tuple[Related, int]]:

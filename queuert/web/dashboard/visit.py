@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -28,6 +29,21 @@ T = TypeVar("T")
 
 _MAX_KEPT = 200
 """The most reads that are kept for others."""
+
+
+class Part(StrEnum):
+    """A part of a page whose reading has a time. If it is not read in time, nothing of it is known."""
+
+    COUNTS = "the counts of jobs"
+    WORKERS = "workers"
+    RUNNING = "running jobs"
+    ACTIVITY = "what workers did"
+    SCHEDULES = "schedules"
+    FAILURES = "failed chains"
+    EVENTS = "events"
+    EXPLANATION = "why it is open"
+    CHECKS = "the checks"
+    EVENT_LOG = "the event log"
 
 
 class SharedReads:
@@ -89,8 +105,8 @@ class Visit:
     zone: tzinfo
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     began: float = field(default_factory=time.monotonic)
-    missing: list[str] = field(default_factory=list)
-    """The parts of the page that took too long."""
+    missing: set[Part] = field(default_factory=set)
+    """The parts of the page that took too long. Templates have it, too: what they show of such a part is a dash."""
 
     @property
     def client(self) -> AsyncClient:
@@ -140,8 +156,8 @@ class Visit:
         if not self.access.allows(action):
             raise Problem(403, "not-allowed", f"this request needs the action {action.value!r}, which its access lacks")
 
-    async def part(self, name: str, reading: Awaitable[T], instead: T) -> T:
-        """Return what a part of the page reads; ``instead`` if that takes too long, and the page says so.
+    async def part(self, part: Part, reading: Awaitable[T]) -> T | None:
+        """Return what a part of the page reads; None, which is no fact, if that takes too long: the page says so.
 
         If several parts are slow, they have half as long again together, so that the page is not lost with them.
         """
@@ -150,8 +166,8 @@ class Visit:
             async with asyncio.timeout(max(0.0, min(left, self.app.timeout))):
                 return await reading
         except TimeoutError:
-            self.missing.append(name)
-            return instead
+            self.missing.add(part)
+            return None
 
     async def shared(self, key: Any, seconds: float, read: Callable[[], Awaitable[T]]) -> T:
         """Return what was read at most so many seconds ago, by whomever."""

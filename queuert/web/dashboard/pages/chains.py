@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,9 @@ from queuert.client import AsyncChain
 from queuert.errors import ChainNotFoundError
 from queuert.event_log import JobEvent
 from queuert.explanations import Cause, Explanation
+from queuert.ids import new_id
 from queuert.jobs import Blocker, ChainState, ChainStatus, Job
+from queuert.new_chain import checked_priority
 from queuert.run_at import at
 from queuert.state.adapter import Capability
 from queuert.web.access import Action
@@ -22,7 +25,7 @@ from queuert.web.dashboard.charts import gantt
 from queuert.web.dashboard.graph import MOST_JOBS, Related, graph_of
 from queuert.web.dashboard.pages.jobs import traces_of
 from queuert.web.dashboard.pages.shared import CHAIN_FILTERS, PAGE, chain_filter, known_types, older, time_of
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
 
 AROUND = 100
@@ -67,42 +70,46 @@ async def chain(visit: Visit) -> Response:
     """A chain: why it is not closed, its jobs and attempts, what it waits for, and what waits for it."""
     client = visit.client
     found = await client.get_chain(visit.wanted("id"))
-    jobs = await client.list_chain_jobs(found, limit=AROUND)
-    if not jobs.items:
+    earlier = visit.query("jobs") or None
+    page = await client.list_chain_jobs(found, limit=AROUND, cursor=earlier, oldest_first=False)
+    if not page.items:
         raise ChainNotFoundError(found.id)
-    tail = await _last_job(visit, found) if jobs.next_cursor else jobs.items[-1]
-    shown = jobs.items[-MOST_JOBS:]
-    blockers = {job.id: await client.get_blockers(job.id) for job in shown}
+    # Of a long chain the end, which is where it stands, in the order in which its jobs ran.
+    jobs = page.items[::-1]
+    tail = jobs[-1] if earlier is None else await _last_job(visit, found)
+    first = jobs[0] if page.next_cursor is None else await client.get_job(found.id)
+    blockers = {job.id: await client.get_blockers(job.id) for job in jobs[-MOST_JOBS:]}
     dependents = await client.list_dependents(found, limit=AROUND)
-    before, children = await _before_and_after(visit, jobs.items, blockers)
+    before, children = await _before_and_after(visit, jobs, blockers)
     graph = graph_of(
-        jobs.items,
+        jobs,
         before,
         children,
-        [Related(one.chain_id, one.type, str(one.status)) for one in dependents.items],
-        more_dependents=dependents.next_cursor is not None,
+        [Related(one.chain_id, one.type, str(one.status)) for one in dependents.items if earlier is None],
+        more_dependents=dependents.next_cursor is not None and earlier is None,
     )
     why = None
     if found.status is ChainStatus.OPEN:
-        why = await visit.part("why it is open", client.explain(found, max_chains=EXPLAINED), None)
+        why = await visit.part(Part.EXPLANATION, client.explain(found, max_chains=EXPLAINED))
     return visit.render(
         "chain.html",
         chain=found,
         live_chain=found.id,
-        jobs=jobs.items,
-        more_jobs=jobs.next_cursor is not None,
+        jobs=jobs,
+        older=older({"id": found.id}, page.next_cursor, name="jobs"),
+        later=earlier is not None,
         tail=tail,
         why=why if why is None or visit.payloads else _without_errors(why),
         event=_awaited_event(why),
         traces=traces_of(visit, tail),
         graph=graph if len(graph.nodes) > 1 else None,
-        blockers=[(job, blockers[job.id]) for job in jobs.items if blockers.get(job.id)],
+        blockers=[(job, blockers[job.id]) for job in jobs if blockers.get(job.id)],
         dependents=dependents.items,
         more_dependents=dependents.next_cursor is not None,
-        gantt=gantt(jobs.items, visit.now, visit.zone, errors=visit.payloads),
+        gantt=gantt(jobs, visit.now, visit.zone, errors=visit.payloads),
         events=await _events(visit, found),
         # The stored JSON, also of job types that this program does not know.
-        input=visit.shown(found.type, jobs.items[0].input),
+        input=visit.shown(found.type, first.input),
         output=visit.shown(found.type, tail.output) if found.status is ChainStatus.COMPLETED else None,
         error=found.error if visit.payloads else None,
         error_hidden=found.error is not None and not visit.payloads,
@@ -147,7 +154,7 @@ async def _events(visit: Visit, found: AsyncChain[Any]) -> tuple[Sequence[JobEve
     if not visit.query("events") or Capability.EVENTS not in visit.client.state.capabilities:
         return None
     reading = visit.client.list_events(chain=found, limit=EVENTS, cursor=visit.query("cursor") or None)
-    page = await visit.part("the events of the chain", reading, None)
+    page = await visit.part(Part.EVENTS, reading)
     return ((), None) if page is None else (page.items, page.next_cursor)
 
 
@@ -267,13 +274,16 @@ async def confirm_event(visit: Visit) -> Response:
     """Ask for the payload of an event that a chain waits for."""
     found = await visit.client.get_chain(visit.wanted("id"))
     why = await visit.client.explain(found) if found.status is ChainStatus.OPEN else None
-    return visit.render("send_event.html", chain=found, name=visit.query("name") or _awaited_event(why) or "")
+    name = visit.query("name") or _awaited_event(why) or ""
+    # The form names its event, so that a second click on its button sends no second one.
+    return visit.render("send_event.html", chain=found, name=name, event_id=new_id())
 
 
 async def send_event(visit: Visit) -> Response:
     """Send an event to a chain."""
     id = visit.wanted("id")
-    await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"))
+    event_id = visit.form.get("event_id") or None
+    await visit.client.send_event(id, visit.wanted("name"), _json_of(visit, "payload"), id=event_id)
     return visit.go("/chain", id=id, notice="event-sent")
 
 
@@ -289,19 +299,32 @@ async def change(visit: Visit) -> Response:
     Raises:
         Problem: 400, neither is given, or one cannot be read; 409, no job of the chain waits.
     """
-    id, run_at, priority = visit.wanted("id"), visit.form.get("run_at", ""), visit.form.get("priority", "")
+    id, given = visit.wanted("id"), visit.given("run_at", "priority")
+    run_at, priority = given.get("run_at"), given.get("priority")
     if not run_at and not priority:
         raise Problem(400, "missing-parameter", "a due time or a priority must be given")
+    # Both are read before one is written: nothing is changed by a form that has an error.
+    due = at(time_of(run_at, visit)) if run_at else None
+    number = checked_priority(_whole_number(priority)) if priority else None
     changed = []
-    if run_at:
-        changed += await visit.client.reschedule_chains([id], at(time_of(run_at, visit)))
-    if priority:
-        if not priority.lstrip("-").isdigit() or len(priority) > 6:
-            raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {priority[:64]!r}")
-        changed += await visit.client.reprioritize_chains([id], int(priority))
+    if due is not None:
+        changed += await visit.client.reschedule_chains([id], due)
+    if number is not None:
+        changed += await visit.client.reprioritize_chains([id], number)
     if not all(changed):
         raise Problem(409, "not-waiting", "the chain does not wait any more: its job runs, or the chain is closed")
     return visit.go("/chain", id=id, notice="changed")
+
+
+def _whole_number(text: str) -> int:
+    """The priority that a form has.
+
+    Raises:
+        Problem: 400, it is not a whole number.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
+        raise Problem(400, "invalid-priority", f"the priority must be a whole number, got {text[:64]!r}")
+    return int(text)
 
 
 # --- several chains ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from queuert.errors import CapabilityMissingError
 from queuert.event_log import EventKind
 from queuert.state.adapter import Capability
 from queuert.web.dashboard.pages.shared import known_types, older
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 
 EVENTS = 100
 """Events of a page."""
@@ -31,7 +31,7 @@ async def events(visit: Visit) -> Response:
         limit=EVENTS,
         cursor=visit.query("cursor") or None,
     )
-    page = await visit.part("events", reading, None)
+    page = await visit.part(Part.EVENTS, reading)
     found = () if page is None else page.items
     return visit.render(
         "events.html",

@@ -15,7 +15,7 @@ from queuert.client import AsyncChain
 from queuert.jobs import ChainStatus
 from queuert.web.dashboard.charts import SPARK_HEIGHT, SPARK_WIDTH, Bar, Spark
 from queuert.web.dashboard.pages.shared import COUNTED, LOOKED_AT, known_types, time_of
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 
 AGE = 5.0
 """Seconds for which the groups are shown to everybody who asks."""
@@ -89,7 +89,7 @@ async def _groups(visit: Visit) -> tuple[list[FailureGroup], bool]:
         return page.items, page.next_cursor is not None
 
     key = ("failures", tuple(sorted(given.items())))
-    chains, more = await visit.part("failed chains", visit.shared(key, AGE, read), ((), False))
+    chains, more = await visit.part(Part.FAILURES, visit.shared(key, AGE, read)) or ((), False)
     found: dict[tuple[str, str], list[AsyncChain[Any]]] = defaultdict(list)
     for one in chains:
         # Operations are retried one by one: they are on a page of their own.

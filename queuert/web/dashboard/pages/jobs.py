@@ -9,7 +9,7 @@ from starlette.responses import Response
 from queuert.jobs import Job, JobStatus
 from queuert.phases import phases_of
 from queuert.web.dashboard.charts import gantt
-from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of
+from queuert.web.dashboard.pages.shared import PAGE, known_types, live_workers, older, time_of, vanished_workers
 from queuert.web.dashboard.states import machine_of
 from queuert.web.dashboard.visit import Visit
 
@@ -44,12 +44,13 @@ async def job(visit: Visit) -> Response:
     steps = await visit.client.get_steps(found.id)
     blockers = await visit.client.get_blockers(found.id)
     job_type = visit.client.job_types.get(found.type)
-    alive = {one.id for one in await live_workers(visit)}
+    workers = await live_workers(visit)
+    running = [found] if found.status is JobStatus.RUNNING else []
     return visit.render(
         "job.html",
         job=found,
         live_chain=found.chain_id,
-        vanished=found.status is JobStatus.RUNNING and found.holder is not None and found.holder not in alive,
+        vanished=bool(vanished_workers(running, workers)),
         phases=phases_of(tuple(job_type.phases) if job_type else (), found, steps),
         steps=[(step, visit.shown(found.type, step.result)) for step in steps],
         blockers=blockers,

@@ -9,17 +9,21 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from queuert.errors import ChainNotFoundError, InvalidIdentifierError, JobNotFoundError
+from queuert.jobs import JobStatus
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, quantiles_chart, rates_chart, spark, steps_of, total
 from queuert.web.dashboard.pages.shared import (
     TypeRow,
     activity,
     live_workers,
     ordered,
+    rate_of,
     running_jobs,
     span_of,
+    stored_schedules,
     type_rows,
+    vanished_workers,
 )
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
 from queuert.workers import WorkerRecord
 
@@ -34,10 +38,12 @@ LATE = 60.0
 class Totals:
     """The numbers at the top of the first page."""
 
-    statuses: Counter[str]
+    statuses: dict[str, int | None]
+    """None if they are not known."""
     estimated: frozenset[str]
-    workers: int
-    slots: int
+    workers: int | None
+    """None if it is not known."""
+    slots: int | None
 
 
 async def overview(visit: Visit) -> Response:
@@ -51,11 +57,11 @@ async def overview(visit: Visit) -> Response:
         "overview.html",
         types=ordered(visit, types),
         sort=visit.query("sort"),
-        totals=_totals(types, workers),
+        totals=_totals(visit, types, workers),
         span=span,
         spans=SPANS,
         sum=total(steps),
-        rate=sum(one.finished + one.failed for one in hour[-6:-1]) / 5,
+        rate=None if Part.ACTIVITY in visit.missing else rate_of(hour),
         hour=total(hour),
         spark=spark(hour),
         rates=rates_chart(steps, span, visit.zone),
@@ -63,33 +69,43 @@ async def overview(visit: Visit) -> Response:
         runs=quantiles_chart(steps, span, visit.zone, "run"),
         slow=[row for row in types if row.workers and row.waits_for_workers and (row.oldest_ready or 0) > SLOW],
         late=await _late_schedules(visit),
-        vanished=await _vanished(visit, {one.id for one in workers}),
+        vanished=await _vanished(visit, workers),
         overdue=[row for row in types if row.by_clients is not None and row.waits_too_long],
-        oldest=max((row.oldest_ready or 0.0 for row in types if row.by_clients is None), default=0.0),
+        oldest=None if Part.COUNTS in visit.missing else _oldest(types),
     )  # fmt: skip
 
 
-def _totals(types: list[TypeRow], workers: list[WorkerRecord]) -> Totals:
-    statuses: Counter[str] = Counter()
+def _oldest(types: list[TypeRow]) -> float:
+    """Return for how many seconds the oldest job that a worker may take is ready; 0 if there is none."""
+    return max((row.oldest_ready or 0.0 for row in types if row.by_clients is None), default=0.0)
+
+
+def _totals(visit: Visit, types: list[TypeRow], workers: list[WorkerRecord] | None) -> Totals:
+    statuses: Counter[str] = Counter({str(status): 0 for status in JobStatus})
     estimated: set[str] = set()
     for row in types:
         for status, (count, is_estimate) in row.counts.items():
-            statuses[status] += count
+            statuses[status] += count or 0
             if is_estimate:
                 estimated.add(status)
-    return Totals(statuses, frozenset(estimated), len(workers), sum(one.concurrency for one in workers))
+    return Totals(
+        {status: None if Part.COUNTS in visit.missing else count for status, count in statuses.items()},
+        frozenset(estimated),
+        None if workers is None else len(workers),
+        None if workers is None else sum(one.concurrency for one in workers),
+    )
 
 
 async def _late_schedules(visit: Visit) -> list[str]:
     late_since = visit.now - timedelta(seconds=LATE)
-    found = await visit.part("schedules", visit.shared("schedules", 2.0, visit.client.list_schedules), [])
-    return [one.name for one in found if not one.paused and one.next_at is not None and one.next_at < late_since]
+    found = await stored_schedules(visit)
+    return [one.name for one in found or () if not one.paused and one.next_at is not None and one.next_at < late_since]
 
 
-async def _vanished(visit: Visit, alive: set[str]) -> dict[str, int]:
+async def _vanished(visit: Visit, workers: list[WorkerRecord] | None) -> dict[str, int]:
     """The workers that are not alive and still hold leases, with the number of their jobs."""
     jobs, _ = await running_jobs(visit)
-    return dict(Counter(job.holder for job in jobs if job.holder and job.holder not in alive))
+    return {name: len(held) for name, held in vanished_workers(jobs, workers).items()}
 
 
 async def search(visit: Visit) -> Response:
@@ -109,9 +125,12 @@ async def search(visit: Visit) -> Response:
         pass
     if any(row.name == text for row in await type_rows(visit)):
         return visit.go("/type", name=text)
-    if any(text in (one.id, one.name) for one in await live_workers(visit)):
-        found = next(one.id for one in await live_workers(visit) if text in (one.id, one.name))
-        return visit.go("/worker", name=found)
+    for one in await live_workers(visit) or ():
+        if text in (one.id, one.name):
+            return visit.go("/worker", name=one.id)
     if "=" in text.strip("="):
         return visit.go("/chains", attribute=text)
+    if visit.missing:
+        read = ", ".join(sorted(visit.missing))
+        raise Problem(503, "unavailable", f"not everything was read in time: {read}. Search again")
     raise Problem(404, "not-found", f"no chain, job, job type or worker is called {text!r}")

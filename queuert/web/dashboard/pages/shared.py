@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from queuert.activity import Activity
+from queuert.bulk_operations import BULK_OPERATION_TYPE, CLIENT_HOLDER
+from queuert.event_log import EventLog
 from queuert.jobs import ChainStatus, Job, JobStatus
 from queuert.limits import ClientType, PausedType
-from queuert.state.types import TypeCount
+from queuert.state.adapter import Capability
+from queuert.state.types import ScheduleRecord, TypeCount
 from queuert.web.dashboard.activity import Selection
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, Span, Spark, Sums, spark, steps_of, total
-from queuert.web.dashboard.visit import Visit
+from queuert.web.dashboard.visit import Part, Visit
 from queuert.web.problems import Problem
 from queuert.workers import WorkerRecord
 
@@ -28,11 +31,13 @@ EXACT = 100
 COUNTS_AGE = 2.0
 WORKERS_AGE = 2.0
 RUNNING_AGE = 2.0
+SCHEDULES_AGE = 2.0
+EVENT_LOG_AGE = 10.0
 ACTIVITY_AGE = {"minute": 5.0, "hour": 60.0}
 """Seconds for which what was read is shown to everybody who asks."""
 
 LOOKED_AT = 1_000
-"""The newest failed chains that are grouped, and the running jobs that are searched for those of a worker."""
+"""The newest failed chains that are grouped, and the oldest running jobs that are searched for those of a worker."""
 
 COUNTED = 5_000
 """The most chains that are counted before a bulk operation is started."""
@@ -48,22 +53,23 @@ class TypeRow:
     """A job type: how many jobs of each status it has, who handles it, and what workers did in the last hour."""
 
     name: str
-    counts: dict[str, tuple[int, bool]] = field(default_factory=dict)
-    """By status: the number, and whether it is an estimate."""
+    counts: dict[str, tuple[int | None, bool]] = field(default_factory=dict)
+    """By status: the number, None if it is not known, and whether it is an estimate."""
     oldest_ready: float | None = None
     paused: PausedType | None = None
-    workers: int = 0
+    workers: int | None = 0
+    """None if it is not known, as what follows."""
     by_clients: ClientType | None = None
     """What is known of it if clients complete its jobs."""
     hour: Sums | None = None
     spark: Spark | None = None
-    rate: float = 0.0
+    rate: float | None = 0.0
     """Attempts that finished or failed a minute, in the last five whole minutes."""
 
     @property
     def unhandled(self) -> bool:
         """Whether jobs are ready that no worker handles."""
-        return not self.workers and self.by_clients is None and "ready" in self.counts
+        return self.workers == 0 and self.by_clients is None and bool(self.counts.get("ready", (0, False))[0])
 
     @property
     def waits_for_workers(self) -> bool:
@@ -89,32 +95,72 @@ class TypeRow:
 async def counts(visit: Visit) -> Sequence[TypeCount] | None:
     """The counts of all jobs; None if that took too long."""
     reading = visit.shared("counts", COUNTS_AGE, lambda: visit.client.count_jobs(exact_up_to=EXACT))
-    return await visit.part("the counts of jobs", reading, None)
+    return await visit.part(Part.COUNTS, reading)
 
 
-async def live_workers(visit: Visit) -> list[WorkerRecord]:
-    """The workers with a heartbeat in the last minute."""
-    return await visit.part("workers", visit.shared("workers", WORKERS_AGE, visit.client.list_workers), [])
+async def live_workers(visit: Visit) -> list[WorkerRecord] | None:
+    """The workers with a heartbeat in the last minute; None if that took too long."""
+    return await visit.part(Part.WORKERS, visit.shared("workers", WORKERS_AGE, visit.client.list_workers))
 
 
-async def running_jobs(visit: Visit) -> tuple[Sequence[Job], bool]:
-    """The running jobs, the newest thousand; also whether there are more."""
+async def stored_schedules(visit: Visit) -> list[ScheduleRecord] | None:
+    """All schedules; None if that took too long."""
+    return await visit.part(Part.SCHEDULES, visit.shared("schedules", SCHEDULES_AGE, visit.client.list_schedules))
+
+
+async def event_log(visit: Visit) -> EventLog | None:
+    """The settings of the event log; None if the store has none, or that took too long."""
+    if Capability.EVENTS not in visit.client.state.capabilities:
+        return None
+    return await visit.part(Part.EVENT_LOG, visit.shared("event-log", EVENT_LOG_AGE, visit.client.get_event_log))
+
+
+async def running_jobs(visit: Visit, type: str | None = None) -> tuple[Sequence[Job] | None, bool]:
+    """The running jobs of a type, or of all: a thousand, those that were created first, and whether there are more.
+
+    Those of a worker that has vanished are old ones. None if that took too long.
+    """
 
     async def read() -> tuple[Sequence[Job], bool]:
-        page = await visit.client.list_jobs(statuses=[JobStatus.RUNNING], limit=LOOKED_AT)
+        page = await visit.client.list_jobs(
+            job_types=None if type is None else [type],
+            statuses=[JobStatus.RUNNING],
+            limit=LOOKED_AT,
+            oldest_first=True,
+        )
         return page.items, page.next_cursor is not None
 
-    return await visit.part("running jobs", visit.shared("running", RUNNING_AGE, read), ((), False))
+    return await visit.part(Part.RUNNING, visit.shared(("running", type), RUNNING_AGE, read)) or (None, False)
+
+
+def worker_of(job: Job) -> str | None:
+    """The worker that runs a job; None if a client does: it runs batches of bulk operations, and has no heartbeat."""
+    by_client = job.type == BULK_OPERATION_TYPE and job.holder is not None and job.holder.startswith(CLIENT_HOLDER)
+    return None if by_client else job.holder
+
+
+def vanished_workers(jobs: Sequence[Job] | None, workers: list[WorkerRecord] | None) -> dict[str, list[Job]]:
+    """The workers that are not alive and hold running jobs, with these; none while it is not known who is alive."""
+    found: dict[str, list[Job]] = {}
+    alive = {one.id for one in workers or ()}
+    for job in jobs or () if workers is not None else ():
+        name = worker_of(job)
+        if name is not None and name not in alive:
+            found.setdefault(name, []).append(job)
+    return found
 
 
 async def activity(visit: Visit, span: Span, **wanted: Any) -> Sequence[Activity]:
-    """What workers did in a span; the arguments are those of a selection."""
+    """What workers did in a span, as the arguments of a selection say; nothing if that took too long: see ``missing``.
+
+    Charts of it are empty then, and their numbers are not shown.
+    """
     selection = Selection(span, **wanted)
 
     async def read() -> Sequence[Activity]:
         return await visit.database.activity.read(visit.client, selection, visit.now)
 
-    return await visit.part("what workers did", visit.shared(selection, ACTIVITY_AGE[span.by], read), [])
+    return await visit.part(Part.ACTIVITY, visit.shared(selection, ACTIVITY_AGE[span.by], read)) or ()
 
 
 def span_of(visit: Visit) -> Span:
@@ -131,12 +177,12 @@ def span_of(visit: Visit) -> Span:
 
 _BY: dict[str, Callable[[TypeRow], float]] = {
     **{
-        status: lambda row, status=status: -row.counts.get(status, (0, False))[0]  # type: ignore[misc]
+        status: lambda row, status=status: -(row.counts.get(status, (0, False))[0] or 0)  # type: ignore[misc]
         for status in ("ready", "running", "scheduled", "blocked", "failed")
     },
-    "workers": lambda row: row.workers,
+    "workers": lambda row: row.workers or 0,
     "oldest": lambda row: -(row.oldest_ready or 0.0),
-    "rate": lambda row: -row.rate,
+    "rate": lambda row: -(row.rate or 0.0),
     "failing": lambda row: -(row.failure_share or 0.0),
     "wait": lambda row: -((row.hour and row.hour.wait.quantile(0.95)) or 0.0),
     "run": lambda row: -((row.hour and row.hour.run.quantile(0.95)) or 0.0),
@@ -167,23 +213,41 @@ async def type_rows(visit: Visit) -> list[TypeRow]:
     )
     paused = {one.type: one for one in await visit.client.list_paused_job_types()}
     by_clients = {one.type: one for one in await visit.client.list_client_types()}
-    handled = Counter(name for one in workers for name in one.job_types)
+    handled = {name for one in workers or () for name in one.job_types}
     by_type: dict[str, list[Activity]] = {}
     for one in hour:
         by_type.setdefault(one.type, []).append(one)
-    rows = {
-        name: TypeRow(name, paused=paused.get(name), workers=handled[name], by_clients=by_clients.get(name))
-        for name in sorted({one.type for one in found or ()}.union(paused, by_clients, handled, by_type))
-    }
+    names = {one.type for one in found or ()}.union(paused, by_clients, handled, by_type)
+    rows = {name: unknown_row(visit, name) for name in sorted(names)}
+    for name, row in rows.items():
+        row.paused, row.by_clients = paused.get(name), by_clients.get(name)
+        if workers is not None:
+            row.workers = sum(name in one.claimed_types for one in workers)
     for count in found or ():
         rows[count.type].counts[str(count.status)] = (count.count, count.estimated)
         if count.status is JobStatus.READY:
             rows[count.type].oldest_ready = count.oldest_seconds
-    for name, row in rows.items():
+    for name, row in rows.items() if Part.ACTIVITY not in visit.missing else ():
         steps = steps_of(by_type.get(name, ()), DEFAULT_SPAN, visit.now)
-        row.hour, row.spark = total(steps), spark(steps)
-        row.rate = sum(one.finished + one.failed for one in steps[-6:-1]) / 5
+        row.hour, row.spark, row.rate = total(steps), spark(steps), rate_of(steps)
     return list(rows.values())
+
+
+def unknown_row(visit: Visit, name: str) -> TypeRow:
+    """Return the row of a type of which nothing was found: zeros, and what was not read in time is not known."""
+    row = TypeRow(name)
+    if Part.COUNTS in visit.missing:
+        row.counts = {str(status): (None, False) for status in JobStatus}
+    if Part.WORKERS in visit.missing:
+        row.workers = None
+    if Part.ACTIVITY in visit.missing:
+        row.rate = None
+    return row
+
+
+def rate_of(steps: Sequence[Sums]) -> float:
+    """Return the attempts that ended a minute, in the last five whole minutes of steps of a minute."""
+    return sum(one.finished + one.failed for one in steps[-6:-1]) / 5
 
 
 def chain_filter(visit: Visit) -> dict[str, Any]:
@@ -213,6 +277,7 @@ def chain_filter(visit: Visit) -> dict[str, Any]:
 
 
 _AGO = {"m": 60, "h": 3_600, "d": 86_400}
+_AGO_TEXT = re.compile(r"([0-9]{1,6})([mhd])")
 
 
 def time_of(text: str, visit: Visit) -> datetime:
@@ -221,20 +286,22 @@ def time_of(text: str, visit: Visit) -> datetime:
     Raises:
         Problem: 400, it is neither.
     """
-    if text[-1:] in _AGO and text[:-1].isdigit() and len(text) < 8:
-        return visit.now - timedelta(seconds=int(text[:-1]) * _AGO[text[-1]])
+    ago = _AGO_TEXT.fullmatch(text)
     try:
+        if ago is not None:
+            return visit.now - timedelta(seconds=int(ago[1]) * _AGO[ago[2]])
         found = datetime.fromisoformat(text)
-    except ValueError:
+        # Not all that a calendar has can be told in another zone, such as the first hours of year 1.
+        return (found if found.tzinfo is not None else found.replace(tzinfo=visit.zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise Problem(
             400, "invalid-time", f"a time must be such as 2026-11-25T03:00, or 30m, 8h or 2d ago, got {text[:64]!r}"
         ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=visit.zone)
 
 
-def older(given: dict[str, str], cursor: str | None) -> str | None:
-    """The query of the next page of a list."""
-    return urlencode({**given, "cursor": cursor}) if cursor else None
+def older(given: dict[str, str], cursor: str | None, *, name: str = "cursor") -> str | None:
+    """The query of the next page of a list, whose cursor has this name."""
+    return urlencode({**given, name: cursor}) if cursor else None
 
 
 def known_types(visit: Visit, *seen: str) -> list[str]:

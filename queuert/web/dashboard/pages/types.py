@@ -7,7 +7,6 @@ from collections import Counter
 from starlette.responses import Response
 
 from queuert.event_log import EventLevel
-from queuert.state.adapter import Capability
 from queuert.web.dashboard.charts import (
     SPANS,
     histogram_chart,
@@ -17,13 +16,15 @@ from queuert.web.dashboard.charts import (
     total,
 )
 from queuert.web.dashboard.pages.shared import (
-    TypeRow,
     activity,
+    event_log,
     live_workers,
     ordered,
     running_jobs,
     span_of,
+    stored_schedules,
     type_rows,
+    unknown_row,
 )
 from queuert.web.dashboard.visit import Visit
 from queuert.web.problems import Problem
@@ -42,17 +43,16 @@ async def job_type(visit: Visit) -> Response:
     name, span = visit.wanted("name"), span_of(visit)
     rows = {row.name: row for row in await type_rows(visit)}
     known = name in {one.name for one in visit.client.job_types}
-    if name not in rows and not known:
+    if name not in rows and not known and not visit.missing:
         raise Problem(404, "not-found", f"no job and no worker has the type {name!r}")
     steps = steps_of(await activity(visit, span, type=name), span, visit.now)
     sum = total(steps)
-    running, more = await running_jobs(visit)
-    of_type = [job for job in running if job.type == name]
-    schedules = await visit.part("schedules", visit.shared("schedules", 2.0, visit.client.list_schedules), [])
-    keys = Counter(job.limit_key for job in of_type if job.limit_key)
+    running, more = await running_jobs(visit, name)
+    workers, schedules = await live_workers(visit), await stored_schedules(visit)
+    keys = Counter(job.limit_key for job in running or () if job.limit_key)
     return visit.render(
         "type.html",
-        row=rows.get(name) or TypeRow(name),
+        row=rows.get(name) or unknown_row(visit, name),
         span=span,
         spans=SPANS,
         sum=sum,
@@ -61,23 +61,21 @@ async def job_type(visit: Visit) -> Response:
         runs=quantiles_chart(steps, span, visit.zone, "run"),
         wait=histogram_chart(sum.wait),
         run=histogram_chart(sum.run),
-        workers=[one for one in await live_workers(visit) if name in one.job_types],
-        running=of_type[:20],
-        running_count=len(of_type),
+        workers=None if workers is None else [one for one in workers if name in one.handled_types],
+        running=None if running is None else running[:20],
+        running_count=None if running is None else len(running),
         more_running=more,
         keys=keys.most_common(_KEYS),
-        schedules=[one for one in schedules if one.type == name],
+        schedules=None if schedules is None else [one for one in schedules if one.type == name],
         level=await _event_level(visit, name),
         levels=list(EventLevel),
     )
 
 
 async def _event_level(visit: Visit, name: str) -> tuple[str, bool] | None:
-    """The event level of the type, and whether it is its own; None on a store without an event log."""
-    if Capability.EVENTS not in visit.client.state.capabilities:
-        return None
-    log = await visit.shared("event-log", 10.0, visit.client.get_event_log)
-    return str(log.levels.get(name, log.level)), name in log.levels
+    """The event level of the type, and whether it is its own; None if there is no event log, or it is not known."""
+    log = await event_log(visit)
+    return None if log is None else (str(log.levels.get(name, log.level)), name in log.levels)
 
 
 async def pause(visit: Visit) -> Response:

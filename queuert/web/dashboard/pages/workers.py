@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from starlette.responses import Response
 
 from queuert.web.dashboard.charts import DEFAULT_SPAN, SPANS, quantiles_chart, rates_chart, spark, steps_of, total
-from queuert.web.dashboard.pages.shared import LOOKED_AT, activity, live_workers, running_jobs, span_of
+from queuert.web.dashboard.pages.shared import (
+    LOOKED_AT,
+    activity,
+    live_workers,
+    running_jobs,
+    span_of,
+    vanished_workers,
+)
 from queuert.web.dashboard.visit import Visit
 
 
@@ -15,22 +20,20 @@ async def workers(visit: Visit) -> Response:
     """The workers with a heartbeat in the last minute, and those that have vanished and hold leases."""
     found = await live_workers(visit)
     running, more = await running_jobs(visit)
-    alive = {one.id for one in found}
     did = await activity(visit, DEFAULT_SPAN, per_worker=True)
     sparks = {
         one.id: spark(steps_of((each for each in did if each.worker == one.id), DEFAULT_SPAN, visit.now))
-        for one in found
+        for one in found or ()
     }
-    held = Counter(job.holder for job in running if job.holder)
+    vanished = vanished_workers(running, found)
     return visit.render(
         "workers.html",
         workers=found,
         sparks=sparks,
-        vanished={name: count for name, count in held.items() if name not in alive},
+        vanished={name: len(held) for name, held in vanished.items()},
         expires={
-            name: max(job.lease_expires_at for job in running if job.holder == name and job.lease_expires_at)
-            for name in held
-            if name not in alive
+            name: max((job.lease_expires_at for job in held if job.lease_expires_at), default=None)
+            for name, held in vanished.items()
         },
         more=more,
         looked_at=LOOKED_AT,
@@ -40,13 +43,14 @@ async def workers(visit: Visit) -> Response:
 async def worker(visit: Visit) -> Response:
     """A worker, and the jobs whose leases it holds, also after it has vanished."""
     name, span = visit.wanted("name"), span_of(visit)
-    running, more = await running_jobs(visit)
+    (running, more), workers = await running_jobs(visit), await live_workers(visit)
     steps = steps_of(await activity(visit, span, worker=name), span, visit.now)
     return visit.render(
         "worker.html",
         name=name,
-        alive=[one for one in await live_workers(visit) if one.id == name],
-        held=[one for one in running if one.holder == name],
+        alive=None if workers is None else [one for one in workers if one.id == name],
+        vanished=name in vanished_workers(running, workers),
+        held=None if running is None else [one for one in running if one.holder == name],
         span=span,
         spans=SPANS,
         sum=total(steps),

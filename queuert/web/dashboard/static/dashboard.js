@@ -87,8 +87,11 @@ const live = $(".live");
 const mode = body.dataset.live;
 const main = $("#main");
 let source = null;
-let timer = null;
+// There is one timer of each kind at most: it is cleared before it is set.
+let nextRead = null;
+let nextStream = null;
 let pause = SHORTEST;
+let streamPause = SHORTEST;
 let reading = false;
 let again = false;
 let failed = "";
@@ -106,26 +109,45 @@ const tell = (state, text) => {
   button.setAttribute("aria-pressed", String(paused()));
 };
 
+// How the page is refreshed now. A failure says something else until the next success.
+const tellState = () => {
+  if (paused()) return tell("off", "Paused");
+  if (mode === "poll") return tell("polling", `Refreshing every ${pause / 1000} s`);
+  if (!source) return tell("polling", "Refreshing now and then");
+  return source.readyState === EventSource.OPEN ? tell("live", "Live") : tell("lost", "Connecting again");
+};
+
 const inside = (region) => {
   const selection = document.getSelection();
   return region.matches(":hover") || (region.contains(document.activeElement) && document.activeElement !== main)
     || (selection && !selection.isCollapsed && selection.containsNode(region, true));
 };
 
-// What a reader has opened, typed or chosen stays.
+// What a reader has opened, typed or chosen stays. Hidden fields are no reader's: they say what a form changes.
+const OWN = ["checked", "value", "hidden", "aria-pressed"];
 const keep = {
   morphStyle: "innerHTML",
   ignoreActiveValue: true,
   callbacks: {
     beforeAttributeUpdated: (name, node) =>
-      !["checked", "value", "hidden", "aria-pressed"].includes(name)
-      && !(name === "open" && node.tagName === "DETAILS")
-      && !(name === "class" && node.classList.contains("chosen")),
-    beforeNodeMorphed: (node) => !(node.tagName === "TEXTAREA" || node.tagName === "INPUT" || node.tagName === "SELECT"),
+      node.matches("input[type=hidden]")
+      || !(OWN.includes(name) || (name === "open" && node.tagName === "DETAILS")
+        || (name === "class" && node.classList.contains("chosen"))),
+    beforeNodeMorphed: (node) => !node.matches?.("textarea, select, input:not([type=hidden])"),
   },
 };
 
 const rows = (region) => $$("[data-row]", region);
+
+// What stands where: rows by their ids, buttons by their words, other parts by the first link in them.
+const shape = (region) =>
+  $$("tr, p, li, .name, .node, h2, button, a.button", region)
+    .map((one) => {
+      const words = one.matches("button, a.button") && one.textContent;
+      const link = one.getAttribute("href") ?? $("a[href]", one)?.getAttribute("href");
+      return `${one.tagName} ${one.id || words || link || ""}`;
+    })
+    .join("\n");
 
 const showNew = (region, count, apply) => {
   let bar = region.previousElementSibling;
@@ -136,7 +158,7 @@ const showNew = (region, count, apply) => {
     region.before(bar);
   }
   const button = bar.firstElementChild;
-  button.textContent = count ? `${count} new` : "The list has changed";
+  button.textContent = count ? `${count} new` : `The ${region === main ? "page" : "list"} has changed`;
   button.onclick = () => {
     bar.remove();
     apply();
@@ -151,38 +173,60 @@ const hideNew = (region) => {
 
 const replace = (region, fresh) => Idiomorph.morph(region, fresh.innerHTML, keep);
 
+// Each row in its place: what it says, not where it is.
+const updateRows = (region, fresh) => {
+  const known = new Map($$("tr[id]", region).map((row) => [row.id, row]));
+  for (const row of $$("tr[id]", fresh)) {
+    const old = known.get(row.id);
+    if (old && (shape(old) === shape(row) || !inside(old))) Idiomorph.morph(old, row.innerHTML, keep);
+  }
+};
+
 const updateList = (region, fresh) => {
-  const known = new Map(rows(region).map((row) => [row.id, row]));
-  const next = rows(fresh);
-  const added = next.filter((row) => !known.has(row.id)).length;
-  const gone = known.size - (next.length - added);
+  const known = rows(region).map((row) => row.id);
+  const next = rows(fresh).map((row) => row.id);
+  const added = next.filter((id) => !known.includes(id)).length;
+  const gone = known.length - (next.length - added);
+  const moved = next.join("\n") !== known.join("\n");
   const flows = region.closest("[data-flows]") && !inside(region) && scrollY < 200;
-  const empty = !known.size;
-  if (flows || empty || (!added && !gone)) {
+  if (flows || !known.length || !moved || (!added && !gone && !inside(region))) {
     replace(region, fresh);
     hideNew(region);
     return;
   }
-  for (const row of next) if (known.has(row.id)) Idiomorph.morph(known.get(row.id), row.innerHTML, keep);
+  updateRows(region, fresh);
   showNew(region, added, () => replace(region, fresh));
 };
 
-const shape = (region) => $$("tr, p, li, .name, .node, h2", region).length;
-
 const update = (page) => {
-  for (const fresh of $$("[data-region]", page)) {
-    const name = fresh.dataset.region;
-    const region = $(`[data-region="${CSS.escape(name)}"]`);
-    if (!region) {
-      // A part that was not there: the page has another form now.
-      const there = page.getElementById("main");
-      if (!inside(main)) Idiomorph.morph(main, there.innerHTML, keep);
-      return;
+  const regions = (root) => new Map($$("[data-region]", root).map((region) => [region.dataset.region, region]));
+  const old = regions(document);
+  const next = regions(page);
+  if ([...old.keys()].sort().join("\n") !== [...next.keys()].sort().join("\n")) {
+    // A part has come or is gone: the page has another form now.
+    const change = () => replace(main, page.getElementById("main"));
+    if (!inside(main)) {
+      hideNew(main);
+      return change();
     }
+    showNew(main, 0, change);
+  } else hideNew(main);
+  for (const [name, fresh] of next) {
+    const region = old.get(name);
+    if (!region) continue;
     if (name === "list") updateList(region, fresh);
     else if (shape(region) === shape(fresh) || !inside(region)) replace(region, fresh);
+    else updateRows(region, fresh);
   }
 };
+
+// What a page says, without what is another in each answer: times that go on, and fields that nobody sees.
+const saying = (page) => {
+  const copy = page.getElementById("main").cloneNode(true);
+  for (const one of $$("time, input[type=hidden]", copy)) one.remove();
+  return copy.innerHTML;
+};
+let said = "";
 
 const read = async () => {
   if (paused() || document.hidden || failed) return;
@@ -204,14 +248,15 @@ const read = async () => {
     if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(text, "text/html");
     if (paused()) return;
-    const before = main.innerHTML.length;
+    const says = saying(page);
     setClock(page);
-    if (answer.status === 404) Idiomorph.morph(main, page.getElementById("main").innerHTML, keep);
+    if (answer.status === 404) replace(main, page.getElementById("main"));
     else update(page);
     passTime();
     enhance();
-    pause = main.innerHTML.length === before ? Math.min(pause * 2, LONGEST) : SHORTEST;
-    if (mode === "poll") tell("polling", `Refreshing every ${pause / 1000} s`);
+    pause = says === said ? Math.min(pause * 2, LONGEST) : SHORTEST;
+    said = says;
+    tellState();
   } catch {
     pause = Math.min(pause * 2, LONGEST);
     tell("lost", "The server does not answer");
@@ -222,47 +267,61 @@ const read = async () => {
   }
 };
 
-const poll = () => {
-  timer = setTimeout(async () => {
+// Not all that a page shows is in the event log, so pages with a stream read themselves, too: pauses, heartbeats, and
+// types whose events are off.
+const plan = () => {
+  clearTimeout(nextRead);
+  nextRead = setTimeout(async () => {
     await read();
-    if (timer !== null && !failed) poll();
-  }, pause);
+    if (nextRead !== null && !failed) plan();
+  }, source?.readyState === EventSource.OPEN ? SELDOM : pause);
 };
 
 const stop = () => {
   source?.close();
   source = null;
-  clearInterval(timer);
-  timer = null;
+  clearTimeout(nextRead);
+  clearTimeout(nextStream);
+  nextRead = nextStream = null;
+};
+
+const listen = () => {
+  clearTimeout(nextStream);
+  nextStream = null;
+  const chain = body.dataset.chain;
+  const opening = new EventSource(`${base}/live${chain ? `?chain=${encodeURIComponent(chain)}` : ""}`);
+  source = opening;
+  let opened = 0;
+  opening.addEventListener("open", () => {
+    streamPause = SHORTEST;
+    tellState();
+    plan();
+    // After a lost connection nobody knows what was missed.
+    if (opened++) read();
+  });
+  opening.addEventListener("changed", read);
+  opening.onerror = () => {
+    if (source !== opening) return;
+    if (opening.readyState === EventSource.CLOSED) {
+      // The answer was no stream, such as the error of a proxy: the browser does not try again by itself.
+      source = null;
+      clearTimeout(nextStream);
+      nextStream = setTimeout(listen, streamPause);
+      streamPause = Math.min(streamPause * 2, LONGEST);
+      plan();
+    }
+    tellState();
+  };
 };
 
 const begin = () => {
   stop();
   if (!mode || failed) return;
-  if (paused()) return tell("off", "Paused");
+  if (paused()) return tellState();
   if (document.hidden) return;
-  if (mode === "poll") {
-    tell("polling", `Refreshing every ${pause / 1000} s`);
-    return poll();
-  }
-  const chain = body.dataset.chain;
-  source = new EventSource(`${base}/live${chain ? `?chain=${encodeURIComponent(chain)}` : ""}`);
-  let opened = 0;
-  source.addEventListener("open", () => {
-    tell("live", "Live");
-    // After a lost connection nobody knows what was missed.
-    if (opened++) read();
-  });
-  source.addEventListener("changed", read);
-  // Not all that a page shows is in the event log: pauses, heartbeats, and types whose events are off.
-  timer = setInterval(read, SELDOM);
-  source.onerror = () => {
-    if (source?.readyState === EventSource.CLOSED) {
-      stop();
-      tell("polling", "Refreshing now and then");
-      poll();
-    } else tell("lost", "Connecting again");
-  };
+  if (mode === "stream") listen();
+  else tellState();
+  plan();
 };
 
 if (live && mode) {
