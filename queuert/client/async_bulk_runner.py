@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from enum import Enum, auto
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from queuert.bulk_operations import (
@@ -19,7 +19,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
-from queuert.client.async_cascades import cancel_closing, closed_blockers, held_by_others
+from queuert.client.async_cascades import blockers_of, cancel_closing, existing_chains
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
 from queuert.errors import (
     BlockerReferenceError,
@@ -27,6 +27,7 @@ from queuert.errors import (
     ChainNotRetriableError,
     ConfigurationError,
     LeaseLostError,
+    NotInStatusError,
     QueuertError,
     StateUnavailableError,
 )
@@ -50,16 +51,23 @@ from queuert.state.types import (
     FinishResult,
     NewJob,
     ReapRequest,
+    was_lock_timeout,
 )
 
 LEASE = 15.0
 """Seconds after which a batch whose process died is done again."""
 
-MAX_AHEAD = 2_500
-"""The most chains of a page, and blockers of them that are retried ahead of their own pages."""
+MAX_AHEAD = 2_000
+"""The most chains that a batch of retries reads besides its page: blockers of what it retries."""
 
 LOCK_TIMEOUT = 2.0
-"""Seconds that a batch waits for rows which others have locked. It holds all rows of its other chains meanwhile."""
+"""Seconds that a write waits for a row which others have locked. It holds all rows of its other chains meanwhile."""
+
+SHORT_LOCK_TIMEOUT = 0.1
+"""The same for each part of a write that has met such a row."""
+
+MAX_TIMEOUTS = 30
+"""How often a batch tries in vain before it leaves out what it has not written yet."""
 
 _RETRY = RetryPolicy(max_attempts=100, max_crashes=100, initial_delay=1.0, max_delay=30.0)
 """Of batches whose process died: operators may kill it often."""
@@ -127,7 +135,6 @@ class AsyncBulkRunner:
         batch = _AsyncBatch(self._store, job, self._job_types)
         if self._transactional:
             async with self._store.transaction(job) as transaction:
-                await self._store.bound_lock_waits(LOCK_TIMEOUT, connection=transaction.connection)
                 finish = await batch.change(transaction.connection)
                 result = await transaction.finish(finish, last=True)
         else:
@@ -149,14 +156,6 @@ class AsyncBulkRunner:
         self._observers.emit(ChainClosed(chain_id=job.chain_id, type=job.chain_type, status=status, duration=None))
 
 
-class _Waits(Enum):
-    """Whether a batch still waits for the locks of others."""
-
-    YES = auto()
-    TOO_LONG = auto()
-    NO = auto()
-
-
 class _AsyncBatch:
     """One batch: what it changes, and what is to be told of it when it is committed."""
 
@@ -164,74 +163,74 @@ class _AsyncBatch:
         self._store = store
         self._job = job
         self._job_types = job_types
-        self.notifications: Notifications = {}
+        self.notifications: dict[Topic, list[str]] = {}
         """For the caller to send, on a store without transactions; the others send them with the commit."""
         self.events: list[BaseEvent] = []
 
     async def change(self, connection: Any) -> Finish:
         """Change the chains of the next page; return the finish of the job."""
-        value = json_value(self._job.input)
-        request, before = decode_batch(value)
+        request, before = decode_batch(json_value(self._job.input))
         await self._check_allowed(connection)
         started_at = before.started_at or self._job.created_at
         listing = PageRequest(BATCH, before.cursor, oldest_first=True)
         page = await self._store.list_chains(request.of_batch(started_at), listing, connection=connection)
-        passed = _decoded_ahead(value)
-        # What was retried ahead of its page, and is listed again since it has failed again, was counted then.
-        seen = [chain for chain in page if request.selects(chain) and chain.id not in passed]
+        seen = [chain for chain in page if request.selects(chain)]
         fitting = [chain for chain in seen if request.fits(chain, started_at)]
-        ahead = passed
-        if request.action is BulkAction.RETRY and page.next_cursor is not None:
-            end = page.items[-1].created_at
-            ahead = {id: created_at for id, created_at in passed.items() if created_at >= end}
-            known = {chain.id for chain in page} | ahead.keys()
-            added = await self._ahead(request, fitting, started_at, end, known, connection)
-            ahead.update({chain.id: chain.created_at for chain in added})
-            seen, fitting = seen + added, fitting + added
-        changed = await self._write(request, [chain.id for chain in fitting], connection)
+        ids, waits_for = [chain.id for chain in fitting], dict[str, set[str]]()
+        if request.action is BulkAction.RETRY:
+            waits_for = await self._blockers(request, fitting, {chain.id for chain in page}, started_at, connection)
+            ids = _blockers_first(waits_for)
+        written = await self._write(request, ids, waits_for, connection) if ids else set()
+        # Blockers of other pages are counted if they are changed; otherwise their own page counts them.
+        ahead = written.difference(chain.id for chain in seen)
         progress = BulkProgress(
             started_at,
             page.next_cursor,
-            before.seen + len(seen),
-            before.changed + changed,
-            before.skipped + len(seen) - changed,
+            before.seen + len(seen) + len(ahead),
+            before.changed + len(written),
+            before.skipped + len(seen) + len(ahead) - len(written),
         )
         if page.next_cursor is None:
             return Finish(self._job, FinishKind.COMPLETE, output=json.dumps(encoded_counts(progress)))
-        input = _with_ahead(encode_batch(request, progress), ahead)
-        following = NewJob(new_id(), BULK_OPERATION_TYPE, input, self._job.priority)
+        following = NewJob(new_id(), BULK_OPERATION_TYPE, encode_batch(request, progress), self._job.priority)
         return Finish(self._job, FinishKind.CONTINUE, continuation=following)
 
-    async def _ahead(
+    async def _blockers(
         self,
         request: BulkRequest,
         chains: Sequence[ChainRecord],
+        page: Collection[str],
         started_at: datetime,
-        end: datetime,
-        known: Collection[str],
         connection: Any,
-    ) -> list[ChainRecord]:
-        """Return the blockers of chains that are about to be retried, and theirs, which later pages have.
+    ) -> dict[str, set[str]]:
+        """Return the chains that are to be retried, each with its blockers among them.
 
-        A job does not wait for a blocker that has failed: retried before it, it would run, and fail again, at once.
+        These are the given ones, and the blockers of their last jobs, and theirs, that the filter has on other pages. A
+        job does not wait for a blocker that has failed: retried before it, it would run, and fail again, at once.
         """
         filter, statuses = request.of_batch(started_at), request.filter.statuses or (ChainStatus.FAILED,)
-        found: dict[str, ChainRecord] = {}
-        following = chains
-        while following:
-            blockers = await closed_blockers(self._store, following, statuses, connection)
-            following = [
-                chain
-                for chain in blockers
-                if chain.id not in known
-                and chain.id not in found
-                and chain.created_at >= end
-                and filter.matches(chain)
-                and request.selects(chain)
-                and request.fits(chain, started_at)
-            ][: max(MAX_AHEAD - len(known) - len(found), 0)]
-            found.update({chain.id: chain for chain in following})
-        return list(found.values())
+        waits_for: dict[str, set[str]] = {chain.id: set() for chain in chains}
+        looked_at = {*page, *waits_for}
+        tails = {chain.id: chain.tail_id for chain in chains}
+        while tails:
+            for id, blockers in (await blockers_of(self._store, tails, connection)).items():
+                waits_for[id] = {
+                    one.chain_id
+                    for one in blockers
+                    if one.status in statuses and (filter.types is None or one.type in filter.types)
+                }
+            left = MAX_AHEAD + len(page) - len(looked_at)
+            others = sorted({one for id in tails for one in waits_for[id]}.difference(looked_at))[:left]
+            looked_at.update(others)
+            tails = {}
+            for begin in range(0, len(others), BATCH):
+                # A part at a time, since the records have the inputs.
+                found = await existing_chains(self._store, others[begin : begin + BATCH], connection)
+                for chain in found.values():
+                    if filter.matches(chain) and request.selects(chain) and request.fits(chain, started_at):
+                        tails[chain.id] = chain.tail_id
+            waits_for.update({id: set() for id in tails})
+        return {id: blockers.intersection(waits_for) for id, blockers in waits_for.items()}
 
     async def _check_allowed(self, connection: Any) -> None:
         """Refuse a job that was written by somebody who may start chains, and not manage them.
@@ -244,80 +243,112 @@ class _AsyncBatch:
         if not (is_of_chain and await self._store.is_bulk_operation(job.chain_id, connection=connection)):
             raise ConfigurationError("a bulk operation must be started by start_bulk_operation(): start it again")
 
-    async def _write(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
-        """Change those of the chains that can be changed; return how many were.
+    async def _write(
+        self, request: BulkRequest, ids: Sequence[str], waits_for: Mapping[str, Collection[str]], connection: Any
+    ) -> set[str]:
+        """Change those of the chains that can be changed; return which were.
 
-        The store changes all or none, and names all that it refuses for one cause: these are left out, and the others
-        are tried again. So are those that others have locked for longer than the lock timeout.
+        What others hold is left out at once. Of the rest the store changes all or none, and names all that it refuses
+        for one cause: these are left out, and the others are tried again. If it still meets the lock of somebody else,
+        such as one of a row of theirs that refers to a job, its error does not say of which chain. Then the chains are
+        changed in halves, and in halves of these, and single ones that cannot be changed are left out.
+
+        Args:
+            waits_for: the blockers of chains. A chain is left out with one of them that somebody holds.
         """
-        left, waits = list(ids), _Waits.YES
-        while left:
-            refused: set[str]
+        left_out = _with_dependents(await self._held(request, ids, connection), waits_for)
+        written: set[str] = set()
+        parts, lock_timeout, in_vain = [list(ids)], LOCK_TIMEOUT, 0
+        while parts:
+            part = [id for id in parts.pop() if id not in left_out]
+            if not part:
+                continue
             try:
-                if waits is not _Waits.TOO_LONG:
-                    return await self._write_all(request, left, connection)
-                refused, waits = await self._held(request, left, connection), _Waits.NO
-            except StateUnavailableError:
-                # Others hold rows of some chains. When these are left out, all rows of the others are locked.
-                if connection is None or waits is not _Waits.YES:
-                    raise
-                refused, waits = set(), _Waits.TOO_LONG
-            except ChainNotRetriableError as error:
-                refused = set(error.chain_ids)
-            except BlockerReferenceError as error:
-                refused = set(error.chain_ids)
+                written |= await self._write_all(request, part, lock_timeout, connection)
+                continue
+            except (ChainNotRetriableError, BlockerReferenceError) as error:
+                left_out.update(error.chain_ids)
             except ChainNotFoundError as error:
-                refused = set(error.ids)
-            left = [id for id in left if id not in refused]
-        return 0
+                left_out.update(error.ids)
+            except (NotInStatusError, StateUnavailableError) as error:
+                if isinstance(error, StateUnavailableError) and not was_lock_timeout(error):
+                    raise
+                in_vain += 1
+                if in_vain > MAX_TIMEOUTS:
+                    break
+                if len(part) == 1:
+                    left_out = _with_dependents({*left_out, *part}, waits_for)
+                lock_timeout = SHORT_LOCK_TIMEOUT
+                if connection is not None and in_vain == 1:
+                    await self._store.bound_lock_waits(lock_timeout, connection=connection)
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+                continue
+            parts.append(part)
+        if connection is not None:
+            # The finish of the job may wait for others: they hold jobs that wait for the operation.
+            await self._store.bound_lock_waits(None, connection=connection)
+        return written.intersection(ids)
 
     async def _held(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> set[str]:
-        """Return the chains that cannot be changed since others hold their rows."""
-        if request.action is BulkAction.CANCEL:
-            return await held_by_others(self._store, ids, connection, self._job_types)
+        """Return the chains that cannot be changed now since others hold rows of theirs. A cancel looks by itself."""
+        if connection is None or request.action is BulkAction.CANCEL:
+            return set()
         is_retry = request.action is BulkAction.RETRY
-        held = await self._store.held_chains(ids, blockers=is_retry, dependents=is_retry, connection=connection)
+        held = await self._store.held_chains(
+            ids,
+            lock_timeout=LOCK_TIMEOUT,
+            blockers=is_retry,
+            dependents=is_retry,
+            members=request.action is BulkAction.DELETE,
+            connection=connection,
+        )
         return set(held)
 
-    async def _write_all(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
+    async def _write_all(
+        self, request: BulkRequest, ids: Sequence[str], lock_timeout: float, connection: Any
+    ) -> set[str]:
+        """Change all of the chains or none, but of a cancel those that nobody holds; return which were changed."""
         if request.action is BulkAction.DELETE:
             deleted = await self._store.delete_chains(ids, connection=connection)
-            self.notifications = delete_notifications(deleted)
-            self.events = [ChainsDeleted(count=len(deleted.chain_ids), in_callers_transaction=False)]
-            return len(deleted.chain_ids)
+            self._add(delete_notifications(deleted))
+            self.events.append(ChainsDeleted(count=len(deleted.chain_ids), in_callers_transaction=False))
+            return set(deleted.chain_ids)
         if request.action is BulkAction.RETRY:
             results = await self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            results = await cancel_closing(self._store, ids, reason, connection, self._job_types)
+            timeout = None if connection is None else lock_timeout
+            results = await cancel_closing(self._store, ids, reason, connection, self._job_types, lock_timeout=timeout)
         else:
             results = await self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection
             )
-        self.notifications = update_notifications(results)
-        written = [result for result in results if result.written]
+        self._add(update_notifications(results))
+        written = {result.chain_id: result for result in results if result.written}
         if request.action in (BulkAction.RETRY, BulkAction.CANCEL):
-            self.events = [_event(result) for result in written]
-        return len({one.chain_id for one in written}.intersection(ids))
+            self.events += map(_event, written.values())
+        return set(written)
+
+    def _add(self, notifications: Notifications) -> None:
+        for topic, keys in notifications.items():
+            self.notifications[topic] = [*self.notifications.get(topic, ()), *keys]
 
 
-def _decoded_ahead(value: Any) -> dict[str, datetime]:
-    """Return the chains that earlier batches have retried ahead of their pages, with their times of start.
-
-    Raises:
-        ConfigurationError: it is not what :func:`_with_ahead` wrote.
-    """
+def _blockers_first(waits_for: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the chains, blockers before those that wait for them."""
     try:
-        return {id: datetime.fromisoformat(text) for id, text in value.get("ahead", {}).items()}
-    except (TypeError, ValueError, AttributeError):
-        raise ConfigurationError("the input of a bulk operation was changed: start it again") from None
+        return list(TopologicalSorter(waits_for).static_order())
+    except CycleError:
+        return list(waits_for)
 
 
-def _with_ahead(input: str, ahead: Mapping[str, datetime]) -> str:
-    """Return the input of a batch with the chains that were retried ahead of their pages."""
-    if not ahead:
-        return input
-    return json.dumps({**json.loads(input), "ahead": {id: moment.isoformat() for id, moment in ahead.items()}})
+def _with_dependents(ids: Collection[str], waits_for: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the chains, those that wait for them, and those that wait for these."""
+    found = set(ids)
+    while more := {id for id, blockers in waits_for.items() if id not in found and not found.isdisjoint(blockers)}:
+        found |= more
+    return found
 
 
 def _event(result: ChainUpdate) -> BaseEvent:

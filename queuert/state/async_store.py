@@ -214,21 +214,31 @@ class AsyncManagementStore(Protocol):
         """Whether the chain was started by ``start_bulk_operation``; True where the store has no roles."""
         ...
 
-    async def bound_lock_waits(self, seconds: float, *, connection: Any) -> None:
+    async def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
         """Let no later statement of the caller's transaction wait longer for a lock, where there are locks of rows.
 
-        An operation that would have to wait longer raises StateUnavailableError, and the transaction can go on.
+        What the login may wait is not lengthened; without ``seconds`` it is what counts again. An operation that would
+        have to wait longer raises a StateUnavailableError that :func:`queuert.state.types.was_lock_timeout` knows, and
+        the transaction can go on.
         """
         ...
 
     async def held_chains(
-        self, ids: Sequence[str], *, blockers: bool = False, dependents: bool = False, connection: Any
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
     ) -> list[str]:
         """Return those of the chains that cannot be changed now, since others have locked rows of theirs.
 
         It waits for nobody, and locks the others for the caller's transaction: first and last jobs, with ``blockers``
-        the open chains that the last jobs wait for, with ``dependents`` the jobs that wait for the chains. A chain that
-        does not exist counts as held. Empty where there are no locks of rows.
+        the open chains that the last jobs wait for, with ``dependents`` the jobs that wait for the chains; with
+        ``members`` all jobs, as for a deletion. The writes that follow wait for locks as ``bound_lock_waits`` says. A
+        chain that does not exist counts as held. Empty where there are no locks of rows.
         """
         ...
 

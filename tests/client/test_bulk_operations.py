@@ -18,6 +18,7 @@ from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError
+from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainRetried
 from queuert.state import AsyncStore, StateAdapter
@@ -27,6 +28,7 @@ from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, Fi
 from queuert.testing.conformance.builders import ask, complete, expire, fail, wait
 from queuert.testing.events import EventLog
 from queuert.webhooks.endpoints import DELIVERY_TYPE
+from queuert.workers import WorkerHeartbeat
 
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -387,20 +389,29 @@ async def test_a_chain_is_not_retried_while_somebody_holds_what_it_waits_for(
         assert [(await one.refresh()).status for one in chains] == [ChainStatus.CANCELLED, ChainStatus.OPEN]
 
 
-@pytest.mark.parametrize("action", ["delete", "retry"])
+@pytest.mark.parametrize("action", ["cancel", "delete", "retry"])
 async def test_what_is_refused_is_left_out_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
     """However many chains are refused: the second write has the others only."""
     refused, writes, before = await queue.failed(30), [], _AsyncBatch._write_all
     others = await queue.failed(2)
     if action == "delete":
         await queue.client.start_chains([NewChain(other, 1, blockers=[id]) for id in refused for _ in range(5)])
+    if action == "cancel":
+        await queue.client.retry_chains([*refused, *others])
+        # With a type that closes with its parent a cancel looks at each chain before it writes.
+        traits = (TypeTraits("child", closes_with_parent=True),)
+        beat = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=traits)
+        await queue.store.record_heartbeat(beat, 60.0)
 
-    async def write_all(batch: _AsyncBatch, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
+    async def write_all(batch: _AsyncBatch, request: BulkRequest, ids: Sequence[str], *more: Any) -> set[str]:
         writes.append(len(ids))
         if action == "retry" and len(writes) == 1:
             # Others retry them after the page was read.
-            await queue.store.retry_chains(refused, connection=connection)
-        return await before(batch, request, ids, connection)
+            await queue.store.retry_chains(refused, connection=more[-1])
+        if action == "cancel" and len(writes) == 1:
+            # Others delete them.
+            await queue.store.delete_chains(refused, connection=more[-1])
+        return await before(batch, request, ids, *more)
 
     monkeypatch.setattr(_AsyncBatch, "_write_all", write_all)
     operation = await queue.client.start_bulk_operation(action, requested_by="ana", job_types=["work"])
@@ -408,7 +419,8 @@ async def test_what_is_refused_is_left_out_at_once(queue: Queue, monkeypatch: py
     done = await queue.client.get_bulk_operation(operation.id)
     assert (done.seen, done.changed, done.skipped) == (32, 2, 30)
     assert writes == [32, 2]
-    assert await queue.statuses(others) == ([] if action == "delete" else [ChainStatus.OPEN] * 2)
+    ended = {"cancel": [ChainStatus.CANCELLED] * 2, "delete": [], "retry": [ChainStatus.OPEN] * 2}
+    assert await queue.statuses(others) == ended[action]
 
 
 async def test_filter_is_kept_and_shown(queue: Queue) -> None:

@@ -239,6 +239,14 @@ async def test_a_cascade_finishes_what_a_cancel_without_one_has_left(queue: Queu
         await queue.client.retry_chain(kept, cascade=True)
 
 
+async def test_a_cascade_leaves_the_blockers_of_a_failed_chain(queue: Queue) -> None:
+    """They may have been retried since, and run."""
+    blocker, [parent] = await queue.failed_tree(1)
+    await queue.client.retry_chain(blocker)
+    assert await queue.client.cancel_chains([parent], cascade=True) == [False]
+    assert await queue.statuses(blocker, parent) == [ChainStatus.OPEN, ChainStatus.FAILED]
+
+
 async def test_children_close_with_their_parent_if_their_type_says_so(state: StateAdapter, queue: Queue) -> None:
     """Those alone that nobody else waits for, and theirs; whether workers have recorded it or the client knows it."""
     job_types = JobTypes(work, join, child)

@@ -21,7 +21,6 @@ from queuert.run_at import RunAt
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
-from queuert.state.postgres.bounds import milliseconds
 from queuert.state.postgres.errors import naming_cancelled, was_deadlock
 from queuert.state.postgres.management import LockedChain
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
@@ -204,16 +203,28 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         """Whether the chain was started by ``start_bulk_operation``."""
         return bool(await self._read(connection, self._sql.is_bulk_operation, {"id": chain_id}))
 
-    async def bound_lock_waits(self, seconds: float, *, connection: Any) -> None:
-        """Let no later statement of the caller's transaction wait longer for a lock."""
-        await self._read(connection, self._sql.bound_lock_waits, {"timeout": milliseconds(seconds)})
+    async def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Let no later statement of the caller's transaction wait longer for a lock; without ``seconds``, as before."""
+        await self._read(connection, self._sql.bound_lock_waits, {"timeout": management.lock_timeout(seconds)})
 
     async def held_chains(
-        self, ids: Sequence[str], *, blockers: bool = False, dependents: bool = False, connection: Any
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
     ) -> list[str]:
         """Return those of the chains of which others have locked rows, and lock the rows of the others."""
-        params = {"ids": list(ids), "with_blockers": blockers, "with_dependents": dependents}
-        return [id for (id,) in await self._read(connection, self._sql.held_chains, params)]
+        params = {"ids": list(ids), "timeout": management.lock_timeout(lock_timeout)}
+        if members:
+            rows = await self._read(connection, self._sql.held_for_delete, params)
+        else:
+            with_others = {"with_blockers": blockers, "with_dependents": dependents}
+            rows = await self._read(connection, self._sql.held_chains, {**params, **with_others})
+        return [id for id, _ in rows if id is not None]
 
     # --- trigger ------------------------------------------------------------------------------------------------------
 

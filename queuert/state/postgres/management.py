@@ -16,6 +16,7 @@ from queuert.errors import (
 from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.run_at import RunAt
+from queuert.state.postgres.bounds import milliseconds
 from queuert.state.postgres.finishing import CLAIMABLE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import CompletedChain, DeletedJob, LockedJob, Row
@@ -108,6 +109,11 @@ def check_retriable(met: Iterable[LockedChain]) -> None:
     if refused:
         [(id, status), *_] = refused.items()
         raise ChainNotRetriableError(id, status, chain_ids=refused)
+
+
+def lock_timeout(seconds: float | None) -> int | None:
+    """Return a lock timeout in milliseconds; None for that of the login."""
+    return None if seconds is None else int(milliseconds(seconds))
 
 
 def completion_blockers(completions: Sequence[WorkerlessCompletion]) -> list[NewJob]:

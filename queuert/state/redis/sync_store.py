@@ -140,11 +140,18 @@ class RedisStore(RedisManagement, RedisEventLog, RedisWebhooks):
         """Return True: see ``start_bulk_operation``."""
         return True
 
-    def bound_lock_waits(self, seconds: float, *, connection: Any) -> None:
+    def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
         """Do nothing: there are no locks."""
 
     def held_chains(
-        self, ids: Sequence[str], *, blockers: bool = False, dependents: bool = False, connection: Any
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
     ) -> list[str]:
         """Return none: there are no locks."""
         return []

@@ -284,13 +284,13 @@ SELECT chain_id, type, status, created_at FROM {schema}.start_bulk_operation(%(i
 SELECT chain_id FROM {schema}.bulk_operation WHERE chain_id = %(id)s
 
 -- name: bound_lock_waits
--- Sets the lock timeout of a transaction that a bulk operation writes in.
-SELECT set_config('lock_timeout', %(timeout)s, true)
+-- Sets the lock timeout of a transaction that a bulk operation writes in; without one it is as it was again.
+SELECT {lock_timeout} FROM pg_settings WHERE name = 'lock_timeout'
 
 -- name: held_chains
 -- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It
--- never waits, so its order matters to nobody. The lock is that of a deletion, which a foreign key of the user's own
--- tables keeps waiting, too.
+-- never waits, so its order matters to nobody. It also sets the lock timeout of the writes that follow; the row that
+-- says so is there even if no chain is held.
 WITH concerned AS MATERIALIZED (
     SELECT params.id AS chain, one.id
     FROM unnest(%(ids)s::text[]) AS params (id)
@@ -315,9 +315,31 @@ WITH concerned AS MATERIALIZED (
 locked AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE id = ANY (ARRAY(SELECT id FROM concerned))
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT held.chain, bound.timeout
+FROM (SELECT {lock_timeout} AS timeout FROM pg_settings WHERE name = 'lock_timeout') AS bound
+LEFT JOIN (SELECT DISTINCT chain FROM concerned WHERE id NOT IN (SELECT id FROM locked)) AS held ON true
+
+-- name: held_for_delete
+-- As held_chains, for a deletion, which locks all jobs of a chain. A foreign key of the user's own tables holds them, too.
+WITH concerned AS MATERIALIZED (
+    SELECT params.id AS chain, params.id FROM unnest(%(ids)s::text[]) AS params (id)
+    UNION ALL
+    SELECT params.id, following.id
+    FROM unnest(%(ids)s::text[]) AS params (id)
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = params.id AND job.chain_index > 0 OFFSET 0
+    ) AS following
+),
+locked AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE id = ANY (ARRAY(SELECT id FROM concerned))
     FOR UPDATE SKIP LOCKED
 )
-SELECT DISTINCT chain FROM concerned WHERE id NOT IN (SELECT id FROM locked)
+SELECT held.chain, bound.timeout
+FROM (SELECT {lock_timeout} AS timeout FROM pg_settings WHERE name = 'lock_timeout') AS bound
+LEFT JOIN (SELECT DISTINCT chain FROM concerned WHERE id NOT IN (SELECT id FROM locked)) AS held ON true
 
 -- name: trigger_jobs
 -- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
