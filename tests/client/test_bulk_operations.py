@@ -102,7 +102,7 @@ async def test_retry_by_filter_takes_the_failed_chains_of_the_type(queue: Queue)
 async def test_a_chain_is_retried_with_its_failed_blockers_of_later_pages(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, blockers: str
 ) -> None:
-    """So that it waits for them. Each is changed once, and counted once, though it fails again before its page."""
+    """So that they wait for them. Each is changed once. One that fails again before its page comes is skipped there."""
     monkeypatch.setattr(async_bulk_runner, "BATCH", 2)
     if blockers == "newer":
         # Children, which their parents have started.
@@ -129,7 +129,8 @@ async def test_a_chain_is_retried_with_its_failed_blockers_of_later_pages(
             for job in await queue.store.claim(ask("other", limit=10)):
                 await queue.store.finish([complete(job)])
     done = await queue.client.get_bulk_operation(operation.id)
-    assert (done.seen, done.changed, done.skipped) == (7, 6, 1)
+    again = 4 if blockers == "newer" else 0
+    assert (done.seen, done.changed, done.skipped) == (7 + again, 6, 1 + again)
     jobs = await queue.store.get_jobs(children)
     assert {job.attempt for job in jobs if job is not None} == {2 if blockers == "newer" else 1}
     ended = ChainStatus.COMPLETED if blockers == "newer" else ChainStatus.OPEN
