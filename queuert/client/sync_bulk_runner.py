@@ -68,7 +68,7 @@ SHORT_LOCK_TIMEOUT = 0.1
 """The same for each part of a write that has met such a row."""
 
 MAX_TIMEOUTS = 30
-"""How often a batch tries in vain before it leaves out what it has not written yet."""
+"""How often a batch tries without result before it leaves out what it has not written yet."""
 
 _RETRY = RetryPolicy(max_attempts=100, max_crashes=100, initial_delay=1.0, max_delay=30.0)
 """Of batches whose process died: operators may kill it often."""
@@ -259,7 +259,7 @@ class _AsyncBatch:
         """
         left_out = _with_dependents(self._held(request, ids, connection), waits_for)
         written: set[str] = set()
-        parts, lock_timeout, in_vain = [list(ids)], LOCK_TIMEOUT, 0
+        parts, lock_timeout, unwritten = [list(ids)], LOCK_TIMEOUT, 0
         while parts:
             part = [id for id in parts.pop() if id not in left_out]
             if not part:
@@ -274,13 +274,13 @@ class _AsyncBatch:
             except (NotInStatusError, StateUnavailableError) as error:
                 if isinstance(error, StateUnavailableError) and not was_lock_timeout(error):
                     raise
-                in_vain += 1
-                if in_vain > MAX_TIMEOUTS:
+                unwritten += 1
+                if unwritten > MAX_TIMEOUTS:
                     break
                 if len(part) == 1:
                     left_out = _with_dependents({*left_out, *part}, waits_for)
                 lock_timeout = SHORT_LOCK_TIMEOUT
-                if connection is not None and in_vain == 1:
+                if connection is not None and unwritten == 1:
                     self._store.bound_lock_waits(lock_timeout, connection=connection)
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]

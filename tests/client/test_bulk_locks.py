@@ -128,7 +128,7 @@ async def test_a_chain_is_not_deleted_while_a_row_that_goes_with_it_is_held(queu
     assert counts(await queue.done("delete")) == (COMPLETED, 2, 2, 0)
 
 
-async def test_a_batch_waits_in_vain_a_few_times_only(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_waits_without_result_a_few_times_only(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(async_bulk_runner, "MAX_TIMEOUTS", 3, raising=False)
     ids = [f"chain-{number}" for number in range(8)]
     await queue.closed(*ids)
