@@ -278,13 +278,17 @@ class JobIdConflictError(QueuertError, ValueError):
 
 
 class NotFoundError(QueuertError, LookupError):
-    """The job or chain is not in the store: it was never committed, or it was deleted."""
+    """The job or chain is not in the store: it was never committed, or it was deleted.
+
+    ``id`` names it. ``ids`` begins with that, and names all that a call for many did not find.
+    """
 
     kind = ErrorKind.NOT_FOUND
 
-    def __init__(self, id: str, message: str | None = None) -> None:
+    def __init__(self, id: str, message: str | None = None, *, ids: Iterable[str] = ()) -> None:
         super().__init__(message or f"{self._noun} {id!r} does not exist: it was never committed, or it was deleted")
         self.id = id
+        self.ids = tuple(dict.fromkeys((id, *ids)))
 
     _noun = "row"
 
@@ -352,11 +356,16 @@ class ChainAlreadyClosedError(NotInStatusError):
 
 
 class ChainNotRetriableError(NotInStatusError):
-    """Only failed and cancelled chains can be retried. Leave this chain out."""
+    """Only failed and cancelled chains can be retried. Leave this chain out.
 
-    def __init__(self, chain_id: str, status: str) -> None:
+    ``chain_id`` and ``status`` are those of one. ``chain_ids`` begins with it, and names all chains of the call that
+    cannot be retried.
+    """
+
+    def __init__(self, chain_id: str, status: str, *, chain_ids: Iterable[str] = ()) -> None:
         super().__init__(f"chain {chain_id!r} must be failed or cancelled to be retried, but it is {status}")
         self.chain_id = chain_id
+        self.chain_ids = tuple(dict.fromkeys((chain_id, *chain_ids)))
         self.status = status
 
 
@@ -373,11 +382,13 @@ class BlockerReferenceError(NotInStatusError):
     """Chains cannot be deleted, because they are blockers of jobs that would remain.
 
     ``references`` pairs up to 100 chain ids with the ids of the jobs that wait for them. Delete the chains of those
-    jobs first, or in the same call.
+    jobs first, or in the same call. ``chain_ids`` names all chains of the call that cannot be deleted.
     """
 
     def __init__(self, references: Iterable[tuple[str, str]]) -> None:
-        self.references = tuple(references)[:100]
+        found = tuple(references)
+        self.references = found[:100]
+        self.chain_ids = tuple(dict.fromkeys(chain for chain, _ in found))
         shown = ", ".join(f"{chain!r} by job {job!r}" for chain, job in self.references[:3])
         more = " ..." if len(self.references) > 3 else ""
         super().__init__(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from queuert.bulk_operations import (
@@ -17,7 +19,7 @@ from queuert.bulk_operations import (
     encode_batch,
     encoded_counts,
 )
-from queuert.client.async_cascades import cancel_closing
+from queuert.client.async_cascades import blockers_of, cancel_closing, existing_chains
 from queuert.client.management import CANCELLED_BY_CLIENT, chain_closed
 from queuert.errors import (
     BlockerReferenceError,
@@ -25,12 +27,13 @@ from queuert.errors import (
     ChainNotRetriableError,
     ConfigurationError,
     LeaseLostError,
+    NotInStatusError,
     QueuertError,
     StateUnavailableError,
 )
 from queuert.ids import new_id, new_token
 from queuert.job_types import JobType
-from queuert.jobs import ChainStatus, JobError
+from queuert.jobs import ChainRecord, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.notify.results import Notifications, delete_notifications, update_notifications
 from queuert.observability.adapter import Observers
@@ -48,10 +51,23 @@ from queuert.state.types import (
     FinishResult,
     NewJob,
     ReapRequest,
+    was_lock_timeout,
 )
 
 LEASE = 15.0
 """Seconds after which a batch whose process died is done again."""
+
+MAX_AHEAD = 2_000
+"""The most chains that a batch of retries reads besides its page: blockers of what it retries."""
+
+LOCK_TIMEOUT = 2.0
+"""Seconds that a write waits for a row which others have locked. It holds all rows of its other chains meanwhile."""
+
+SHORT_LOCK_TIMEOUT = 0.1
+"""The same for each part of a write that has met such a row."""
+
+MAX_TIMEOUTS = 30
+"""How often a batch tries without result before it leaves out what it has not written yet."""
 
 _RETRY = RetryPolicy(max_attempts=100, max_crashes=100, initial_delay=1.0, max_delay=30.0)
 """Of batches whose process died: operators may kill it often."""
@@ -147,7 +163,7 @@ class _AsyncBatch:
         self._store = store
         self._job = job
         self._job_types = job_types
-        self.notifications: Notifications = {}
+        self.notifications: dict[Topic, list[str]] = {}
         """For the caller to send, on a store without transactions; the others send them with the commit."""
         self.events: list[BaseEvent] = []
 
@@ -159,19 +175,62 @@ class _AsyncBatch:
         listing = PageRequest(BATCH, before.cursor, oldest_first=True)
         page = await self._store.list_chains(request.of_batch(started_at), listing, connection=connection)
         seen = [chain for chain in page if request.selects(chain)]
-        fitting = [chain.id for chain in seen if request.fits(chain, started_at)]
-        changed = await self._write(request, fitting, connection)
+        fitting = [chain for chain in seen if request.fits(chain, started_at)]
+        ids, waits_for = [chain.id for chain in fitting], dict[str, set[str]]()
+        if request.action is BulkAction.RETRY:
+            waits_for = await self._blockers(request, fitting, {chain.id for chain in page}, started_at, connection)
+            ids = _blockers_first(waits_for)
+        written = await self._write(request, ids, waits_for, connection) if ids else set()
+        # Blockers of other pages are counted if they are changed; otherwise their own page counts them.
+        ahead = written.difference(chain.id for chain in seen)
         progress = BulkProgress(
             started_at,
             page.next_cursor,
-            before.seen + len(seen),
-            before.changed + changed,
-            before.skipped + len(seen) - changed,
+            before.seen + len(seen) + len(ahead),
+            before.changed + len(written),
+            before.skipped + len(seen) + len(ahead) - len(written),
         )
         if page.next_cursor is None:
             return Finish(self._job, FinishKind.COMPLETE, output=json.dumps(encoded_counts(progress)))
         following = NewJob(new_id(), BULK_OPERATION_TYPE, encode_batch(request, progress), self._job.priority)
         return Finish(self._job, FinishKind.CONTINUE, continuation=following)
+
+    async def _blockers(
+        self,
+        request: BulkRequest,
+        chains: Sequence[ChainRecord],
+        page: Collection[str],
+        started_at: datetime,
+        connection: Any,
+    ) -> dict[str, set[str]]:
+        """Return the chains that are to be retried, each with its blockers among them.
+
+        These are the given ones, and the blockers of their last jobs, and theirs, that the filter has on other pages. A
+        job does not wait for a blocker that has failed: retried before it, it would run, and fail again, at once.
+        """
+        filter, statuses = request.of_batch(started_at), request.filter.statuses or (ChainStatus.FAILED,)
+        waits_for: dict[str, set[str]] = {chain.id: set() for chain in chains}
+        looked_at = {*page, *waits_for}
+        tails = {chain.id: chain.tail_id for chain in chains}
+        while tails:
+            for id, blockers in (await blockers_of(self._store, tails, connection)).items():
+                waits_for[id] = {
+                    one.chain_id
+                    for one in blockers
+                    if one.status in statuses and (filter.types is None or one.type in filter.types)
+                }
+            left = MAX_AHEAD + len(page) - len(looked_at)
+            others = sorted({one for id in tails for one in waits_for[id]}.difference(looked_at))[:left]
+            looked_at.update(others)
+            tails = {}
+            for begin in range(0, len(others), BATCH):
+                # A part at a time, since the records have the inputs.
+                found = await existing_chains(self._store, others[begin : begin + BATCH], connection)
+                for chain in found.values():
+                    if filter.matches(chain) and request.selects(chain) and request.fits(chain, started_at):
+                        tails[chain.id] = chain.tail_id
+            waits_for.update({id: set() for id in tails})
+        return {id: blockers.intersection(waits_for) for id, blockers in waits_for.items()}
 
     async def _check_allowed(self, connection: Any) -> None:
         """Refuse a job that was written by somebody who may start chains, and not manage them.
@@ -184,45 +243,112 @@ class _AsyncBatch:
         if not (is_of_chain and await self._store.is_bulk_operation(job.chain_id, connection=connection)):
             raise ConfigurationError("a bulk operation must be started by start_bulk_operation(): start it again")
 
-    async def _write(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
-        """Change those of the chains that can be changed; return how many were.
+    async def _write(
+        self, request: BulkRequest, ids: Sequence[str], waits_for: Mapping[str, Collection[str]], connection: Any
+    ) -> set[str]:
+        """Change those of the chains that can be changed; return which were.
 
-        The store changes all or none, and names what it refuses: that is left out, and the others are tried again.
+        What others hold is left out at once. Of the rest the store changes all or none, and names all that it refuses
+        for one cause: these are left out, and the others are tried again. If it still meets the lock of somebody else,
+        such as one of a row of theirs that refers to a job, its error does not say of which chain. Then the chains are
+        changed in halves, and in halves of these, and single ones that cannot be changed are left out.
+
+        Args:
+            waits_for: the blockers of chains. A chain is left out with one of them that somebody holds.
         """
-        left = list(ids)
-        while left:
-            refused: set[str]
+        left_out = _with_dependents(await self._held(request, ids, connection), waits_for)
+        written: set[str] = set()
+        parts, lock_timeout, unwritten = [list(ids)], LOCK_TIMEOUT, 0
+        while parts:
+            part = [id for id in parts.pop() if id not in left_out]
+            if not part:
+                continue
             try:
-                return await self._write_all(request, left, connection)
-            except ChainNotRetriableError as error:
-                refused = {error.chain_id}
-            except BlockerReferenceError as error:
-                refused = {chain_id for chain_id, _ in error.references}
+                written |= await self._write_all(request, part, lock_timeout, connection)
+                continue
+            except (ChainNotRetriableError, BlockerReferenceError) as error:
+                left_out.update(error.chain_ids)
             except ChainNotFoundError as error:
-                refused = {error.id}
-            left = [id for id in left if id not in refused]
-        return 0
+                left_out.update(error.ids)
+            except (NotInStatusError, StateUnavailableError) as error:
+                if isinstance(error, StateUnavailableError) and not was_lock_timeout(error):
+                    raise
+                unwritten += 1
+                if unwritten > MAX_TIMEOUTS:
+                    break
+                if len(part) == 1:
+                    left_out = _with_dependents({*left_out, *part}, waits_for)
+                lock_timeout = SHORT_LOCK_TIMEOUT
+                if connection is not None and unwritten == 1:
+                    await self._store.bound_lock_waits(lock_timeout, connection=connection)
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+                continue
+            parts.append(part)
+        if connection is not None:
+            # The finish of the job may wait for others: they hold jobs that wait for the operation.
+            await self._store.bound_lock_waits(None, connection=connection)
+        return written.intersection(ids)
 
-    async def _write_all(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> int:
+    async def _held(self, request: BulkRequest, ids: Sequence[str], connection: Any) -> set[str]:
+        """Return the chains that cannot be changed now since others hold rows of theirs. A cancel looks by itself."""
+        if connection is None or request.action is BulkAction.CANCEL:
+            return set()
+        is_retry = request.action is BulkAction.RETRY
+        held = await self._store.held_chains(
+            ids,
+            lock_timeout=LOCK_TIMEOUT,
+            blockers=is_retry,
+            dependents=is_retry,
+            members=request.action is BulkAction.DELETE,
+            connection=connection,
+        )
+        return set(held)
+
+    async def _write_all(
+        self, request: BulkRequest, ids: Sequence[str], lock_timeout: float, connection: Any
+    ) -> set[str]:
+        """Change all of the chains or none, but of a cancel those that nobody holds; return which were changed."""
         if request.action is BulkAction.DELETE:
             deleted = await self._store.delete_chains(ids, connection=connection)
-            self.notifications = delete_notifications(deleted)
-            self.events = [ChainsDeleted(count=len(deleted.chain_ids), in_callers_transaction=False)]
-            return len(deleted.chain_ids)
+            self._add(delete_notifications(deleted))
+            self.events.append(ChainsDeleted(count=len(deleted.chain_ids), in_callers_transaction=False))
+            return set(deleted.chain_ids)
         if request.action is BulkAction.RETRY:
             results = await self._store.retry_chains(ids, connection=connection)
         elif request.action is BulkAction.CANCEL:
             reason = request.reason or CANCELLED_BY_CLIENT
-            results = await cancel_closing(self._store, ids, reason, connection, self._job_types)
+            timeout = None if connection is None else lock_timeout
+            results = await cancel_closing(self._store, ids, reason, connection, self._job_types, lock_timeout=timeout)
         else:
             results = await self._store.change_waiting_jobs(
                 ids, run_at=request.run_at, priority=request.priority, connection=connection
             )
-        self.notifications = update_notifications(results)
-        written = [result for result in results if result.written]
+        self._add(update_notifications(results))
+        written = {result.chain_id: result for result in results if result.written}
         if request.action in (BulkAction.RETRY, BulkAction.CANCEL):
-            self.events = [_event(result) for result in written]
-        return len({one.chain_id for one in written}.intersection(ids))
+            self.events += map(_event, written.values())
+        return set(written)
+
+    def _add(self, notifications: Notifications) -> None:
+        for topic, keys in notifications.items():
+            self.notifications[topic] = [*self.notifications.get(topic, ()), *keys]
+
+
+def _blockers_first(waits_for: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the chains, blockers before those that wait for them."""
+    try:
+        return list(TopologicalSorter(waits_for).static_order())
+    except CycleError:
+        return list(waits_for)
+
+
+def _with_dependents(ids: Collection[str], waits_for: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the chains, those that wait for them, and those that wait for these."""
+    found = set(ids)
+    while more := {id for id, blockers in waits_for.items() if id not in found and not found.isdisjoint(blockers)}:
+        found |= more
+    return found
 
 
 def _event(result: ChainUpdate) -> BaseEvent:

@@ -5,16 +5,22 @@ The reads are not one snapshot; the write that follows checks each chain under i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from queuert.errors import ChainNotFoundError, ConfigurationError, NotInStatusError
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    NotInStatusError,
+    QueuertError,
+    StateUnavailableError,
+)
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.async_store import AsyncStore
 from queuert.state.paging import MAX_PAGE, PageRequest
-from queuert.state.types import ChainUpdate
+from queuert.state.types import BlockerRecord, ChainUpdate, was_lock_timeout
 
 MAX_CASCADE = 10_000
 """The most chains of a cascade, which is one transaction."""
@@ -51,25 +57,29 @@ async def failed_together(
     types = await _closing_types(store, connection, job_types)
     following = list(found.values())
     while following:
-        failed = {}
-        for chain in following:
-            for blocker in await store.get_blockers(chain.tail_id, outputs=False, connection=connection):
-                cancelled_with_it = blocker.status is ChainStatus.CANCELLED and blocker.type in types
-                if (blocker.status is ChainStatus.FAILED or cancelled_with_it) and blocker.chain_id not in found:
-                    failed.update(await _chains(store, [blocker.chain_id], connection))
+        blockers = {
+            blocker.chain_id
+            for of_chain in (await blockers_of(store, _tails(following), connection)).values()
+            for blocker in of_chain
+            if blocker.status is ChainStatus.FAILED
+            or (blocker.status is ChainStatus.CANCELLED and blocker.type in types)
+        }
+        failed = await existing_chains(store, sorted(blockers.difference(found)), connection)
         _add(found, failed, MAX_CASCADE)
         following = list(failed.values())
     return list(found)
 
 
-async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> list[str]:
+async def awaited_by_none_else(store: AsyncStore, ids: Sequence[str], connection: Any) -> Cascade:
     """Return the chains, and the open chains that only jobs of these wait for, recursively.
+
+    A given chain that was cancelled before still names what its last job waited for.
 
     Raises:
         ChainNotFoundError: one of the given chains does not exist.
         ConfigurationError: there are too many.
     """
-    return (await _spread(store, ids, connection, most=MAX_CASCADE)).ids
+    return await _spread(store, ids, connection, most=MAX_CASCADE)
 
 
 class Cascade(NamedTuple):
@@ -106,26 +116,76 @@ async def _closing_types(store: AsyncStore, connection: Any, job_types: Iterable
 
 
 async def cancel_closing(
-    store: AsyncStore, ids: Sequence[str], reason: str, connection: Any, job_types: Iterable[JobType[Any, Any]] = ()
+    store: AsyncStore,
+    ids: Sequence[str],
+    reason: str,
+    connection: Any,
+    job_types: Iterable[JobType[Any, Any]] = (),
+    *,
+    cascade: bool = False,
+    lock_timeout: float | None = None,
+    optional: bool = False,
 ) -> list[ChainUpdate]:
-    """Cancel chains, and those that close with them. The results of the given ones come first.
+    """Cancel chains, and those that close with them; with ``cascade`` all open ones that nobody else waits for.
 
-    Those that were spared are looked at again: see :func:`cancel_spared`.
+    The results of the given ones come first. Those that were spared are looked at again: see :func:`cancel_spared`.
+    With ``lock_timeout`` given chains are left out, and have no results, if others hold them or what closes with them.
+    With ``optional`` none is cancelled if the write would have to wait too long for a lock.
 
     Raises:
-        ChainNotFoundError: one of the given chains does not exist.
-        NotInStatusError: those that close with them were deleted again and again meanwhile.
+        ChainNotFoundError: some of the given chains do not exist; it names them all.
+        ConfigurationError: the cascade has too many chains.
+        NotInStatusError: those that are cancelled with them were deleted again and again meanwhile.
     """
     for _ in range(ROUNDS):
-        concerned = await closing_with(store, ids, connection, job_types)
+        if cascade:
+            concerned = await awaited_by_none_else(store, ids, connection)
+        else:
+            concerned = await closing_with(store, ids, connection, job_types)
+        if lock_timeout is not None:
+            held = await _held(store, concerned.ids, lock_timeout, connection, job_types)
+            if not held.isdisjoint(ids):
+                ids = [id for id in ids if id not in held]
+                concerned = await closing_with(store, ids, connection, job_types)
+        if not ids:
+            return []
         try:
             results = await store.cancel_chains(concerned.ids, reason=reason, connection=connection)
         except ChainNotFoundError as error:
-            if error.id in ids:
+            if not set(ids).isdisjoint(error.ids):
                 raise
+        except StateUnavailableError as error:
+            # The write has a savepoint of its own, so that the caller's transaction can go on.
+            if not (optional and was_lock_timeout(error)):
+                raise
+            return []
         else:
-            return results + await cancel_spared(store, concerned.spared, reason, connection, job_types)
-    raise NotInStatusError(f"the chains that close with {ids[0]!r} changed {ROUNDS} times meanwhile: try again")
+            spared = await cancel_spared(store, concerned.spared, reason, connection, job_types, cascade=cascade)
+            return results + spared
+    raise NotInStatusError(f"the chains that {ids[0]!r} waits for changed {ROUNDS} times meanwhile: try again")
+
+
+async def _held(
+    store: AsyncStore, ids: Sequence[str], lock_timeout: float, connection: Any, job_types: Iterable[JobType[Any, Any]]
+) -> set[str]:
+    """Return those of the chains that cannot be cancelled now, because of others' locks.
+
+    A chain is not cancelled without those that close with it, so that it is held if one of these is.
+    """
+    held = set(await store.held_chains(ids, lock_timeout=lock_timeout, dependents=True, connection=connection))
+    types = await _closing_types(store, connection, job_types) if held else set()
+    following = held
+    while following and types:
+        closing = [
+            id for id, one in (await existing_chains(store, sorted(following), connection)).items() if one.type in types
+        ]
+        waiting: set[str] = set()
+        for id in closing:
+            async for page in _dependents(store, id, connection):
+                waiting.update(job.chain_id for job in page if job.status is JobStatus.BLOCKED)
+        following = waiting.intersection(ids) - held
+        held |= following
+    return held
 
 
 async def cancel_spared(
@@ -134,17 +194,26 @@ async def cancel_spared(
     reason: str,
     connection: Any,
     job_types: Iterable[JobType[Any, Any]] = (),
+    *,
+    cascade: bool = False,
 ) -> list[ChainUpdate]:
-    """Cancel those chains that no job waits for any more, and what closes with them; return what was written.
+    """Cancel those chains that no job waits for any more, as :func:`cancel_closing` does; return what was written.
 
     Whoever closes a parent spares the children that another one waits for. If that one is closed at the same moment, it
     spares them as well: so each looks again when its own is closed, and the last one sees both.
+
+    What cannot be cancelled stays open: the call has written what it was for, and without ``connection`` committed it.
     """
+    left_open: tuple[type[QueuertError], ...] = (ChainNotFoundError, NotInStatusError, ConfigurationError)
+    if connection is None:
+        left_open += (StateUnavailableError,)
     written: list[ChainUpdate] = []
     for id in sorted(ids):
-        if not await _awaited_by_others(store, id, {}, connection):
-            with suppress(ChainNotFoundError):
-                results = await cancel_closing(store, [id], reason, connection, job_types)
+        with suppress(*left_open):
+            if not await _awaited_by_others(store, id, {}, connection):
+                results = await cancel_closing(
+                    store, [id], reason, connection, job_types, cascade=cascade, optional=True
+                )
                 written += [one for one in results if one.written]
     return written
 
@@ -160,34 +229,56 @@ async def _spread(
     """Return the chains, and the open chains of some types that only jobs of these wait for, recursively."""
     found = await _given(store, ids, connection)
     candidates: set[str] = set()
-    following = list(found.values())
+    following = [chain for chain in found.values() if _names_blockers(chain, types)]
     while following:
         candidates |= await _awaited(store, following, connection, types)
         candidates.difference_update(found, kept)
         # One that another job waits for may be found again, when that job belongs to a chain of the cascade.
         alone = [id for id in sorted(candidates) if not await _awaited_by_others(store, id, found, connection)]
-        added = await _chains(store, alone, connection)
+        added = await existing_chains(store, alone, connection)
         _add(found, added, most)
-        following = list(added.values())
+        following = [chain for chain in added.values() if chain.status is ChainStatus.OPEN]
     return Cascade(list(found), candidates.difference(found))
+
+
+def _names_blockers(chain: ChainRecord, types: Collection[str] | None) -> bool:
+    """Whether what the chain waits or waited for is cancelled with it.
+
+    A cascade of all types is also a request to finish what a cancel without one has left. The blockers of a chain that
+    a client completed go on, as they are meant to; so do those of one that failed, which may have been retried since.
+    """
+    if types is None:
+        return chain.status in (ChainStatus.OPEN, ChainStatus.CANCELLED)
+    return chain.status is ChainStatus.OPEN
 
 
 async def _awaited(
     store: AsyncStore, chains: Sequence[ChainRecord], connection: Any, types: Collection[str] | None
 ) -> set[str]:
-    """Return the open chains of some types that the last jobs of open chains have as blockers."""
-    tails = {chain.id: chain.tail_id for chain in chains if chain.status is ChainStatus.OPEN}
-    found: set[str] = set()
+    """Return the open chains of some types that the last jobs of the chains have as blockers."""
+    return {
+        one.chain_id
+        for of_chain in (await blockers_of(store, _tails(chains), connection)).values()
+        for one in of_chain
+        if one.status is ChainStatus.OPEN and (types is None or one.type in types)
+    }
+
+
+def _tails(chains: Iterable[ChainRecord]) -> dict[str, str]:
+    return {chain.id: chain.tail_id for chain in chains}
+
+
+async def blockers_of(store: AsyncStore, tails: Mapping[str, str], connection: Any) -> dict[str, list[BlockerRecord]]:
+    """Return the blockers of the last jobs of chains, by chain; chains whose jobs have none are left out.
+
+    ``tails`` has the last job of each chain.
+    """
+    found: dict[str, list[BlockerRecord]] = {}
     for part in _parts(list(tails)):
         # Most chains have no blockers at all: one read says so of many.
         links = await store.get_blocker_links(part, limit=1, connection=connection)
-        for chain_id in {link.chain_id for link in links}:
-            blockers = await store.get_blockers(tails[chain_id], outputs=False, connection=connection)
-            found.update(
-                one.chain_id
-                for one in blockers
-                if one.status is ChainStatus.OPEN and (types is None or one.type in types)
-            )
+        for chain_id in dict.fromkeys(link.chain_id for link in links):
+            found[chain_id] = await store.get_blockers(tails[chain_id], outputs=False, connection=connection)
     return found
 
 
@@ -204,14 +295,13 @@ def _add(found: dict[str, ChainRecord], more: dict[str, ChainRecord], most: int 
 
 
 async def _given(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
-    found = await _chains(store, ids, connection)
-    for id in ids:
-        if id not in found:
-            raise ChainNotFoundError(id)
+    found = await existing_chains(store, ids, connection)
+    if missing := [id for id in ids if id not in found]:
+        raise ChainNotFoundError(missing[0], ids=missing)
     return found
 
 
-async def _chains(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
+async def existing_chains(store: AsyncStore, ids: Sequence[str], connection: Any) -> dict[str, ChainRecord]:
     """Read chains. Those that were deleted meanwhile are left out."""
     found: dict[str, ChainRecord] = {}
     for part in _parts(ids):
@@ -240,7 +330,7 @@ async def _failed_after(store: AsyncStore, blocker: ChainRecord, connection: Any
             break  # Too many, as the caller will find.
     return [
         chain
-        for chain in (await _chains(store, list(failed), connection)).values()
+        for chain in (await existing_chains(store, list(failed), connection)).values()
         if chain.tail_id == failed[chain.id] and _closed_after(chain, blocker)
     ]
 

@@ -14,7 +14,6 @@ from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_cascades import (
     ROUNDS,
     Cascade,
-    awaited_by_none_else,
     cancel_closing,
     cancel_spared,
     closing_with,
@@ -284,7 +283,7 @@ class AsyncClientManagement(AsyncClientBase):
                     [completion], cancel=closing, reason=reason, connection=connection
                 )
             except ChainNotFoundError as error:
-                if error.id not in closing:
+                if not set(error.ids) <= set(closing):
                     raise
                 # It was deleted meanwhile: look again.
                 continue
@@ -329,9 +328,10 @@ class AsyncClientManagement(AsyncClientBase):
 
         Args:
             chains: ids or handles.
-            cascade: cancel also the open chains that their jobs wait for, children among them, and those that these
-                wait for, and so on; except those that another job waits for as well. They are read before they are
-                cancelled: one that a job begins to wait for in between is cancelled, and releases that job.
+            cascade: cancel also the open chains that their last jobs wait for, children among them, and those that
+                these wait for, and so on; except those that another job waits for as well. Also those that the last
+                job of a chain waited for which was cancelled before, without ``cascade``. They are read before they
+                are cancelled: one that a job begins to wait for in between is cancelled, and releases that job.
             reason: the message of the chains' error, shortened to 2,000 characters.
             connection: a connection of yours, see :meth:`start_chain`.
 
@@ -343,21 +343,20 @@ class AsyncClientManagement(AsyncClientBase):
             ChainNotFoundError: one of them does not exist; none was cancelled.
             ConfigurationError: with ``cascade`` there are more than 10,000 chains, or the reason is no text; none was
                 cancelled.
+            NotInStatusError: chains that would be cancelled with them were deleted again and again meanwhile. Try
+                again.
         """
         store, given = await self._open_store(), chain_ids(chains)
         if not isinstance(reason, str):
             raise ConfigurationError(f"reason must be text, got {reason!r}")
         message = safe_text(reason, _MAX_REASON)
-        ids = await awaited_by_none_else(store, given, connection) if cascade else given
-        with self._changing("cancelled", ids, connection) as traced:
-            if cascade:
-                results = await store.cancel_chains(ids, reason=message, connection=connection)
-            else:
-                results = await cancel_closing(store, ids, message, connection, self.job_types)
+        with self._changing("cancelled", given, connection) as traced:
+            results = await cancel_closing(store, given, message, connection, self.job_types, cascade=cascade)
             traced.changed(results)
         closed = {result.chain_id: result for result in results if result.written}
         self._report_closed(list(closed.values()), connection)
-        return [id in closed for id in ids]
+        concerned = dict.fromkeys([*given, *(result.chain_id for result in results)]) if cascade else given
+        return [id in closed for id in concerned]
 
     async def cancel_chains_of_key(
         self,
@@ -430,8 +429,8 @@ class AsyncClientManagement(AsyncClientBase):
             try:
                 return await self._retry(together, None, connection)
             except (ChainNotFoundError, ChainNotRetriableError) as error:
-                refused = error.id if isinstance(error, ChainNotFoundError) else error.chain_id
-                if refused in ids:
+                refused = error.ids if isinstance(error, ChainNotFoundError) else error.chain_ids
+                if not set(ids).isdisjoint(refused):
                     raise
                 # One of the cascade was retried or deleted meanwhile: look again.
         raise NotInStatusError(f"the failed chains around {ids[0]!r} changed {ROUNDS} times meanwhile: try again")

@@ -166,7 +166,7 @@ class AsyncManagementStore(Protocol):
         results, here and below, what is deleted between the check of all and its own step.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
+            ChainNotFoundError: some of them do not exist; it names them all.
         """
         ...
 
@@ -179,8 +179,8 @@ class AsyncManagementStore(Protocol):
         input.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
-            ChainNotRetriableError: one of them is open or completed.
+            ChainNotFoundError: some of them do not exist; it names them all.
+            ChainNotRetriableError: some of them are open or completed; it names them all.
             JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
         ...
@@ -201,7 +201,7 @@ class AsyncManagementStore(Protocol):
         a new input, if it waits.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
+            ChainNotFoundError: some of them do not exist; it names them all.
             JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
         ...
@@ -212,6 +212,34 @@ class AsyncManagementStore(Protocol):
 
     async def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
         """Whether the chain was started by ``start_bulk_operation``; True where the store has no roles."""
+        ...
+
+    async def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Let no later statement of the caller's transaction wait longer for a lock, where there are locks of rows.
+
+        What the login may wait is not lengthened; without ``seconds`` it is what counts again. An operation that would
+        have to wait longer raises a StateUnavailableError that :func:`queuert.state.types.was_lock_timeout` knows, and
+        the transaction can go on.
+        """
+        ...
+
+    async def held_chains(
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
+    ) -> list[str]:
+        """Return those of the chains that cannot be changed now, since others have locked rows of theirs.
+
+        It waits for nobody, and locks the others for the caller's transaction: first and last jobs, with ``blockers``
+        the open chains that the last jobs wait for, with ``dependents`` the jobs that wait for the chains; with
+        ``members`` all jobs, as for a deletion. The writes that follow wait for locks as ``bound_lock_waits`` says. A
+        chain that does not exist counts as held. Empty where there are no locks of rows.
+        """
         ...
 
     async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
@@ -241,7 +269,7 @@ class AsyncManagementStore(Protocol):
         With ``cascade`` the blockers of their jobs are deleted as well, and the blockers of those, and so on.
 
         Raises:
-            BlockerReferenceError: one of them is a blocker of a job that is not deleted.
+            BlockerReferenceError: some of them are blockers of jobs that are not deleted; it names them all.
         """
         ...
 

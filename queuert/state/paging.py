@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
+from queuert.attributes import pairs_of
 from queuert.errors import ConfigurationError, InvalidCursorError
-from queuert.jobs import ChainStatus, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, JobStatus
 
 T = TypeVar("T", covariant=True)
 
@@ -34,6 +35,16 @@ class ChainFilter:
     """Started before this time."""
     attributes: tuple[tuple[str, str], ...] = ()
     """Names and values of attributes. A chain matches if it has all of them."""
+
+    def matches(self, chain: ChainRecord) -> bool:
+        """Whether a listing by this filter has the chain, as it was when it was read."""
+        return (
+            (self.types is None or chain.type in self.types)
+            and (self.statuses is None or chain.status in self.statuses)
+            and (self.since is None or chain.created_at >= self.since)
+            and (self.before is None or chain.created_at < self.before)
+            and set(self.attributes) <= set(pairs_of(chain.attributes))
+        )
 
 
 @dataclass(frozen=True, slots=True)

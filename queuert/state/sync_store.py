@@ -165,7 +165,7 @@ class ManagementStore(Protocol):
         results, here and below, what is deleted between the check of all and its own step.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
+            ChainNotFoundError: some of them do not exist; it names them all.
         """
         ...
 
@@ -178,8 +178,8 @@ class ManagementStore(Protocol):
         input.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
-            ChainNotRetriableError: one of them is open or completed.
+            ChainNotFoundError: some of them do not exist; it names them all.
+            ChainNotRetriableError: some of them are open or completed; it names them all.
             JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
         ...
@@ -200,7 +200,7 @@ class ManagementStore(Protocol):
         a new input, if it waits.
 
         Raises:
-            ChainNotFoundError: one of them does not exist.
+            ChainNotFoundError: some of them do not exist; it names them all.
             JobNotFoundError: the job of ``edit`` is not the last one of one of the chains.
         """
         ...
@@ -211,6 +211,34 @@ class ManagementStore(Protocol):
 
     def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
         """Whether the chain was started by ``start_bulk_operation``; True where the store has no roles."""
+        ...
+
+    def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Let no later statement of the caller's transaction wait longer for a lock, where there are locks of rows.
+
+        What the login may wait is not lengthened; without ``seconds`` it is what counts again. An operation that would
+        have to wait longer raises a StateUnavailableError that :func:`queuert.state.types.was_lock_timeout` knows, and
+        the transaction can go on.
+        """
+        ...
+
+    def held_chains(
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
+    ) -> list[str]:
+        """Return those of the chains that cannot be changed now, since others have locked rows of theirs.
+
+        It waits for nobody, and locks the others for the caller's transaction: first and last jobs, with ``blockers``
+        the open chains that the last jobs wait for, with ``dependents`` the jobs that wait for the chains; with
+        ``members`` all jobs, as for a deletion. The writes that follow wait for locks as ``bound_lock_waits`` says. A
+        chain that does not exist counts as held. Empty where there are no locks of rows.
+        """
         ...
 
     def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
@@ -240,7 +268,7 @@ class ManagementStore(Protocol):
         With ``cascade`` the blockers of their jobs are deleted as well, and the blockers of those, and so on.
 
         Raises:
-            BlockerReferenceError: one of them is a blocker of a job that is not deleted.
+            BlockerReferenceError: some of them are blockers of jobs that are not deleted; it names them all.
         """
         ...
 

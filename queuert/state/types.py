@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from queuert.deduplication import Deduplicate
-from queuert.errors import InvalidIdentifierError, JobIdConflictError
+from queuert.errors import InvalidIdentifierError, JobIdConflictError, StateUnavailableError
 from queuert.jobs import AbortReason, Attributes, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
 from queuert.policies import Retention, RetryPolicy
@@ -742,3 +742,8 @@ class PruneResult:
     """Pass it to the next call; None at the end."""
     stale_ids: Sequence[str] = ()
     """The chains that became stale."""
+
+
+def was_lock_timeout(error: StateUnavailableError) -> bool:
+    """Whether an operation would have had to wait too long for a lock (SQLSTATE 55P03): others hold what it changes."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+import psycopg
 import pytest
 
 from queuert import AsyncClient, JobType, JobTypes, NewChain
-from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction
+from queuert.bulk_operations import BATCH, BULK_OPERATION_TYPE, BulkAction, BulkRequest
+from queuert.client import async_bulk_runner
+from queuert.client.async_bulk_runner import _AsyncBatch
 from queuert.errors import ChainNotFoundError, ConfigurationError, InvalidIdentifierError
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError
+from queuert.limits import TypeTraits
 from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import ChainRetried
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.postgres import PostgresState
 from queuert.state.sqlite import SQLiteState
-from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
-from queuert.testing.conformance.builders import ask, expire, fail
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
+from queuert.testing.conformance.builders import ask, complete, expire, fail, wait
+from queuert.testing.events import EventLog
 from queuert.webhooks.endpoints import DELIVERY_TYPE
+from queuert.workers import WorkerHeartbeat
 
 work = JobType("work", input=int, output=int)
 other = JobType("other", input=int, output=int)
 JOB_TYPES = JobTypes(work, other)
+
+
+async def _connected(dsn: str) -> psycopg.AsyncConnection[Any]:
+    return await psycopg.AsyncConnection.connect(dsn)
 
 
 class Queue:
@@ -85,6 +98,68 @@ async def test_retry_by_filter_takes_the_failed_chains_of_the_type(queue: Queue)
     assert [one.id for one in await queue.client.list_bulk_operations()] == [operation.id]
 
 
+@pytest.mark.parametrize("blockers", ["newer", "older"])
+async def test_a_chain_is_retried_with_its_failed_blockers_of_later_pages(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, blockers: str
+) -> None:
+    """So that they wait for them. Each is changed once. One that fails again before its page comes is skipped there."""
+    monkeypatch.setattr(async_bulk_runner, "BATCH", 2)
+    if blockers == "newer":
+        # Children, which their parents have started.
+        [parent, other_one] = await queue.client.start_chains([NewChain(other, 1), NewChain(other, 2)])
+        for job in await queue.store.claim(ask("other", limit=2)):
+            of_job = (NewJob(f"child-{number}-{job.id}", "work", "1") for number in range(2))
+            await queue.store.finish([wait(job, *of_job)])
+        children = [f"child-{number}-{one.id}" for one in (parent, other_one) for number in range(2)]
+    else:
+        children = [one.id for one in await queue.client.start_chains([NewChain(work, n) for n in range(4)])]
+        parent = await queue.client.start_chain(other, 1, blockers=children[:2])
+        other_one = await queue.client.start_chain(other, 1, blockers=children[2:])
+    await queue.fail_all("work")
+    await queue.fail_all("other")
+    not_concerned = await queue.failed(1)
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+    await queue.client.retry_chains(not_concerned)
+    await queue.fail_all("work")
+    while await queue.client.run_bulk_operations(batches=1):
+        claimed = await queue.store.claim(ask("other", limit=10))
+        assert claimed == []
+        if blockers == "newer":
+            await queue.fail_all("work")
+            for job in await queue.store.claim(ask("other", limit=10)):
+                await queue.store.finish([complete(job)])
+    done = await queue.client.get_bulk_operation(operation.id)
+    again = 4 if blockers == "newer" else 0
+    assert (done.seen, done.changed, done.skipped) == (7 + again, 6, 1 + again)
+    jobs = await queue.store.get_jobs(children)
+    assert {job.attempt for job in jobs if job is not None} == {2 if blockers == "newer" else 1}
+    ended = ChainStatus.COMPLETED if blockers == "newer" else ChainStatus.OPEN
+    assert await queue.statuses([parent.id, other_one.id]) == [ended] * 2
+
+
+async def test_blockers_that_the_filter_does_not_have_are_not_retried(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_bulk_runner, "BATCH", 1)
+    attributes = {"user": "17"}
+    [parent] = await queue.client.start_chains([NewChain(other, 1, attributes=attributes)])
+    [job] = await queue.store.claim(ask("other"))
+    children = [NewJob("mine", "work", "1", attributes={"user": "17"}), NewJob("not-mine", "work", "1")]
+    await queue.store.finish([wait(job, *children)])
+    await queue.fail_all("work")
+    await queue.fail_all("other")
+    operation = await queue.client.start_bulk_operation("retry", requested_by="ana", attributes=attributes)
+    while await queue.client.run_bulk_operations(batches=1):
+        pass
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (2, 2, 0)
+    assert await queue.statuses([parent.id, "mine", "not-mine"]) == [
+        ChainStatus.OPEN,
+        ChainStatus.OPEN,
+        ChainStatus.FAILED,
+    ]
+
+
 async def test_only_chains_with_the_error_are_retried(queue: Queue) -> None:
     down, wrong = await queue.failed(BATCH), await queue.client.start_chains([NewChain(work, n) for n in range(2)])
     for job in await queue.store.claim(ClaimRequest({"work": 60.0}, 10, "me", new_token())):
@@ -127,6 +202,63 @@ async def test_a_batch_whose_process_died_is_done_by_another(queue: Queue) -> No
         done = await queue.client.get_bulk_operation(operation.id)
     assert (done.changed, done.skipped) == (3, 0)
     assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+
+
+async def test_two_runners_share_an_operation(
+    state: StateAdapter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chain is changed by one of them, and counted once."""
+    monkeypatch.setattr(async_bulk_runner, "BATCH", 3)
+    ids, log = await queue.failed(20), EventLog()
+    async with AsyncExitStack() as stack:
+        runners = [
+            await stack.enter_async_context(AsyncClient(state, JOB_TYPES, notify=InProcessNotify(), observability=log))
+            for _ in range(2)
+        ]
+        operation = await queue.client.start_bulk_operation("retry", requested_by="ana")
+        done = await queue.client.get_bulk_operation(operation.id)
+        while done.status is ChainStatus.OPEN:
+            await asyncio.gather(*(one.run_bulk_operations() for one in runners))
+            done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 20, 20, 0)
+    assert sorted(one.chain_id for one in log.of(ChainRetried)) == sorted(ids)
+
+
+async def test_a_batch_on_redis_whose_process_died_before_its_finish(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is repeated; it changes nothing twice, and counts only what it has seen."""
+    from queuert.state.redis import RedisState
+    from queuert.state.redis.async_store import AsyncRedisStore
+
+    state, before, died = RedisState(redis_url), AsyncRedisStore.finish, list[ClaimedJob]()
+
+    async def finish(store: AsyncRedisStore, finishes: Sequence[Finish]) -> list[FinishResult]:
+        if finishes[0].job.type == BULK_OPERATION_TYPE and not died:
+            died.append(finishes[0].job)
+            raise ConnectionAbortedError
+        return await before(store, finishes)
+
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client:
+        queue = Queue(client, store)
+        ids = await queue.failed(3)
+        operation = await client.start_bulk_operation("retry", requested_by="ana")
+        monkeypatch.setattr(AsyncRedisStore, "finish", finish)
+        with pytest.raises(ConnectionAbortedError):
+            await client.run_bulk_operations()
+        assert set(await queue.statuses(ids)) == {ChainStatus.OPEN}
+        [again, *_] = await store.claim(ask("work"))
+        await store.finish([fail(again)])
+        await expire(store, *died)
+        done = await client.get_bulk_operation(operation.id)
+        while done.status is ChainStatus.OPEN:
+            await client.run_bulk_operations()
+            done = await client.get_bulk_operation(operation.id)
+        assert (done.seen, done.changed, done.skipped) == (1, 0, 1)
+        assert (await queue.statuses(ids)).count(ChainStatus.FAILED) == 1
+    await store.aclose()
 
 
 async def test_a_cancelled_operation_changes_nothing_more(queue: Queue) -> None:
@@ -194,6 +326,116 @@ async def test_delete_skips_blockers_of_jobs_that_stay(queue: Queue) -> None:
     done = await queue.client.get_bulk_operation(operation.id)
     assert (done.seen, done.changed, done.skipped) == (3, 2, 1)
     assert await queue.store.get_chains(others) == [None, None]
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry", "delete", "reprioritize"])
+async def test_a_chain_that_somebody_holds_is_left_out(dsn: str, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    """Its transaction may last for long. The operation does not wait for it, and changes the others."""
+    monkeypatch.setattr(async_bulk_runner, "LOCK_TIMEOUT", 0.1)
+    state = PostgresState(dsn)
+    store = state.async_store(max_connections=1)
+    await store.open()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify()) as client, await _connected(dsn) as others:
+        queue = Queue(client, store)
+        ids = await queue.failed(5)
+        if action in ("cancel", "reprioritize"):
+            await client.retry_chains(ids)
+        await others.execute("SELECT id FROM queuert.job WHERE id = ANY (%s) FOR UPDATE", (ids[1:3],))
+        priority = 7 if action == "reprioritize" else None
+        operation = await client.start_bulk_operation(action, requested_by="ana", job_types=[work], priority=priority)
+        assert await client.run_bulk_operations() == 1
+        done = await client.get_bulk_operation(operation.id)
+        assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 5, 3, 2)
+        await others.rollback()
+        held, free = await store.get_jobs(ids[1:3]), await store.get_jobs([ids[0], *ids[3:]])
+        states = {None if one is None else (one.status, one.priority) for one in held}
+        assert states.isdisjoint({None if one is None else (one.status, one.priority) for one in free})
+    await store.aclose()
+
+
+@pytest.mark.parametrize("held", ["child", "grandchild", "dependent", "next"])
+async def test_a_chain_is_left_out_with_what_would_change_with_it(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    """Whoever holds a child that closes with it, a job that waits for it, or its last job, holds the chain."""
+    monkeypatch.setattr(async_bulk_runner, "LOCK_TIMEOUT", 0.1)
+    first = JobType("first", input=int, output=int, continues_with=other)
+    child = JobType("child", input=int, output=int, closes_with_parent=True)
+    job_types = JobTypes(first, other, child)
+    async with (
+        AsyncClient(PostgresState(dsn), job_types, notify=InProcessNotify()) as client,
+        await _connected(dsn) as others,
+    ):
+        await client.start_chain(child, 1, id="grandchild")
+        await client.start_chain(child, 1, id="child", blockers=["grandchild"])
+        await client.start_chain(first, 1, id="parent", blockers=["child"])
+        if held == "next":
+            await client.continue_chain("parent", other, 1, id="next", blockers=["child"])
+        await client.start_chain(other, 1, id="dependent", blockers=["parent"])
+        free = await client.start_chain(first, 1)
+        await others.execute("SELECT id FROM queuert.job WHERE id = %s FOR UPDATE", (held,))
+        for changed, seen in ((1, 2), (1, 1)):
+            operation = await client.start_bulk_operation("cancel", requested_by="ana", job_types=[first])
+            await client.run_bulk_operations()
+            done = await client.get_bulk_operation(operation.id)
+            assert (done.status, done.seen, done.changed) == (ChainStatus.COMPLETED, seen, changed)
+            is_open = ChainStatus.OPEN if seen > changed else ChainStatus.CANCELLED
+            assert {(await client.get_chain(id)).status for id in ("parent", "child", "grandchild")} == {is_open}
+            assert (await free.refresh()).status is ChainStatus.CANCELLED
+            await others.rollback()
+
+
+async def test_a_chain_is_not_retried_while_somebody_holds_what_it_waits_for(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_bulk_runner, "LOCK_TIMEOUT", 0.1)
+    async with (
+        AsyncClient(PostgresState(dsn), JOB_TYPES, notify=InProcessNotify()) as client,
+        await _connected(dsn) as others,
+    ):
+        blocker = await client.start_chain(work, 1)
+        chains = await client.start_chains([NewChain(other, 1, blockers=[blocker]), NewChain(other, 2)])
+        await client.cancel_chains(chains)
+        await others.execute("SELECT id FROM queuert.job WHERE id = %s FOR UPDATE", (blocker.id,))
+        operation = await client.start_bulk_operation("retry", requested_by="ana", statuses=["cancelled"])
+        await client.run_bulk_operations()
+        done = await client.get_bulk_operation(operation.id)
+        assert (done.status, done.seen, done.changed, done.skipped) == (ChainStatus.COMPLETED, 2, 1, 1)
+        assert [(await one.refresh()).status for one in chains] == [ChainStatus.CANCELLED, ChainStatus.OPEN]
+
+
+@pytest.mark.parametrize("action", ["cancel", "delete", "retry"])
+async def test_what_is_refused_is_left_out_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
+    """However many chains are refused: the second write has the others only."""
+    refused, writes, before = await queue.failed(30), [], _AsyncBatch._write_all
+    others = await queue.failed(2)
+    if action == "delete":
+        await queue.client.start_chains([NewChain(other, 1, blockers=[id]) for id in refused for _ in range(5)])
+    if action == "cancel":
+        await queue.client.retry_chains([*refused, *others])
+        # With a type that closes with its parent a cancel looks at each chain before it writes.
+        traits = (TypeTraits("child", closes_with_parent=True),)
+        beat = WorkerHeartbeat("w", "w", "here", 1, "1", (), 1, 0, 0.0, traits=traits)
+        await queue.store.record_heartbeat(beat, 60.0)
+
+    async def write_all(batch: _AsyncBatch, request: BulkRequest, ids: Sequence[str], *more: Any) -> set[str]:
+        writes.append(len(ids))
+        if action == "retry" and len(writes) == 1:
+            # Others retry them after the page was read.
+            await queue.store.retry_chains(refused, connection=more[-1])
+        if action == "cancel" and len(writes) == 1:
+            # Others delete them.
+            await queue.store.delete_chains(refused, connection=more[-1])
+        return await before(batch, request, ids, *more)
+
+    monkeypatch.setattr(_AsyncBatch, "_write_all", write_all)
+    operation = await queue.client.start_bulk_operation(action, requested_by="ana", job_types=["work"])
+    await queue.client.run_bulk_operations()
+    done = await queue.client.get_bulk_operation(operation.id)
+    assert (done.seen, done.changed, done.skipped) == (32, 2, 30)
+    assert writes == [32, 2]
+    ended = {"cancel": [ChainStatus.CANCELLED] * 2, "delete": [], "retry": [ChainStatus.OPEN] * 2}
+    assert await queue.statuses(others) == ended[action]
 
 
 async def test_filter_is_kept_and_shown(queue: Queue) -> None:

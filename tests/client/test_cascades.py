@@ -180,6 +180,73 @@ async def test_two_chains_that_share_a_blocker_are_cancelled_with_it(queue: Queu
     assert await queue.client.cancel_chains(chains, cascade=True) == [True, True, True]
 
 
+async def test_a_blocker_of_two_chains_that_are_cancelled_at_once_is_cancelled(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cascade sees that the job of the other one still waits for it."""
+    both, before, looks = asyncio.Barrier(2), async_cascades._spread, []
+
+    async def spread(*arguments: Any, **more: Any) -> Cascade:
+        found = await before(*arguments, **more)
+        looks.append(found)
+        if len(looks) <= 2:
+            await both.wait()
+        return found
+
+    monkeypatch.setattr(async_cascades, "_spread", spread)
+    below = await queue.client.start_chain(work, 1)
+    shared = await queue.client.start_chain(work, 2, blockers=[below])
+    parents = await queue.client.start_chains([NewChain(join, one, blockers=[shared]) for one in range(2)])
+    await asyncio.gather(*(queue.client.cancel_chain(one, cascade=True) for one in parents))
+    assert [found.spared for found in looks[:2]] == [{shared.id}] * 2
+    assert await queue.statuses(shared.id, below.id) == [ChainStatus.CANCELLED] * 2
+
+
+async def test_a_blocker_that_is_deleted_during_a_cascade_is_left_out(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, looks = async_cascades._spread, []
+
+    async def spread(*arguments: Any, **more: Any) -> Cascade:
+        found = await before(*arguments, **more)
+        looks.append(found)
+        return found if len(looks) > 1 else Cascade([*found.ids, "deleted"], found.spared)
+
+    monkeypatch.setattr(async_cascades, "_spread", spread)
+    blocker = await queue.client.start_chain(work, 1)
+    chain = await queue.client.start_chain(join, 1, blockers=[blocker])
+    assert await queue.client.cancel_chains([chain], cascade=True) == [True, True]
+    with pytest.raises(ChainNotFoundError):
+        await queue.client.cancel_chains([chain, "nowhere"], cascade=True)
+
+
+async def test_a_cascade_finishes_what_a_cancel_without_one_has_left(queue: Queue) -> None:
+    """Only what nobody waits for; and nothing of a chain that a client completed, whose blockers are to go on."""
+    below, shared, kept = await queue.client.start_chains([NewChain(work, one) for one in range(3)])
+    alone = await queue.client.start_chain(work, 3, blockers=[below])
+    chain, other = await queue.client.start_chains(
+        [NewChain(join, 1, blockers=[alone, shared]), NewChain(join, 2, blockers=[shared])]
+    )
+    completed = await queue.client.start_chain(join, 3, blockers=[kept])
+    await queue.client.complete_chain(completed, 1)
+    await queue.client.cancel_chain(chain)
+    assert await queue.client.cancel_chains([chain, completed], cascade=True) == [False, False, True, True]
+    assert await queue.statuses(alone.id, below.id) == [ChainStatus.CANCELLED] * 2
+    assert await queue.statuses(shared.id, other.id, kept.id) == [ChainStatus.OPEN] * 3
+    await queue.client.cancel_chain(other)
+    assert await queue.client.cancel_chains([other], cascade=True) == [False, True]
+    with pytest.raises(ChainNotRetriableError):
+        await queue.client.retry_chain(kept, cascade=True)
+
+
+async def test_a_cascade_leaves_the_blockers_of_a_failed_chain(queue: Queue) -> None:
+    """They may have been retried since, and run."""
+    blocker, [parent] = await queue.failed_tree(1)
+    await queue.client.retry_chain(blocker)
+    assert await queue.client.cancel_chains([parent], cascade=True) == [False]
+    assert await queue.statuses(blocker, parent) == [ChainStatus.OPEN, ChainStatus.FAILED]
+
+
 async def test_children_close_with_their_parent_if_their_type_says_so(state: StateAdapter, queue: Queue) -> None:
     """Those alone that nobody else waits for, and theirs; whether workers have recorded it or the client knows it."""
     job_types = JobTypes(work, join, child)

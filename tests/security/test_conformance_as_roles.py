@@ -144,6 +144,10 @@ def test_the_tour_of_all_operations(granted: str, login: LoginOf) -> None:
         store.delete_chains(["a"], cascade=True)
         operation = store.start_bulk_operation(job(BULK_OPERATION_TYPE))
         assert store.is_bulk_operation(operation.id)
+        store.bound_lock_waits(2.0, connection=None)
+        for members in (False, True):
+            held = store.held_chains([operation.id, "nowhere"], lock_timeout=2.0, members=members, connection=None)
+            assert held == ["nowhere"]
         store.claim(replace(ask("fair"), limits={"fair": Limits(fair=True)}))
         store.start_jobs([job(id="asked")])
         assert store.complete_chains([WorkerlessCompletion("asked", "asked", output="1")])[0].written

@@ -280,6 +280,23 @@ def test_lock_in_order(explained: Callable[..., Plan]) -> None:
     check(plan, rows=2 * 12 + 3, blockers=2, indexes=["job_pkey", "job_blocker_chain"])
 
 
+def test_held_chains(explained: Callable[..., Plan]) -> None:
+    # Each chain, what it waits for, and what waits for it, with a look at the status of these.
+    ids = [f"{name}{number}" for name in ("wait", "ready") for number in range(11, 16)]
+    plan = explained(SQL.held_chains, {"ids": ids, "with_blockers": True, "with_dependents": True, "timeout": 2})
+    check(plan, rows=2 * 20, blockers=10, indexes=["job_pkey", "job_blocker_chain", "job_blocker_pkey"])
+
+
+def test_held_for_delete(explained: Callable[..., Plan]) -> None:
+    plan = explained(SQL.held_for_delete, {"ids": [f"ready{number}" for number in range(11, 21)], "timeout": 2})
+    check(plan, rows=2 * 10, indexes=["job_pkey", "job_chain"])
+
+
+def test_external_references(explained: Callable[..., Plan]) -> None:
+    plan = explained(SQL.external_references, {"chains": [f"ready{number}" for number in range(11, 21)]})
+    check(plan, rows=10, blockers=10, indexes=["job_pkey", "job_blocker_chain"])
+
+
 def test_lock_for_attempt(explained: Callable[..., Plan]) -> None:
     check(
         explained(SQL.lock_for_attempt, {"id": "held1", "root": "held2", "idle": "1000"}), rows=2, indexes=["job_pkey"]

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from queuert.errors import (
     BlockerReferenceError,
     ChainAlreadyClosedError,
-    ChainNotRetriableError,
     EventLimitError,
     JobNotFoundError,
     StateError,
@@ -23,7 +22,7 @@ from queuert.state.postgres import management, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
 from queuert.state.postgres.errors import naming_cancelled, was_deadlock
-from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
+from queuert.state.postgres.management import LockedChain
 from queuert.state.postgres.other_drivers import AsyncAnyConnection
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import DeletedJob, LockedJob, Row
@@ -138,9 +137,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         self, connection: AsyncAnyConnection, ids: Sequence[str], edit: InputEdit | None
     ) -> list[ChainUpdate]:
         met, locked = await self._lock_chains(connection, ids, again=True)
-        for chain in met.values():
-            if chain.status not in FAILED_OR_CANCELLED:
-                raise ChainNotRetriableError(chain.id, chain.status)
+        management.check_retriable(met.values())
         tails = [chain.tail_id for chain in met.values()]
         if edit is not None:
             if edit.job_id not in tails:
@@ -205,6 +202,29 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     async def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
         """Whether the chain was started by ``start_bulk_operation``."""
         return bool(await self._read(connection, self._sql.is_bulk_operation, {"id": chain_id}))
+
+    async def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Let no later statement of the caller's transaction wait longer for a lock; without ``seconds``, as before."""
+        await self._read(connection, self._sql.bound_lock_waits, {"timeout": management.lock_timeout(seconds)})
+
+    async def held_chains(
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
+    ) -> list[str]:
+        """Return those of the chains of which others have locked rows, and lock the rows of the others."""
+        params = {"ids": list(ids), "timeout": management.lock_timeout(lock_timeout)}
+        if members:
+            rows = await self._read(connection, self._sql.held_for_delete, params)
+        else:
+            with_others = {"with_blockers": blockers, "with_dependents": dependents}
+            rows = await self._read(connection, self._sql.held_chains, {**params, **with_others})
+        return [id for id, _ in rows if id is not None]
 
     # --- trigger ------------------------------------------------------------------------------------------------------
 

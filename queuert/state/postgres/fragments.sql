@@ -18,6 +18,12 @@ lease_token = {of} AND lease_expires_at IS NOT NULL
 (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
 
+-- name: lock_timeout
+-- Sets how many milliseconds the statements of a transaction wait for a lock: `timeout`, or what the login has if that
+-- is less or if there is no `timeout`. It is for the row of pg_settings.
+set_config('lock_timeout', CASE WHEN reset_val::int BETWEEN 1 AND %(timeout)s::int OR %(timeout)s::int IS NULL
+        THEN reset_val ELSE (%(timeout)s::int)::text END, true)
+
 -- name: event_level
 -- The event level of a job type: 'all', 'terminal' or 'off'. `{of}` is the type, such as finished.type.
 coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = {of}), (SELECT level FROM {schema}.event_log))

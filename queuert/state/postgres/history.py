@@ -22,6 +22,7 @@ from queuert.state.postgres.event_log import check_owner
 from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.sync_retention import prune
 from queuert.state.postgres.sync_statements import fetch
+from queuert.state.types import was_lock_timeout
 
 
 class ArchiveMismatchError(StateError):
@@ -137,7 +138,7 @@ def delete_archived(
     try:
         return _delete(session, chains, closed_before, wait)
     except StateUnavailableError as error:
-        if wait and (isinstance(error.__cause__, errors.LockNotAvailable) or was_deadlock(error)):
+        if wait and (was_lock_timeout(error) or was_deadlock(error)):
             return None
         raise
 

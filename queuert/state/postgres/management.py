@@ -9,18 +9,20 @@ from itertools import starmap
 from queuert.attributes import attributes_of, pairs_of
 from queuert.errors import (
     ChainNotFoundError,
+    ChainNotRetriableError,
     JobNotFoundError,
     JobNotTriggerableError,
 )
 from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.run_at import RunAt
+from queuert.state.postgres.bounds import milliseconds
 from queuert.state.postgres.finishing import CLAIMABLE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import CompletedChain, DeletedJob, LockedJob, Row
 from queuert.state.types import ChainUpdate, DeleteResult, InputEdit, NewJob, TriggeredJob, WorkerlessCompletion
 
-FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
+_FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
 """The statuses of chains that can be retried."""
 
 
@@ -92,10 +94,26 @@ def all_found(ids: Sequence[str], met: Mapping[str, LockedChain]) -> dict[str, L
     Raises:
         ChainNotFoundError: a chain does not exist.
     """
-    for id in ids:
-        if id not in met:
-            raise ChainNotFoundError(id)
+    if missing := [id for id in ids if id not in met]:
+        raise ChainNotFoundError(missing[0], ids=missing)
     return {id: met[id] for id in ids}
+
+
+def check_retriable(met: Iterable[LockedChain]) -> None:
+    """Check that the chains have failed or were cancelled.
+
+    Raises:
+        ChainNotRetriableError: some are open or completed; it names them all.
+    """
+    refused = {chain.id: chain.status for chain in met if chain.status not in _FAILED_OR_CANCELLED}
+    if refused:
+        [(id, status), *_] = refused.items()
+        raise ChainNotRetriableError(id, status, chain_ids=refused)
+
+
+def lock_timeout(seconds: float | None) -> int | None:
+    """Return a lock timeout in milliseconds; None for that of the login."""
+    return None if seconds is None else int(milliseconds(seconds))
 
 
 def completion_blockers(completions: Sequence[WorkerlessCompletion]) -> list[NewJob]:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from queuert.errors import (
     BlockerReferenceError,
     ChainAlreadyClosedError,
-    ChainNotRetriableError,
     EventLimitError,
     JobNotFoundError,
     StateError,
@@ -22,7 +21,7 @@ from queuert.notify.results import Notifications, delete_notifications, trigger_
 from queuert.run_at import RunAt
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.errors import naming_cancelled, was_deadlock
-from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
+from queuert.state.postgres.management import LockedChain
 from queuert.state.postgres.other_drivers import AnyConnection
 from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import DeletedJob, LockedJob, Row
@@ -135,9 +134,7 @@ class PostgresManagement(PostgresBase):
 
     def _retry(self, connection: AnyConnection, ids: Sequence[str], edit: InputEdit | None) -> list[ChainUpdate]:
         met, locked = self._lock_chains(connection, ids, again=True)
-        for chain in met.values():
-            if chain.status not in FAILED_OR_CANCELLED:
-                raise ChainNotRetriableError(chain.id, chain.status)
+        management.check_retriable(met.values())
         tails = [chain.tail_id for chain in met.values()]
         if edit is not None:
             if edit.job_id not in tails:
@@ -202,6 +199,29 @@ class PostgresManagement(PostgresBase):
     def is_bulk_operation(self, chain_id: str, *, connection: Any = None) -> bool:
         """Whether the chain was started by ``start_bulk_operation``."""
         return bool(self._read(connection, self._sql.is_bulk_operation, {"id": chain_id}))
+
+    def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Let no later statement of the caller's transaction wait longer for a lock; without ``seconds``, as before."""
+        self._read(connection, self._sql.bound_lock_waits, {"timeout": management.lock_timeout(seconds)})
+
+    def held_chains(
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
+    ) -> list[str]:
+        """Return those of the chains of which others have locked rows, and lock the rows of the others."""
+        params = {"ids": list(ids), "timeout": management.lock_timeout(lock_timeout)}
+        if members:
+            rows = self._read(connection, self._sql.held_for_delete, params)
+        else:
+            with_others = {"with_blockers": blockers, "with_dependents": dependents}
+            rows = self._read(connection, self._sql.held_chains, {**params, **with_others})
+        return [id for id, _ in rows if id is not None]
 
     # --- trigger ------------------------------------------------------------------------------------------------------
 

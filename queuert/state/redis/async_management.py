@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from random import randrange
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from queuert.errors import BlockerReferenceError, JobIdConflictError
+from queuert.errors import BlockerReferenceError, ChainNotFoundError, ChainNotRetriableError, JobIdConflictError
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
 from queuert.state.redis import decode, encode
@@ -61,8 +61,7 @@ class AsyncRedisManagement:
         """
         flags: Flags = {}
         if len(parts) > 1:
-            for part in parts:
-                await self._run(name, arguments(part, {"check": True}))
+            await self._check(name, parts, arguments)
             flags = {"checked": True}
         answer: list[Any] = []
         for part in parts:
@@ -70,6 +69,28 @@ class AsyncRedisManagement:
             run = self._commit if part is parts[-1] else self._run
             answer += await run(name, arguments(part, flags))
         return answer
+
+    async def _check(self, name: str, parts: Sequence[Sequence[Any]], arguments: _Arguments) -> None:
+        """Check all parts of a call before the first is written.
+
+        Raises:
+            ChainNotFoundError: chains do not exist; it names those of all parts, as that of one script does.
+            ChainNotRetriableError: chains are open or completed; likewise.
+        """
+        missing: list[str] = []
+        refused: dict[str, str] = {}
+        for part in parts:
+            try:
+                await self._run(name, arguments(part, {"check": True}))
+            except ChainNotFoundError as error:
+                missing += error.ids
+            except ChainNotRetriableError as error:
+                refused.update(dict.fromkeys(error.chain_ids, error.status))
+        if missing:
+            raise ChainNotFoundError(missing[0], ids=missing)
+        if refused:
+            [(id, status), *_] = refused.items()
+            raise ChainNotRetriableError(id, status, chain_ids=refused)
 
     async def _parts(self, ids: Sequence[str], *, blockers_first: bool) -> Sequence[Sequence[str]]:
         """Return the ids in the parts in which they are changed."""

@@ -139,6 +139,22 @@ class AsyncRedisStore(AsyncRedisManagement, AsyncRedisEventLog, AsyncRedisWebhoo
         """Return True: see ``start_bulk_operation``."""
         return True
 
+    async def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Do nothing: there are no locks."""
+
+    async def held_chains(
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
+    ) -> list[str]:
+        """Return none: there are no locks."""
+        return []
+
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or return the chains of which they are duplicates."""
         refuse_connection(connection)

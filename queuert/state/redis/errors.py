@@ -155,13 +155,13 @@ def _references(stored: str) -> QueuertError:
 
 
 _REFUSALS: dict[str, Callable[..., QueuertError]] = {
-    "chain_not_found": ChainNotFoundError,
+    "chain_not_found": lambda *ids: ChainNotFoundError(ids[0], ids=ids),
     "chain_closed": ChainAlreadyClosedError,
     "event_limit": lambda chain_id, limit: EventLimitError(chain_id, event_limit(limit == "number")),
     "id_conflict": lambda *ids: JobIdConflictError(ids),
     "job_not_found": JobNotFoundError,
     "lease_lost": lambda job_id, reason: LeaseLostError(job_id, AbortReason(reason)),
-    "not_retriable": ChainNotRetriableError,
+    "not_retriable": lambda *texts: ChainNotRetriableError(*texts[:2], chain_ids=texts[::2]),
     "not_triggerable": JobNotTriggerableError,
     "overlap": ScheduleOverlapError,
     "referenced": _references,

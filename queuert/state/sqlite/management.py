@@ -35,10 +35,19 @@ _RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 
 def _tail(connection: Connection, chain_id: str) -> Tail:
-    row = fetch_one(connection, "last_job", id=chain_id)
-    if row is None:
-        raise ChainNotFoundError(chain_id)
-    return Tail(*row)
+    return _tails(connection, [chain_id])[chain_id]
+
+
+def _tails(connection: Connection, ids: Sequence[str]) -> dict[str, Tail]:
+    """Return the last job of each chain, each chain once.
+
+    Raises:
+        ChainNotFoundError: some do not exist; it names them all.
+    """
+    rows = {chain_id: fetch_one(connection, "last_job", id=chain_id) for chain_id in dict.fromkeys(ids)}
+    if missing := [chain_id for chain_id, row in rows.items() if row is None]:
+        raise ChainNotFoundError(missing[0], ids=missing)
+    return {chain_id: Tail(*row) for chain_id, row in rows.items() if row is not None}
 
 
 def _met(
@@ -78,7 +87,8 @@ def complete(
     connection: Connection, completions: Sequence[WorkerlessCompletion], cancelled: Sequence[str], reason: str
 ) -> list[ChainUpdate]:
     """Finish the last jobs of chains for a client, all or none, and cancel others with them."""
-    met = [(one, _tail(connection, one.chain_id)) for one in completions]
+    tails = _tails(connection, [one.chain_id for one in completions])
+    met = [(one, tails[one.chain_id]) for one in completions]
     fit = all(tail.id == one.tail_id and tail.chain_status == ChainStatus.OPEN for one, tail in met)
     if not fit:
         return [_met(one.chain_id, tail, ChainStatus(tail.chain_status), written=False) for one, tail in met]
@@ -106,11 +116,8 @@ def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Tail)
 
 def cancel(connection: Connection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
     """Close open chains as cancelled."""
-    met = [(chain_id, _tail(connection, chain_id)) for chain_id in ids]
-    done: dict[str, ChainUpdate] = {}
-    for chain_id, tail in met:
-        if chain_id not in done:
-            done[chain_id] = _cancel_one(connection, chain_id, tail, reason)
+    met = _tails(connection, ids)
+    done = {chain_id: _cancel_one(connection, chain_id, tail, reason) for chain_id, tail in met.items()}
     return _reported_once([done[chain_id] for chain_id in ids])
 
 
@@ -126,10 +133,11 @@ def _cancel_one(connection: Connection, chain_id: str, tail: Tail, reason: str) 
 
 def retry(connection: Connection, ids: Sequence[str], edit: InputEdit | None) -> list[ChainUpdate]:
     """Open failed and cancelled chains again."""
-    met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
-    for chain_id, tail in met:
-        if tail.chain_status not in _RETRIABLE:
-            raise ChainNotRetriableError(chain_id, tail.chain_status)
+    met = list(_tails(connection, ids).items())
+    refused = {chain_id: tail.chain_status for chain_id, tail in met if tail.chain_status not in _RETRIABLE}
+    if refused:
+        [(chain_id, status), *_] = refused.items()
+        raise ChainNotRetriableError(chain_id, status, chain_ids=refused)
     if edit is not None:
         if edit.job_id not in [tail.id for _, tail in met]:
             raise JobNotFoundError(edit.job_id)
@@ -164,7 +172,7 @@ def change(
     edit: InputEdit | None,
 ) -> list[ChainUpdate]:
     """Give the last jobs of chains another due time, priority or input, if they wait."""
-    met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
+    met = list(_tails(connection, ids).items())
     if edit is not None and edit.job_id not in [tail.id for _, tail in met]:
         raise JobNotFoundError(edit.job_id)
     now = now_us()

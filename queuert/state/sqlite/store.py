@@ -51,6 +51,22 @@ class SQLiteStore(SQLiteOperating):
         """Return True: see ``start_bulk_operation``."""
         return True
 
+    def bound_lock_waits(self, seconds: float | None, *, connection: Any) -> None:
+        """Do nothing: who has begun a transaction waits for nobody."""
+
+    def held_chains(
+        self,
+        ids: Sequence[str],
+        *,
+        lock_timeout: float,
+        blockers: bool = False,
+        dependents: bool = False,
+        members: bool = False,
+        connection: Any,
+    ) -> list[str]:
+        """Return none: while a transaction writes, nobody else does."""
+        return []
+
     def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, or return the chains of which they are duplicates."""
         if not jobs:

@@ -283,6 +283,64 @@ SELECT chain_id, type, status, created_at FROM {schema}.start_bulk_operation(%(i
 -- Reads whether a chain was started by that function.
 SELECT chain_id FROM {schema}.bulk_operation WHERE chain_id = %(id)s
 
+-- name: bound_lock_waits
+-- Sets the lock timeout of a transaction that a bulk operation writes in; without one it is as it was again.
+SELECT {lock_timeout} FROM pg_settings WHERE name = 'lock_timeout'
+
+-- name: held_chains
+-- Reads the chains of which others hold a row that a change would lock, and locks those rows that nobody holds. It
+-- never waits, so its order matters to nobody. It also sets the lock timeout of the writes that follow; the row that
+-- says so is there even if no chain is held.
+WITH concerned AS MATERIALIZED (
+    SELECT params.id AS chain, one.id
+    FROM unnest(%(ids)s::text[]) AS params (id)
+    LEFT JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = params.id AND chain_index > 0
+        ORDER BY chain_index DESC LIMIT 1
+    ) AS last ON true
+    CROSS JOIN LATERAL (
+        SELECT params.id
+        UNION ALL
+        SELECT last.id WHERE last.id IS NOT NULL
+        UNION ALL
+        SELECT blocker_chain_id FROM {schema}.job_blocker
+        WHERE %(with_blockers)s::bool AND job_id = coalesce(last.id, params.id)
+            AND (SELECT chain_status FROM {schema}.job AS blocker WHERE blocker.id = blocker_chain_id) = 'open'
+        UNION ALL
+        SELECT job_id FROM {schema}.job_blocker
+        WHERE %(with_dependents)s::bool AND blocker_chain_id = params.id
+            AND (NOT closed OR (SELECT status FROM {schema}.job AS waiting WHERE waiting.id = job_id) = 'blocked')
+    ) AS one
+),
+locked AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE id = ANY (ARRAY(SELECT id FROM concerned))
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT held.chain, bound.timeout
+FROM (SELECT {lock_timeout} AS timeout FROM pg_settings WHERE name = 'lock_timeout') AS bound
+LEFT JOIN (SELECT DISTINCT chain FROM concerned WHERE id NOT IN (SELECT id FROM locked)) AS held ON true
+
+-- name: held_for_delete
+-- As held_chains, for a deletion, which locks all jobs of a chain. A foreign key of the user's own tables holds them, too.
+WITH concerned AS MATERIALIZED (
+    SELECT params.id AS chain, params.id FROM unnest(%(ids)s::text[]) AS params (id)
+    UNION ALL
+    SELECT params.id, following.id
+    FROM unnest(%(ids)s::text[]) AS params (id)
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = params.id AND job.chain_index > 0 OFFSET 0
+    ) AS following
+),
+locked AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE id = ANY (ARRAY(SELECT id FROM concerned))
+    FOR UPDATE SKIP LOCKED
+)
+SELECT held.chain, bound.timeout
+FROM (SELECT {lock_timeout} AS timeout FROM pg_settings WHERE name = 'lock_timeout') AS bound
+LEFT JOIN (SELECT DISTINCT chain FROM concerned WHERE id NOT IN (SELECT id FROM locked)) AS held ON true
+
 -- name: trigger_jobs
 -- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
 WITH triggered AS (
@@ -333,12 +391,22 @@ WHERE id = ANY (ARRAY(SELECT id FROM member))
 ORDER BY created_at, id FOR UPDATE
 
 -- name: external_references
--- Reads the jobs of other chains that have one of these chains as a blocker. The chains are locked, so no new one can
--- appear.
-SELECT blocker_chain_id, job_id
-FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
-WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND job.chain_id <> ALL (%(chains)s::text[])
-ORDER BY blocker_chain_id, job_id LIMIT 100
+-- Reads the jobs of other chains that have one of these chains as a blocker: the first of each chain, and of the first
+-- chains up to a hundred. The chains are locked, so no new one can appear.
+SELECT chain, job_id
+FROM (
+    SELECT params.chain, reference.job_id,
+        row_number() OVER (PARTITION BY params.chain ORDER BY reference.job_id) AS of_chain,
+        row_number() OVER (ORDER BY params.chain, reference.job_id) AS of_all
+    FROM unnest(%(chains)s::text[]) AS params (chain)
+    CROSS JOIN LATERAL (
+        SELECT job_id FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
+        WHERE blocker_chain_id = params.chain AND job.chain_id <> ALL (%(chains)s::text[])
+        ORDER BY job_id LIMIT 100
+    ) AS reference
+) AS found
+WHERE of_chain = 1 OR of_all <= 100
+ORDER BY chain, job_id
 
 -- name: delete_chains
 -- Deletes jobs and their entries as dependents. Both are in one statement because foreign keys are checked when it

@@ -6,7 +6,7 @@
 local params = decoded(1)
 local ids = params.ids
 local chains, missing = chains_of(ids, params.checked)
-if missing then return refusal('chain_not_found', missing) end
+if missing then return missing end
 if params.check then return 1 end
 local done, named_types, answer = {}, {}, {}
 for _, id in ipairs(ids) do
@@ -26,10 +26,10 @@ local request, ids, fits = decoded(1), {}, true
 local params = request.chains
 for at, one in ipairs(params) do ids[at] = one.chain end
 local chains, missing = chains_of(ids)
-if missing then return refusal('chain_not_found', missing) end
+if missing then return missing end
 local to_cancel = request.cancel or {}
-local _, absent_one = chains_of(to_cancel)
-if absent_one then return refusal('chain_not_found', absent_one) end
+local _, absent_ones = chains_of(to_cancel)
+if absent_ones then return absent_ones end
 for _, one in ipairs(params) do
     local chain = chains[one.chain]
     fits = fits and chain.first.chain_status == 'open' and chain.tail.id == one.tail
@@ -136,15 +136,18 @@ return {order, running}
 local params = decoded(1)
 local ids, edit = params.ids, params.edit
 local chains, missing = chains_of(ids, params.checked)
-if missing then return refusal('chain_not_found', missing) end
-local left = {}
-for id, chain in pairs(chains) do
-    local status = chain.first.chain_status
+if missing then return missing end
+local left, refused = {}, refusal('not_retriable')
+for _, id in ipairs(ids) do
+    local chain = chains[id]
+    local status = chain and chain.first.chain_status
     if status == 'open' or status == 'completed' then
-        if not params.checked then return refusal('not_retriable', id, status) end
+        refused[#refused + 1] = id
+        refused[#refused + 1] = status
         left[id] = chain_update(chain.first, chain.tail, chain.tail.status, status, false)
     end
 end
+if refused[3] and not params.checked then return refused end
 if params.check then return 1 end
 if edit then
     if not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
@@ -201,7 +204,7 @@ return answer
 
 local params = decoded(1)
 local chains, missing = chains_of(params.ids, params.checked)
-if missing then return refusal('chain_not_found', missing) end
+if missing then return missing end
 if params.check then return 1 end
 local edit = params.edit
 if edit and not has_tail(chains, edit.job) then return refusal('job_not_found', edit.job) end
@@ -264,7 +267,7 @@ return answer
 
 local event = decoded(1)
 local chains, missing = chains_of({event.chain})
-if missing then return refusal('chain_not_found', missing) end
+if missing then return missing end
 local first, tail = chains[event.chain].first, chains[event.chain].tail
 if first.chain_status ~= 'open' then return refusal('chain_closed', first.id, first.chain_status) end
 local list, payloads = P .. 've:' .. first.id, P .. 'vp:' .. first.id

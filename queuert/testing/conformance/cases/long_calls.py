@@ -105,6 +105,32 @@ async def finished_all_or_none(stores: Stores) -> None:
 
 
 @case()
+async def refusals_name_all(stores: Stores) -> None:
+    """An error names all chains that are refused for its cause, of few chains and of many."""
+    store = await stores.open()
+    failed = [one.id for one in await started_and_claimed(store, 2)]
+    await store.cancel_chains(failed, reason="no")
+    for number in (3, _MANY):
+        open_chains = await start(store, *(job() for _ in range(number)))
+        missing = [f"nowhere-{index}" for index in range(number)]
+        chains = [failed[0], *open_chains, failed[1]]
+        refused = await error_of(ChainNotRetriableError, store.retry_chains(chains))
+        assert (refused.chain_id, refused.chain_ids, refused.status) == (open_chains[0], tuple(open_chains), "open")
+        for call in (
+            store.cancel_chains([*chains, *missing], reason="no"),
+            store.retry_chains([*failed, *missing]),
+            store.change_waiting_jobs([*chains, *missing], priority=1),
+        ):
+            absent = await error_of(ChainNotFoundError, call)
+            assert (absent.id, absent.ids) == (missing[0], tuple(missing))
+        await start(store, *(job(blockers=[id]) for id in open_chains))
+        await start(store, *(job(blockers=[open_chains[0]]) for _ in range(_MANY)))
+        kept = await error_of(BlockerReferenceError, store.delete_chains(chains))
+        assert sorted(kept.chain_ids) == sorted(open_chains)
+        assert len(kept.references) == 100
+
+
+@case()
 async def cancelled_all_or_none(stores: Stores) -> None:
     """One that does not exist keeps the others from being cancelled; one that is closed does not."""
     store = await stores.open()

@@ -94,21 +94,22 @@ local function finish_workerless(job, status, changes)
     move(job, status, changes)
 end
 
--- Returns the first and the last jobs of chains, each chain once; or the id of one that does not exist. With `checked`,
--- those that do not exist are left out.
+-- Returns the first and the last jobs of chains, each chain once; or the refusal of those that do not exist. With
+-- `checked` they are left out.
 local function chains_of(ids, checked)
-    local found = {}
+    local found, missing = {}, refusal('chain_not_found')
     for _, id in ipairs(ids) do
         if not found[id] then
             local first = load(id)
             if is_first(first) then
                 local tail = tail_of(id)
                 found[id] = {first = first, tail = tail.id == id and first or tail}
-            elseif not checked then
-                return nil, id
+            else
+                missing[#missing + 1] = id
             end
         end
     end
+    if missing[3] and not checked then return nil, missing end
     return found
 end
 
